@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.core.layout": ("Layout",),
         "fastindex.core.shape": ("Shape",),
         "fastindex.algebra.strided_runs": ("StridedRun",),
-        "fastindex.lowering.index.tile_programs": ("TileSlots",),
+        "fastindex.index.tile_programs": ("TileSlots",),
         "fastindex.bulk.indices": ("convert_index", "linear_index", "multi_index"),
         "fastindex.bulk.tile_indices": ("from_tile_index", "tile_index", "tile_slots"),
         "fastindex.bulk.relayout_plans": ("RelayoutPlan",),

@@ -34,7 +34,7 @@ from fastindex.errors import LayoutError as LayoutError
 from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
-from fastindex.lowering.index.tile_programs import TileSlots as TileSlots
+from fastindex.index.tile_programs import TileSlots as TileSlots
 from fastindex.pictures.picture import draw as draw
 
 __version__: str

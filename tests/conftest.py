@@ -45,9 +45,9 @@ from typing import Any
 
 import pytest
 
-import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
-from fastindex.cpu import this_machine
-from fastindex.cpu.threads import THREADS_VARIABLE, thread_count
+import fastindex.runtime.kernels  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
+from fastindex.runtime import machine as this_machine
+from fastindex.runtime.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies
 from tests.cases.machines import CACHES_VARIABLE
 

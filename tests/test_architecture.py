@@ -40,7 +40,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 #: Modules that may name what is imported: one door to CUDA's compiler.
-ONLY_IN = {"numba.cuda": "kernels.cuda.device"}
+ONLY_IN = {"numba.cuda": "cuda.kernels.device"}
 
 
 def imported_names(tree: ast.Module) -> Iterator[str]:
@@ -70,7 +70,7 @@ def test_one_module_imports_numba_cuda() -> None:
 
 @pytest.mark.parametrize("source", ["import numba.cuda", "from numba import cuda", "def f():\n    import numba.cuda"])
 def test_another_import_of_numba_cuda_shows(source: str) -> None:
-    assert offences("kernels.cpu.relayout.moves.stream", ast.parse(source)) != []
+    assert offences("moving.moves.streams.kernel", ast.parse(source)) != []
 
 
 def prints(tree: ast.Module) -> list[int]:
@@ -133,15 +133,15 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
-            "kernels.cuda.copies.weave_kernel",
-            "kernels.cuda.gather_kernel.gather_kernel",
-            "kernels.cuda.rows.part_rows_kernel",
-            "kernels.cuda.rows.weave_rows_kernel",
-            "kernels.cuda.shifts.shift_kernel",
-            "kernels.cuda.stages.staged_kernel",
-            "kernels.cuda.tiles.scalar_transpose_kernel",
-            "kernels.cuda.tiles.transpose_kernel",
-            "kernels.cuda.word_tiles.word_transpose_kernel",
+            "cuda.kernels.copies.weave_kernel",
+            "cuda.kernels.gather_kernel.gather_kernel",
+            "cuda.kernels.rows.part_rows_kernel",
+            "cuda.kernels.rows.weave_rows_kernel",
+            "cuda.kernels.shifts.shift_kernel",
+            "cuda.kernels.stages.staged_kernel",
+            "cuda.kernels.tiles.scalar_transpose_kernel",
+            "cuda.kernels.tiles.transpose_kernel",
+            "cuda.kernels.word_tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
@@ -153,10 +153,10 @@ LARGER = {
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
     "paged.slots.slot_mapping": "public: what the engines' functions take, and what all index functions take",
-    "kernels.cpu.relayout.passes.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
-    "kernels.cpu.relayout.passes.jobs._lead": "the same",
-    "kernels.cpu.relayout.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
-    "kernels.cpu.relayout.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
+    "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
+    "moving.kernels.jobs._lead": "the same",
+    "runtime.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
+    "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 
 

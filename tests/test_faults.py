@@ -289,7 +289,7 @@ def test_no_row_is_read_beyond_the_source() -> None:
     source = """
 from random import Random
 import fastindex as fi
-import fastindex.cpu.compiled_passes
+import fastindex.moving.compiled_passes
 from tests.fault_parts.layouts import FencedMemory
 left, right = (fi.Shape.parse("s4[256,64]" + layout) for layout in ("{1,0:E(4)}", "{0,1:T(7,5)L(64)E(4)}"))
 plan, memory = fi.plan_relayout(left, right), FencedMemory(Random(1))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.lowering.casts import cast_by_numpy
+from fastindex.algebra.casts import cast_by_numpy
 from tests.cases import cast_cases, cast_patterns, strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.oracles import reference

@@ -106,7 +106,7 @@ class IndexProgram:
 
     Examples
     --------
-    >>> from fastindex.lowering.index.programs import linear_program
+    >>> from fastindex.index.programs import linear_program
     >>> from fastindex.core.shape import Shape
     >>> program = linear_program(Shape.parse("bf16[1024,1000]{1,0:T(8,128)(2,1)}"))
     >>> print(program.describe())

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from fastindex.algebra.joined_variables import joined_variables
 from fastindex.algebra.sides import RegroupedShape, substituted
-from fastindex.arguments.buffers import check_movable
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.buffers import check_movable
+from fastindex.arrays.fills import fill_pattern
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property
-from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.movements import Movement, sure_movement
+from fastindex.moving.problem import SlotMove
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.patterns.same_moves import same_moves
+from fastindex.runtime.tuning import TUNING
 from fastindex.xla.bitcasts import reshape_is_bitcast
 
 if TYPE_CHECKING:
-    from fastindex.cpu.choices import Choice
+    from fastindex.moving.timed_choices import Choice
 
 
 class RearrangePlan(RelayoutPlan):

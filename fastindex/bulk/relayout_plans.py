@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import (
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import buffer_dtype, engine_of, require_lazy
+from fastindex.arrays.buffers import (
     as_buffer_bytes,
     check_disjoint,
     check_output_buffer,
@@ -23,32 +23,31 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
-from fastindex.cpu.cast_movements import movement_between
-from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
-from fastindex.cpu.movements import Movement
-from fastindex.cpu.numpy_moves import PreparedLoops
-from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property, untraced
-from fastindex.lowering.machine import Machine
-from fastindex.lowering.relayout.passes.calibration import cycles
-from fastindex.lowering.relayout.plan.choice import plans, select_plan
-from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.moving.calibration import cycles
+from fastindex.moving.cast_movements import movement_between
+from fastindex.moving.choice import plans, select_plan
+from fastindex.moving.movements import Movement
+from fastindex.moving.numpy_moves import PreparedLoops
+from fastindex.moving.problem import SlotMove
+from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
+from fastindex.runtime.machine import Machine
+from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.threads import check_threads
+from fastindex.runtime.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
-    from fastindex.cpu.cast_movements import CastMovement
-    from fastindex.cpu.choices import Choice
-    from fastindex.cpu.compiled_passes import OneCall
+    from fastindex.moving.cast_movements import CastMovement
+    from fastindex.moving.compiled_passes import OneCall
+    from fastindex.moving.timed_choices import Choice
 
 
 # What plans out of pickles go by; tests choose other thresholds.
@@ -230,9 +229,9 @@ class RelayoutPlan(ShownInNotebooks):
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
             check_disjoint(result, slots)
-        load("fastindex.cpu.candidate_times", "fastindex.cpu.choices")
-        from fastindex.cpu.candidate_times import timed
-        from fastindex.cpu.choices import remember
+        load("fastindex.moving.candidate_times", "fastindex.moving.timed_choices")
+        from fastindex.moving.candidate_times import timed
+        from fastindex.moving.timed_choices import remember
 
         choice = timed(self._movement, (address_of(slots), address_of(result)), self._pattern, threads)
         if choice is None:
@@ -331,7 +330,7 @@ class RelayoutPlan(ShownInNotebooks):
     @lazy_property
     def _one_calls(self) -> tuple[OneCall, ...]:
         """A call for each kind of arrays: of slots, or of bytes."""
-        from fastindex.cpu.compiled_passes import OneCall
+        from fastindex.moving.compiled_passes import OneCall
 
         kinds = [
             dict.fromkeys(((buffer_dtype(shape), _buffer_length(shape)), (_BYTE, shape.nbytes)))

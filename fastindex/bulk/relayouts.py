@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import can_misfit
 from fastindex.algebra.shared_digits import Strides
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import described, element_strides
-from fastindex.arguments.buffers import (
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import described, element_strides, engine_of, require_lazy
+from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
     check_disjoint,
@@ -21,20 +22,17 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.castings import Casting, check_casting, logical_result
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
 from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cpu.cast_movements import either_movement, movement_between
-from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.first_use import load
-from fastindex.lowering.casts import can_misfit
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.cast_movements import either_movement, movement_between
+from fastindex.runtime.threads import check_threads
+from fastindex.runtime.tuning import TUNING
 
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
@@ -69,7 +67,7 @@ def pack(
         signed one, and that a float, of any width; the other way needs "unsafe". Integers that become integers of
         fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits, as the GPU does.
     threads : int, optional
-        The most threads to use; see `fastindex.cpu.threads.thread_count`.
+        The most threads to use; see `fastindex.runtime.threads.thread_count`.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
     max_memory : int, optional

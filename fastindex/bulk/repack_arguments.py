@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.arrays import check_apart, check_target, described
-from fastindex.arguments.engines import engine_of
+from fastindex.arrays.arrays import check_apart, check_target, described, engine_of
 from fastindex.bulk.repack_plans import Bytes, End, repack_plan
 from fastindex.core.foreign_arrays import host_array
 from fastindex.cuda.arrays import on_gpu

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from fastindex.advice.format_names import named_layout
 from fastindex.algebra.sides import RegroupedShape
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayouts import plan_relayout, relayout
 from fastindex.core.digits import Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS, Row
 from fastindex.patterns.named_formats import (
     PLAIN,
@@ -31,7 +32,6 @@ from fastindex.patterns.named_formats import (
     of_bits,
     plain_side,
 )
-from fastindex.tables.assemblies import NIBBLE_BITS
 
 Bytes = NDArray[np.uint8]
 

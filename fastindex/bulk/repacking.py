@@ -19,10 +19,10 @@ from fastindex.bulk.repack_arguments import (
     sizes_of,
 )
 from fastindex.bulk.repack_plans import repack_plan
-from fastindex.cpu.threads import check_threads
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.format_variants import variants
 from fastindex.patterns.named_formats import PLAIN, check_name, names, row_letters, takes_any_width
+from fastindex.runtime.threads import check_threads
 
 
 def repack(

@@ -11,17 +11,17 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.buffers import as_buffer_bytes, check_movable, new_buffer
+from fastindex.arrays.fills import fill_pattern
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cpu.this_machine import this_machine
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property, untraced
-from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.tuning import TUNING
 from fastindex.sharding.collectives import collective_of
 from fastindex.sharding.placement import placement
 from fastindex.sharding.reshard_boxes import Boxes, Side, boxes_between, side_of
@@ -29,7 +29,7 @@ from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.sharding.transfers import transfer_table
 
 if TYPE_CHECKING:
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
 #: Runs of fewer bytes are copied by NumPy, which is ready at once.
 _COMPILED_BYTES = 1 << 18
@@ -314,7 +314,7 @@ def _copy_run(
 def _compiled(
     length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
 ) -> CompiledPasses:
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
     nest = coalesced(Nest((Loop(length, 1, 1), *outer)))

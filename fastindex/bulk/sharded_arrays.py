@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from fastindex.arguments.buffers import as_logical_array, check_movable, check_output_array, new_array
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.buffers import as_logical_array, check_movable, check_output_array, new_array
+from fastindex.arrays.fills import fill_pattern
 from fastindex.bulk.relayouts import pack, unpack
 from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu

@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.index_arguments import (
+from fastindex.arrays.index_arguments import (
     Integers,
+    Offender,
+    OffenderFoundError,
     as_coordinates,
     as_integers_in_bulk,
     as_outputs,
     common_shape,
     common_shape_of_coordinates,
 )
-from fastindex.arguments.offenders import Offender, OffenderFoundError
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cpu.index_programs import check_overlap, new_outputs, run
-from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.first_use import load
+from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.shard_program import shard_program, unshard_program
 from fastindex.sharding.sharding import Sharding, as_sharding

@@ -12,19 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import strides_overlap
-from fastindex.arguments.castings import RULES, Casting, element_type_of
-from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
-from fastindex.cpu.this_machine import this_machine
-from fastindex.cpu.threads import thread_count
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import strides_overlap
+from fastindex.arrays.fills import RULES, Casting, element_type_of
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
 from fastindex.first_use import load
-from fastindex.lowering.casts import Cast, cast_of
-from fastindex.lowering.relayout.moves.cast_passes import cast_passes
-from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.moving.moves.casts.plan import cast_passes
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.threads import thread_count
 
 #: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
 #: about 0.3 nanoseconds an element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).
@@ -211,7 +211,7 @@ def _steps(
     dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
     """Plan a copy; kept for the next call. None where the elements of the destination overlap."""
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     if strides_overlap(dimensions, itemsize, strides):
         return None
@@ -240,7 +240,7 @@ def _cast_steps(
     dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
     """Plan a copy that casts, as `_steps`; None also where strides are no whole elements."""
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     widths = cast.source.nbytes, cast.target.nbytes
     if strides_overlap(dimensions, widths[1], strides):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.segments import Box, box_shape, slab_grid, slab_order
-from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
+from fastindex.arrays.buffers import aligned_bytes, check_movable, logical_array
 from fastindex.bulk.indices import multi_index
 from fastindex.bulk.relayouts import pack, unpack
 from fastindex.bulk.wrong_codes import first_wrong_code

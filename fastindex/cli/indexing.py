@@ -110,8 +110,8 @@ def _convert_file(options: dict[str, Any]) -> None:
 
 
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
-    from fastindex.arguments.windows import slice_numbers
-    from fastindex.lowering.index.units import count_of_units
+    from fastindex.arrays.index_arguments import slice_numbers
+    from fastindex.index.programs import count_of_units
 
     slot = options["slot"]
     places = _entries((slot, *numbers) if slot else numbers)
@@ -182,7 +182,7 @@ def _entry(text: str) -> Any:
 def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
     from fastindex.core.sizes import axes_of
     from fastindex.core.tiles import slot_of
-    from fastindex.lowering.index.units import bits_of_unit
+    from fastindex.index.programs import bits_of_unit
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):

@@ -27,7 +27,7 @@ MAX_MEMORY = click.option(
 
 def check_memory(max_memory: int) -> None:
     """Refuse what does not hold the program itself."""
-    from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
+    from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fastindex.arguments.castings import Casting
+from fastindex.arrays.fills import Casting
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError
 from fastindex.lazy import untraced
@@ -22,7 +22,7 @@ def why_unavailable() -> str | None:
     True
     """
     try:
-        from fastindex.kernels.cuda import device as cuda
+        from fastindex.cuda.kernels import device as cuda
     except Exception as error:
         # Whatever an incomplete installation raises: asking must not fail.
         return f"numba's CUDA support cannot be imported: {error}"
@@ -56,7 +56,7 @@ def device_name() -> str:
         There is none.
     """
     _require_available()
-    from fastindex.kernels.cuda import device as cuda
+    from fastindex.cuda.kernels import device as cuda
 
     return cuda.device_name()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
-from fastindex.arguments.arrays import (
+from fastindex.arrays.arrays import (
     buffer_dtype,
     check_apart,
     check_buffer,
@@ -18,8 +18,7 @@ from fastindex.arguments.arrays import (
     holds,
     require_contiguous,
 )
-from fastindex.arguments.castings import check_cast, element_type_of, wanted_type
-from fastindex.arguments.fills import fill_pattern, value_bytes
+from fastindex.arrays.fills import check_cast, element_type_of, fill_pattern, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array

@@ -7,17 +7,17 @@ from typing import Any
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.core.shape import Shape
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.index_programs import Counted
 from fastindex.cuda.indices import ErrorOf, convert, coordinates_on_gpu, operand
+from fastindex.cuda.kernels.copies import look_up_kernel
+from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.queues import Tables, queue_for, watched
 from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda.copies import look_up_kernel
-from fastindex.kernels.cuda.device import THREADS
 from fastindex.sharding.shard_program import ShardProgram
 from fastindex.sharding.sharding import Sharding
-from fastindex.tables import cuda_launches as cuda_tables
 
 _tables = Tables()
 

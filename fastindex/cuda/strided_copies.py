@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
-from fastindex.arguments.arrays import broadcast_strides, check_target, contiguous_strides
-from fastindex.arguments.castings import check_cast, check_casting, element_type_of
+from fastindex.arrays.arrays import broadcast_strides, check_target, contiguous_strides
+from fastindex.arrays.fills import check_cast, check_casting, element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
 from fastindex.cuda.casts import CastLoops
+from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.libraries import Order, new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.casts import Cast, cast_of
 
 #: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
 _SCALARS = (bool, int, float, complex, np.generic)

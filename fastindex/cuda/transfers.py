@@ -11,12 +11,12 @@ from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import SlotFormat
 from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.kernels.copies import pack_bits_kernel
+from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, watched
-from fastindex.kernels.cuda.copies import pack_bits_kernel
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpacking_loops
 
 
 class Transfer:

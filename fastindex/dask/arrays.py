@@ -15,17 +15,16 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockwiseDep
 from dask.utils import parse_bytes
 
-from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_dimensions
-from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
-from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, logical_result
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
+from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, fill_pattern, logical_result
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cpu.threads import check_threads
 from fastindex.dask.rechunking import normal_chunks, rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
 from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.runtime.threads import check_threads
 
 #: One processor per task: the scheduler runs as many tasks as there are processors.
 _THREADS_OF_A_TASK = 1

@@ -23,9 +23,9 @@ from dask.layers import ArraySliceDep
 from distributed import Client, as_completed, futures_of
 
 from fastindex.algebra.segments import box_shape, slab_grid, slab_order
-from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import check_movable, require_movable_pair
-from fastindex.arguments.castings import Casting, logical_result
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import check_movable, require_movable_pair
+from fastindex.arrays.fills import Casting, logical_result
 from fastindex.core.shape import Shape
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_placed
-from fastindex.cpu.box_jobs import resident_bytes
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.files.input_files import InputFile, open_input
 from fastindex.files.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
 from fastindex.files.writing import OutputFile, header_for
+from fastindex.moving.box_jobs import resident_bytes
 
 _INDICES_AT_ONCE = 1 << 20
 

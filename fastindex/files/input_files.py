@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from fastindex.core.integers import INT64_MAX
 from fastindex.core.layout_fields import MOST_DIMENSIONS
-from fastindex.cpu.map_faults import faults_raised
-from fastindex.cpu.threads import run_chunks
 from fastindex.errors import FastIndexError
 from fastindex.files.positions import (
     OPEN_FLAGS,
@@ -32,6 +30,8 @@ from fastindex.files.positions import (
     read_at,
     uninterrupted,
 )
+from fastindex.moving.map_faults import faults_raised
+from fastindex.runtime.threads import run_chunks
 
 Bytes = NDArray[np.uint8]
 

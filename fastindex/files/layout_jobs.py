@@ -11,13 +11,11 @@ import numpy as np
 
 from fastindex import cuda
 from fastindex.algebra.segments import Box, box_shape, box_steps, byte_segments, covering, segment_costs
-from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
-from fastindex.arguments.castings import check_casting, logical_result
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.core.shape import Shape
-from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
 from fastindex.errors import UnsupportedError
 from fastindex.files.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
 from fastindex.files.input_files import Bytes, open_input
@@ -33,6 +31,7 @@ from fastindex.files.zarr_arrays import (
     stored_zarr_array,
     stored_zarr_buffer,
 )
+from fastindex.moving.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30

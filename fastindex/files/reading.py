@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.casts import MisfitError, first_misfit
 from fastindex.algebra.segments import SOUGHT_SEGMENT_COST_BYTES, Box, box_segments, byte_segments, segment_costs
-from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import memory_dimensions
-from fastindex.arguments.castings import check_cast, element_type_of
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import memory_dimensions
+from fastindex.arrays.fills import check_cast, element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes, InputFile, spelled
-from fastindex.lowering.casts import MisfitError, first_misfit
 
 _MAGIC = b"\x93NUMPY"
 

@@ -18,12 +18,12 @@ from fastindex.bulk.repack_arguments import (
     signed_bits,
 )
 from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
-from fastindex.cpu.box_jobs import is_for_numpy, taken_bytes
-from fastindex.cpu.first_answer import without_kernels
 from fastindex.errors import FastIndexError
 from fastindex.files.input_files import Bytes, open_input
 from fastindex.files.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
 from fastindex.files.writing import OutputFile, header_for
+from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
+from fastindex.runtime.first_answer import without_kernels
 
 #: What a part takes at most, if that is less than the memory.
 _PART_BYTES = 64 << 20

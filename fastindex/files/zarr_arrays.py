@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.segments import SEGMENT_COST_BYTES, Box, Grid, box_segments, box_shape, byte_segments, slab_grid
-from fastindex.arguments.castings import check_cast
+from fastindex.arrays.fills import check_cast
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes

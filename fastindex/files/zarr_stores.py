@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.castings import element_type_of
+from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.input_files import place_inside

@@ -10,14 +10,14 @@ import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.algebra.strided_runs import progressions
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
+from fastindex.arrays.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers
+from fastindex.paged.run_numbers import RunJob
 from fastindex.paged.tables import at_least_one
 from fastindex.paged.transfers import Group, Transfer, transfer_of
-from fastindex.tables.page_runs import RunJob
+from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
 
 ORDERS = ("source", "target", "requested")
 
@@ -316,7 +316,7 @@ def _ordered_blocks(transfer: Transfer, side: int, order: str) -> Numbers | None
     if num_blocks > 8 * len(blocks):
         found = np.argsort(blocks)
         return found if (np.diff(blocks[found]) > 0).all() else None
-    from fastindex.kernels.cpu.paged.page_runs import place_blocks
+    from fastindex.paged.kernels.page_runs import place_blocks
 
     places = np.full(num_blocks, -1, np.int64)
     blocks = np.ascontiguousarray(blocks)
@@ -326,7 +326,7 @@ def _ordered_blocks(transfer: Transfer, side: int, order: str) -> Numbers | None
 
 
 def _by_kernel(job: _Job, transfer: Transfer, ordered: Numbers, side: int) -> _Runs:
-    from fastindex.kernels.cpu.paged.page_runs import write_runs
+    from fastindex.paged.kernels.page_runs import write_runs
 
     granules = transfer.granules
     last = len(ordered) - 1

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.arguments.index_arguments import as_integers_in_bulk, common_shape
+from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.lowering.subarrays.loops import gathered, nests_of
+from fastindex.moving.box_copies import gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
 

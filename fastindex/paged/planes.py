@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.lowering.subarrays.loops import cuts_of, slots_along
+from fastindex.moving.box_copies import cuts_of, slots_along
 
 Numbers = NDArray[np.int64]
 

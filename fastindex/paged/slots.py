@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.buffers import aligned_bytes
-from fastindex.arguments.index_arguments import as_integers_in_bulk, as_output
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
-from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
-from fastindex.cpu.index_chunks import chunk_length
-from fastindex.cpu.index_programs import check_overlap, new_outputs
-from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.lowering.tuning import TUNING
+from fastindex.index.chunks import chunk_length
+from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import check_interleave, size_and_rank
 from fastindex.paged.places import check_mode
 from fastindex.paged.planes import Numbers
+from fastindex.paged.slot_numbers import SlotMap
 from fastindex.paged.tables import BlockTable
-from fastindex.tables.slot_maps import SlotMap
+from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
+from fastindex.runtime.threads import run_chunks, thread_count
+from fastindex.runtime.tuning import TUNING
 
 _CODES = {np.dtype(np.int64): 0, np.dtype(np.int32): 2}
 _NO_BLOCK = -1
@@ -177,7 +177,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
             found, is_bad = _by_numpy(batch)
             slots[: batch.tokens] = found
             return bool(is_bad.any())
-    from fastindex.kernels.cpu.paged.slot_maps import COLLECTED, map_slots
+    from fastindex.paged.kernels.slot_maps import COLLECTED, map_slots
 
     blocks = batch.table.blocks
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
-from fastindex.arguments.index_arguments import as_integers_in_bulk
+from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.lowering.subarrays.loops import Pieces, gathered, nests_of
+from fastindex.moving.box_copies import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import CountAxis, DimensionAxis, physical_axes
-from fastindex.lowering.index.programs import linear_program, multi_program
-from fastindex.lowering.index.tile_programs import tile_program, within_tile_count
+from fastindex.index.programs import linear_program, multi_program
+from fastindex.index.tile_programs import tile_program, within_tile_count
 from fastindex.pictures.scene import COLOUR_COUNT, Cell, MultiIndex
 
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
-from fastindex.lowering.index.axis_forms import slot_form
-from fastindex.lowering.index.programs import coordinate_forms
+from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.sharding.device_order import Digits, inverse
 from fastindex.sharding.sharding import Sharding
 

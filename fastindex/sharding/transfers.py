@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
-from fastindex.lowering.index.programs import linear_program
-from fastindex.lowering.subarrays.loops import box_nests, cuts_of, slots_along
+from fastindex.index.programs import linear_program
+from fastindex.moving.box_copies import box_nests, cuts_of, slots_along
 from fastindex.sharding.reshard_boxes import Boxes, Segments, Side, combined
 
 Numbers = NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.arrays import buffer_dtype
+from fastindex.arrays.arrays import buffer_dtype
 from fastindex.bulk.relayouts import unpack
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError

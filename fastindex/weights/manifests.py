@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastindex.arguments.buffers import check_movable
+from fastindex.arrays.buffers import check_movable
 from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError

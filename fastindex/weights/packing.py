@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastindex.arguments.buffers import check_movable
-from fastindex.arguments.castings import Casting, check_casting
+from fastindex.arrays.buffers import check_movable
+from fastindex.arrays.fills import Casting, check_casting
 from fastindex.errors import FastIndexError
 from fastindex.files.layout_jobs import Progress, memory_limit
 from fastindex.files.writing import write_file

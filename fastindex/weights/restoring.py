@@ -5,13 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from fastindex.arguments.castings import logical_result
+from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
-from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
 from fastindex.errors import FastIndexError
 from fastindex.files.layout_jobs import Progress, memory_limit, unpack_stored
 from fastindex.files.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.files.writing import OutputFile
+from fastindex.moving.box_jobs import plan_boxes, taken_bytes
 from fastindex.weights.buffers import read_bytes, stored_buffer
 from fastindex.weights.manifests import Manifest, Moved, moved_of
 from fastindex.weights.safetensors_files import header_of, packed_shape

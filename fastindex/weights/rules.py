@@ -9,7 +9,7 @@ from fnmatch import translate
 from typing import Any
 
 from fastindex.advice.tpu_layouts import TPUS, tpu_layout
-from fastindex.arguments.castings import check_cast, wanted_type
+from fastindex.arrays.fills import check_cast, wanted_type
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError

@@ -1,6 +1,6 @@
 """Memory maps larger than memory: the bytes of the slow reference, and a process that stays below its limit.
 
-Tests of: bulk.bounded_relayouts, cpu.box_arrays, cpu.memory_maps.
+Tests of: bulk.bounded_relayouts, moving.box_arrays, moving.memory_maps.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.arrays import described
-from fastindex.cpu import box_arrays, memory_maps
+from fastindex.arrays.arrays import described
+from fastindex.moving import box_arrays, memory_maps
 from tests.bulk.mapped_files import ENOUGH, Mapped
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS

@@ -15,7 +15,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk.repack_plans import repack_plan
-from fastindex.lowering.index.programs import conversion_program
+from fastindex.index.programs import conversion_program
 from fastindex.patterns.format_table import PARAMETERS
 from tests.bulk.test_repacking import CASES, IDS, codes_of, stored
 from tests.cases import strategies

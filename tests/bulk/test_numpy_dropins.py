@@ -14,7 +14,7 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.cpu import index_programs as execution
+    from fastindex.index import executors as execution
 
     count = [0]
     right = execution.run

@@ -15,8 +15,8 @@ import pytest
 
 import fastindex as fi
 from fastindex import RearrangePlan
-from fastindex.cpu.movements import Movement
-from fastindex.lowering.machine import EPYC_1M
+from fastindex.moving.movements import Movement
+from fastindex.runtime.machine import EPYC_1M
 from tests.cases import rearrangement_cases, strategies
 from tests.oracles import reference
 from tests.oracles.rearranged import Case, random_case

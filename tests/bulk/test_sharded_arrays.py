@@ -61,7 +61,7 @@ def _expected(described, rules, values, part, count):
 
 
 def _fill(part: fi.Shape, dtype: np.dtype) -> np.ndarray:
-    from fastindex.arguments.fills import fill_pattern
+    from fastindex.arrays.fills import fill_pattern
 
     return np.frombuffer(fill_pattern(part), np.uint8)[: dtype.itemsize].view(dtype)[0]
 

@@ -1,7 +1,7 @@
 """The contiguous pieces of windows against slots that the reference lists and sorts.
 
-Tests of: arguments.windows, algebra.shared_digits, algebra.run_tree, lowering.windows.runs, algebra.strided_runs,
-lowering.index.units, lowering.windows.window.
+Tests of: arrays.index_arguments, algebra.shared_digits, algebra.run_tree, index.runs, algebra.strided_runs,
+index.programs.
 """
 
 from __future__ import annotations

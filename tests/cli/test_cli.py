@@ -314,7 +314,7 @@ def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 @pytest.mark.in_turn(seconds=1.1)
 def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.cli.demo
-    import fastindex.cpu.warmup
+    import fastindex.moving.warmup
 
     original = fastindex.cli.demo.run_demo
 
@@ -327,7 +327,7 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", status=1)
     assert "WRONG" in result.stdout
     assert result.stderr == "fastindex: the demo found wrong results\n"
-    monkeypatch.setattr(fastindex.cpu.warmup, "relayout_kernels", lambda: iter([("fill", 1, 1)]))
+    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda: iter([("fill", 1, 1)]))
     assert run("warmup").output == ""
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arguments.arrays import check_apart, check_target
+from fastindex.arrays.arrays import check_apart, check_target
 from fastindex.cuda import dlpack, libraries
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array, on_gpu
 from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
@@ -268,7 +268,7 @@ def torch_module() -> SimpleNamespace:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     pytest.importorskip("numba")
-    from fastindex.kernels.cuda import device
+    from fastindex.cuda.kernels import device
 
     module = torch_module()
     monkeypatch.setitem(sys.modules, "torch", module)

@@ -1,6 +1,6 @@
 """Whole Dask arrays of random chunks against the slow reference, and what a lazy result has to be.
 
-Tests of: dask.arrays, dask.rechunking, dask.segments, dask.tasks, arguments.engines.
+Tests of: dask.arrays, dask.rechunking, dask.segments, dask.tasks, arrays.arrays.
 """
 
 from __future__ import annotations

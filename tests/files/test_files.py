@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: files.index_jobs, files.layout_jobs, cpu.map_faults, files.input_files, files.reading, files.writing.
+Tests of: files.index_jobs, files.layout_jobs, moving.map_faults, files.input_files, files.reading, files.writing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.cpu import map_faults
 from fastindex.files import layout_jobs
 from fastindex.files.input_files import Bytes, InputFile, open_input
 from fastindex.files.reading import StoredArray, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
+from fastindex.moving import map_faults
 from tests.cases.hangs import HANG_SECONDS
 
 

@@ -1,6 +1,6 @@
 """`--max-memory` is a limit: the most that the whole process ever has in memory, for sizes that nothing divides.
 
-Tests of: cpu.box_jobs, cpu.numpy_moves, files.repack_jobs.
+Tests of: moving.box_jobs, moving.numpy_moves, files.repack_jobs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy
-from fastindex.lowering.relayout.problem.slot_moves import slot_move
+from fastindex.moving.numpy_moves import SCRATCH_BYTES, move_by_numpy
+from fastindex.moving.problem import slot_move
 from tests.cases import strategies
 
 #: Prints the most that the process has had in memory, in KiB: what the limit promises, however slow a machine is.

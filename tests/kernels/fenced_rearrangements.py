@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import fastindex as fi
-import fastindex.kernels.compilation
+import fastindex.runtime.kernels
 from tests.bulk.test_repacking import CASES, codes_of
 from tests.cases import strategies
 from tests.cases.rearrangement_cases import layouts

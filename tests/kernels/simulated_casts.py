@@ -9,7 +9,7 @@ import pytest
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 import fastindex as fi
-from fastindex.lowering.casts import cast_by_numpy
+from fastindex.algebra.casts import cast_by_numpy
 from tests.cases import cast_patterns, strategies
 from tests.cases.cast_cases import PAIRS, SIDES
 

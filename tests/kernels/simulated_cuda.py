@@ -17,10 +17,10 @@ from numba import cuda
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arguments.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
-from fastindex.kernels.cuda.device import SIMULATED
+from fastindex.cuda.kernels.device import SIMULATED
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package

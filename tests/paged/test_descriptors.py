@@ -1,6 +1,6 @@
 """Runs of transfers against the slow oracle: every byte, in the fewest runs, in each order.
 
-Tests of: paged.descriptors, paged.transfers, kernels.cpu.paged.page_runs, tables.page_runs.
+Tests of: paged.descriptors, paged.transfers, paged.kernels.page_runs, paged.run_numbers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fastindex.paged as fp
-from fastindex.cpu import first_answer
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.runtime import first_answer
 from tests.cases.strategies import seeds
 from tests.oracles.paged_places import SlowCache, least_runs, pairs
 from tests.paged.pools import cache_of, placed, random_pool

@@ -1,6 +1,6 @@
 """Slot mappings against loops in Python, with and without kernels, and every bound.
 
-Tests of: paged.slots, kernels.cpu.paged.slot_maps, tables.slot_maps.
+Tests of: paged.slots, paged.kernels.slot_maps, paged.slot_numbers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fastindex.paged as fp
-from fastindex.cpu import first_answer
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.runtime import first_answer
 from tests.cases.strategies import seeds
 
 

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.kernels.cuda.device import cuda
+from fastindex.cuda.kernels.device import cuda
 from tests.cuda.ptx.emulator import written_bytes
 from tests.cuda.stand_in import emulated
 from tests.kernels.gpu_package import to_gpu, to_host

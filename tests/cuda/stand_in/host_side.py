@@ -25,11 +25,11 @@ import fastindex.cuda
 from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
+from fastindex.cuda.kernels import device
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.copies import copy_kernel
+from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.queues import Queue, Tables
-from fastindex.kernels.cuda import device
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import copy_kernel
-from fastindex.kernels.cuda.device import cuda
 from tests.cases.hangs import HANG_SECONDS
 
 LOG = Path(os.environ["STAND_IN_LOG"])
@@ -262,9 +262,9 @@ def test_kernels_compile_with_a_numpy_that_lacks_row_stack() -> None:
     program = """
 import numpy, numba.np.arrayobj
 vars(numpy).pop("row_stack", None)
-from fastindex.kernels.cuda.copies import copy_kernel
-from fastindex.kernels.cuda.device import cuda
-from fastindex.kernels.cuda.device import absent_device
+from fastindex.cuda.kernels.copies import copy_kernel
+from fastindex.cuda.kernels.device import cuda
+from fastindex.cuda.kernels.device import absent_device
 with absent_device((9, 0)):
     assert ".entry" in copy_kernel(4).ptx((9, 0))
 """
@@ -282,7 +282,7 @@ def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(*arguments: Any) -> str:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("fastindex.kernels.cuda.compilation.ptx_of", compiled)
+    monkeypatch.setattr("fastindex.cuda.kernels.compilation.ptx_of", compiled)
     assert again.cubin((9, 0)) == code
     with pytest.raises(AssertionError, match="compiled again"):
         Kernel(first.function, "iiiii", "another").cubin((9, 0))

@@ -17,9 +17,9 @@ import pytest
 import fastindex as fi
 from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, movements, queues, strided_copies, transfers
-from fastindex.kernels.cuda import compilation, copies, rows, shifts, stages, tiles, word_tiles
-from fastindex.kernels.cuda.device import cuda
-from fastindex.kernels.cuda.index_kernel import index_kernel
+from fastindex.cuda.kernels import compilation, copies, rows, shifts, stages, tiles, word_tiles
+from fastindex.cuda.kernels.device import cuda
+from fastindex.cuda.kernels.index_kernel import index_kernel
 from tests.cuda.ptx.emulator import EmulatedError
 from tests.cuda.ptx.reading import PtxError
 from tests.cuda.stand_in import emulated, far_blocks

@@ -1,1 +1,0 @@
-"""Kernels of paged caches: slot mappings, runs of a transfer, and passes over pages."""
