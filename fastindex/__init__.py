@@ -30,8 +30,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.bulk.rearranged_arrays": ("rearrange",),
         "fastindex.bulk.rearrangements": ("RearrangePlan", "plan_rearrange", "reshape"),
         "fastindex.bulk.window_runs": ("runs", "strided_runs"),
-        "fastindex.advice.sentences": ("explain",),
-        "fastindex.pictures.picture": ("draw",),
+        "fastindex.show.sentences": ("explain",),
+        "fastindex.show.picture": ("draw",),
     },
     submodules=("cuda", "dask", "hlo", "layouts", "numpy", "sharding", "weights", "xla"),
     meant={

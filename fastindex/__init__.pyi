@@ -6,7 +6,6 @@ from fastindex import numpy as numpy
 from fastindex import sharding as sharding
 from fastindex import weights as weights
 from fastindex import xla as xla
-from fastindex.advice.sentences import explain as explain
 from fastindex.algebra.strided_runs import StridedRun as StridedRun
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
@@ -35,6 +34,7 @@ from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.index.tile_programs import TileSlots as TileSlots
-from fastindex.pictures.picture import draw as draw
+from fastindex.show.picture import draw as draw
+from fastindex.show.sentences import explain as explain
 
 __version__: str

@@ -145,7 +145,7 @@ LARGER = {
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
-    "files.layout_jobs.relayout_file": "a file, two layouts, and what the command takes",
+    "jobs.layout_jobs.relayout_file": "a file, two layouts, and what the command takes",
     "cli.moving.relayout": "a command: click hands its options over by name",
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.rearranged_arrays.rearrange": "public: an array, a pattern, its sizes, and what whole-array functions take",

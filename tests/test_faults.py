@@ -356,7 +356,7 @@ for number, job in enumerate(stores.store_jobs()):
 def test_damaged_metadata_that_is_another_error_is_found(
     zarr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastindex.files.zarr_arrays.open_stored", lambda path: [][1])
+    monkeypatch.setattr("fastindex.jobs.zarr_arrays.open_stored", lambda path: [][1])
     tally = Tally(tmp_path / "tally", 2.0, 1)
     stores._damage(tally, tmp_path, {"shape": [3]})
     assert "IndexError" in tally.findings[0]

@@ -23,9 +23,9 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.files.input_files import open_input
-from fastindex.files.writing import write_file
 from fastindex.hlo import Report
+from fastindex.jobs.input_files import open_input
+from fastindex.jobs.writing import write_file
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.counted_work import Work, work_of

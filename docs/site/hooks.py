@@ -49,7 +49,7 @@ def picture(kind: str, body: str) -> tuple[str, str | None]:
     """Return the SVG that a block asks for, and the page to point at where there is one."""
     lines = body.split()
     if kind == "sharding":
-        from fastindex.pictures.shard_picture import ShardPicture
+        from fastindex.show.shard_picture import ShardPicture
 
         return ShardPicture(fi.Shape.parse(lines[0]), fi.sharding.Sharding.parse(lines[1])).svg(), None
     shapes = [fi.Shape.parse(line) for line in lines]

@@ -136,8 +136,8 @@ class RelayoutPlan(ShownInNotebooks):
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
     def _repr_html_(self) -> str:
-        load("fastindex.pictures.picture")
-        from fastindex.pictures.picture import plan_html
+        load("fastindex.show.picture")
+        from fastindex.show.picture import plan_html
 
         return plan_html(self)
 

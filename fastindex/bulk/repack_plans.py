@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.advice.format_names import named_layout
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk.rearrangements import RearrangePlan
@@ -32,6 +31,7 @@ from fastindex.patterns.named_formats import (
     of_bits,
     plain_side,
 )
+from fastindex.show.format_names import named_layout
 
 Bytes = NDArray[np.uint8]
 

@@ -233,8 +233,8 @@ class ReshardPlan(ShownInNotebooks):
         return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
 
     def _repr_html_(self) -> str:
-        load("fastindex.pictures.reshard_html")
-        from fastindex.pictures.reshard_html import reshard_html
+        load("fastindex.show.reshard_html")
+        from fastindex.show.reshard_html import reshard_html
 
         return reshard_html(self.describe(), self.bytes_between)
 

@@ -62,9 +62,9 @@ def unpack_checkpoint(
 
 def checkpoint_text(folder: str, as_json: bool) -> str:
     """Return what a packed checkpoint holds: a line, or a JSON object, for each array."""
-    from fastindex.advice.shape_numbers import info
-    from fastindex.advice.spelling import bytes_text
     from fastindex.core.integers import counted
+    from fastindex.show.sentences import info
+    from fastindex.show.spelling import bytes_text
     from fastindex.weights.manifests import read_manifest
 
     manifest = read_manifest(folder)

@@ -116,7 +116,7 @@ def _console() -> Console:
 
 
 def _write_page(html: str, text: str, force: bool) -> None:
-    from fastindex.files.writing import write_file
+    from fastindex.jobs.writing import write_file
 
     write_file(html, text.encode(), force)
     notice(f"wrote {html}")

@@ -43,18 +43,18 @@ def shard(
     if as_json:
         click.echo(json.dumps(_numbers(parsed, divided, parts)))
         return
-    from fastindex.pictures.shard_picture import ShardPicture
+    from fastindex.show.shard_picture import ShardPicture
 
     picture = ShardPicture(parsed, divided, len(parts), dimensions or None, tiles)
     if svg is not None:
         if not svg.lower().endswith(".svg"):
             raise click.UsageError(f"--svg writes SVG, and {svg!r} is not named so; end the name in .svg")
-        from fastindex.files.writing import write_file
+        from fastindex.jobs.writing import write_file
 
         write_file(svg, picture.svg().encode(), force)
         notice(f"wrote {svg}")
         return
-    from fastindex.advice.sharding_sentences import sharding_sentences
+    from fastindex.show.sentences import sharding_sentences
 
     click.echo("\n".join(sharding_sentences(parsed, divided)))
     click.echo()

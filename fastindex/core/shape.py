@@ -368,8 +368,8 @@ class Shape(SizedShape, ShownInNotebooks):
             raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
 
     def _repr_html_(self) -> str:
-        load("fastindex.pictures.picture")
-        from fastindex.pictures.picture import shape_html
+        load("fastindex.show.picture")
+        from fastindex.show.picture import shape_html
 
         return shape_html(self)
 

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fastindex.advice.spelling import bytes_text
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.log_lines import texts_of
@@ -26,6 +25,7 @@ from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
+from fastindex.show.spelling import bytes_text
 
 #: A log without any of these contains no message.
 MARKERS = (

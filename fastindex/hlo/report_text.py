@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastindex.advice.spelling import bytes_text, visible
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.uses import SortKey, Uses
+from fastindex.show.spelling import bytes_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

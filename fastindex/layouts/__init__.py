@@ -11,11 +11,11 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.advice.format_names": ("layout_name", "named_layout"),
-        "fastindex.advice.linear_forms": ("LinearForm",),
-        "fastindex.advice.steps": ("Steps", "steps"),
-        "fastindex.advice.suggestions": ("TileSuggestion", "suggest_tiles"),
+        "fastindex.show.format_names": ("layout_name", "named_layout"),
+        "fastindex.show.linear_forms": ("LinearForm",),
+        "fastindex.show.steps": ("Steps", "steps"),
+        "fastindex.show.suggestions": ("TileSuggestion", "suggest_tiles"),
         "fastindex.bulk.rearrangements": ("same_bytes",),
-        "fastindex.pictures.picture": ("Picture",),
+        "fastindex.show.picture": ("Picture",),
     },
 )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from fastindex.advice.copy_sentences import shared_origins_text
-from fastindex.advice.spelling import bytes_text
 from fastindex.core.jax_layouts import JaxLayout
 from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.show.copy_sentences import shared_origins_text
+from fastindex.show.spelling import bytes_text
 from fastindex.trials.jax_programs import FlatProgram, jax_format
 from fastindex.trials.variants import Trial
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastindex.advice.spelling import bytes_text
 from fastindex.core.jax_layouts import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
 from fastindex.hlo.copies.rows import CopyRow
+from fastindex.show.spelling import bytes_text
 from fastindex.trials.compilers import Constraints
 from fastindex.trials.jax_programs import Wanted
 

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from fastindex.arrays.fills import fill_pattern
-from fastindex.files.input_files import Bytes, InputFile
-from fastindex.files.layout_jobs import Progress, WrittenArray
-from fastindex.files.reading import StoredArray
-from fastindex.files.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
-from fastindex.files.writing import OutputFile
-from fastindex.files.zarr_arrays import ZarrBuffer, new_zarr_buffer
+from fastindex.jobs.input_files import Bytes, InputFile
+from fastindex.jobs.layout_jobs import Progress, WrittenArray
+from fastindex.jobs.reading import StoredArray
+from fastindex.jobs.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
+from fastindex.jobs.writing import OutputFile
+from fastindex.jobs.zarr_arrays import ZarrBuffer, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes, taken_bytes
 from fastindex.weights.buffers import checksum_of_new
 from fastindex.weights.journals import Journal

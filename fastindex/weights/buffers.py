@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastindex.core.shape import Shape
-from fastindex.files.input_files import Bytes, FileIdentity, check_identity, open_raw, place_inside
-from fastindex.files.reading import StoredArray
-from fastindex.files.zarr_arrays import ZarrBuffer, read_place, stored_zarr_buffer
+from fastindex.jobs.input_files import Bytes, FileIdentity, check_identity, open_raw, place_inside
+from fastindex.jobs.reading import StoredArray
+from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place, stored_zarr_buffer
 from fastindex.weights.manifests import ZARR, Manifest
 
 _AT_ONCE = 4 << 20

@@ -16,8 +16,8 @@ from fastindex.arrays.arrays import buffer_dtype
 from fastindex.bulk.relayouts import unpack
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.files.layout_jobs import Progress
-from fastindex.files.zarr_arrays import ZarrBuffer, read_place
+from fastindex.jobs.layout_jobs import Progress
+from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place
 from fastindex.lazy import untraced
 from fastindex.weights.buffers import checksum_of, stored_buffer
 from fastindex.weights.manifests import Manifest, read_manifest

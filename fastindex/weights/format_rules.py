@@ -18,7 +18,7 @@ from fastindex.bulk.repack_arguments import (
 from fastindex.bulk.repack_plans import End
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.files.repack_jobs import Formats
+from fastindex.jobs.repack_jobs import Formats
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
 from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits

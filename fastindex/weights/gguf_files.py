@@ -14,8 +14,8 @@ from typing import BinaryIO
 from fastindex.core.element_types import ElementType
 from fastindex.core.integers import INT64_MAX
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import FileIdentity, open_raw
 from fastindex.first_use import load
+from fastindex.jobs.input_files import FileIdentity, open_raw
 from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape
 from fastindex.weights.tensors import Tensor, TensorFiles
 

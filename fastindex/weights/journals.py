@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fastindex.errors import FastIndexError
-from fastindex.files.positions import OPEN_FLAGS
 from fastindex.first_use import load
+from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.weights.rules import Array
 from fastindex.weights.safetensors_files import json_object
 

@@ -16,9 +16,9 @@ from typing import Any
 from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import Casting, check_casting
 from fastindex.errors import FastIndexError
-from fastindex.files.layout_jobs import Progress, memory_limit
-from fastindex.files.writing import write_file
-from fastindex.files.zarr_arrays import is_zarr
+from fastindex.jobs.layout_jobs import Progress, memory_limit
+from fastindex.jobs.writing import write_file
+from fastindex.jobs.zarr_arrays import is_zarr
 from fastindex.weights.arrays import Finishing, pack_array
 from fastindex.weights.checkpoints import Checkpoint, open_checkpoint
 from fastindex.weights.gguf_files import read_gguf

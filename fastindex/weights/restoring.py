@@ -8,9 +8,9 @@ from typing import Any
 from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.files.layout_jobs import Progress, memory_limit, unpack_stored
-from fastindex.files.repack_jobs import cut_of_parts, move_parts, parts_of
-from fastindex.files.writing import OutputFile
+from fastindex.jobs.layout_jobs import Progress, memory_limit, unpack_stored
+from fastindex.jobs.repack_jobs import cut_of_parts, move_parts, parts_of
+from fastindex.jobs.writing import OutputFile
 from fastindex.moving.box_jobs import plan_boxes, taken_bytes
 from fastindex.weights.buffers import read_bytes, stored_buffer
 from fastindex.weights.manifests import Manifest, Moved, moved_of
@@ -71,7 +71,7 @@ def restore_array(
 ) -> None:
     """Write one logical array of a checkpoint to a file: a NumPy file, a Zarr array, or raw bytes, by its name.
 
-    Parameters and errors as for `fastindex.files.layout_jobs.unpack_file`; an unknown name is a FastIndexError.
+    Parameters and errors as for `fastindex.jobs.layout_jobs.unpack_file`; an unknown name is a FastIndexError.
     """
     one = next((one for one in manifest.arrays if one["name"] == name), None)
     if one is None:

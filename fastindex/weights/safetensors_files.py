@@ -22,7 +22,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.layout_fields import MOST_DIMENSIONS
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import InputFile, check_readable, open_raw, read_whole
+from fastindex.jobs.input_files import InputFile, check_readable, open_raw, read_whole
 from fastindex.weights.tensors import Tensor, TensorFiles
 
 #: The longest header that the format allows.
@@ -280,7 +280,7 @@ def stored_as(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
     Examples
     --------
-    >>> from fastindex.files.input_files import FileIdentity
+    >>> from fastindex.jobs.input_files import FileIdentity
     >>> identity = FileIdentity(0, 0, 288, 0, 0)
     >>> stored_as(Tensor("w", "x.gguf", Shape("u8", (2, 144)), 0, "Q4_K", (2, 256), identity, is_opaque=True))
     ('U8', (2, 144))

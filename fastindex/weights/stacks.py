@@ -8,8 +8,8 @@ from typing import Any
 
 from fastindex.algebra.segments import Box, byte_segments, segment_costs
 from fastindex.core.shape import Shape
-from fastindex.files.input_files import Bytes
-from fastindex.files.writing import OutputFile
+from fastindex.jobs.input_files import Bytes
+from fastindex.jobs.writing import OutputFile
 
 
 def ordered_shape(shape: Shape, order: tuple[int, ...]) -> Shape:

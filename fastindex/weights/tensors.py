@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fastindex.core.shape import Shape
-from fastindex.files.input_files import FileIdentity, InputFile, open_raw
+from fastindex.jobs.input_files import FileIdentity, InputFile, open_raw
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Casts of whole arrays: every function that casts against ``astype``, and the rules of `casting`.
 
-Tests of: bulk.relayouts, bulk.rearranged_arrays, bulk.strided_copies, bulk.bounded_relayouts, files.layout_jobs,
+Tests of: bulk.relayouts, bulk.rearranged_arrays, bulk.strided_copies, bulk.bounded_relayouts, jobs.layout_jobs,
 arrays.fills.
 """
 

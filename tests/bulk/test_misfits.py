@@ -150,7 +150,7 @@ def test_bits_beside_those_of_an_element_do_not_matter() -> None:
 
 @pytest.mark.parametrize("kind", ["u1", "s8", "i4"])
 def test_bounded_memory_and_files(kind: str, tmp_path: Path) -> None:
-    from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
+    from fastindex.jobs.layout_jobs import pack_file, relayout_file, unpack_file
 
     source = {"u1": np.uint8, "s8": np.int8, "i4": np.int32}[kind]
     values = np.random.default_rng(3).integers(0, 8, (700, 900)).astype(source)
@@ -191,7 +191,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 def test_stores(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    from fastindex.files.layout_jobs import pack_file
+    from fastindex.jobs.layout_jobs import pack_file
 
     values = np.random.default_rng(5).integers(0, 16, (60, 40), dtype=np.uint8)
     shape = fi.Shape.parse("u4[60,40]{0,1:E(4)}")

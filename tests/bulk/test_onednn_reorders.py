@@ -4,7 +4,7 @@ Skipped without the wheel ``onednn-cpu-gomp``. Every tag that the library has is
 
     python -m tests.bulk.test_onednn_reorders
 
-Tests of: advice.format_names.
+Tests of: show.format_names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every command that writes a file does with one that is there already.
 
-Tests of: cli.options, files.writing.
+Tests of: cli.options, jobs.writing.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 
 import fastindex as fi
-from fastindex.pictures.shard_picture import ShardPicture
+from fastindex.show.shard_picture import ShardPicture
 from tests.cases.sharding_texts import mesh_text, random_text, tiled_text
 from tests.fault_parts.damage import damaged
 from tests.fault_parts.tally import Tally

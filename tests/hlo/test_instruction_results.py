@@ -20,10 +20,10 @@ import pytest
 
 import fastindex as fi
 import fastindex.hlo.scanner as scanner_module
-from fastindex.advice.padding import padding_steps
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
+from fastindex.show.padding import padding_steps
 from tests.oracles import reference
 
 TESTS = Path(__file__).resolve().parents[1]

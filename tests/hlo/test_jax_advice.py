@@ -13,8 +13,8 @@ import sys
 import pytest
 
 import fastindex as fi
-from fastindex.advice.changes import cheapest_change
 from fastindex.hlo.jax_advice import jax_lines
+from fastindex.show.changes import cheapest_change
 from tests.hlo.test_buffers import TILED, entry
 
 SHAPES = (

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.advice.spelling import bytes_text
 from fastindex.hlo.out_of_memory import size_of
+from fastindex.show.spelling import bytes_text
 
 MESSAGES = json.loads((Path(__file__).resolve().parents[1] / "data" / "hlo" / "out_of_memory.json").read_text())
 SEPARATOR = "=========================="

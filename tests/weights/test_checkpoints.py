@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.advice.tpu_layouts import tpu_layout
+from fastindex.show.tpu_layouts import tpu_layout
 from fastindex.weights.safetensors_files import ELEMENT_TYPES, packed_shape, read_header, tensors_of
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS

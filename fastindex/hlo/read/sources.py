@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from fastindex.advice.spelling import bytes_text
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
@@ -22,6 +21,7 @@ from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, s
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
+from fastindex.show.spelling import bytes_text
 
 #: The stage of a program of JAX that is lowered and not compiled, as dumps call it.
 LOWERED = "before_optimizations"
