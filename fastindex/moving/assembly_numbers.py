@@ -21,6 +21,9 @@ def patterns_of_piece(nibbles: int) -> int:
     return 3 if nibbles == 2 else 1
 
 
+#: Bytes of the elements of columns that are gathered; nibbles are the other width.
+COLUMN_ELEMENT_BYTES = (1, 2, 4, 8, 16)
+
 #: The most elements of a block whose elements are gathered column by column: what the kernel's scratch memory holds.
 MOST_ROWS = 1024
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,10 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.first_use import uninterrupted
 from fastindex.moving.counts import PAGE_BYTES
 from fastindex.moving.kernels import jobs, runner
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import SCRATCH_FRONT_BYTES
-from fastindex.moving.moves.block_permute import kernel as block_permute
-from fastindex.moving.moves.boxes import kernel as boxes
-from fastindex.moving.moves.casts import kernel as casts
-from fastindex.moving.moves.column_gather import kernel as column_gather
-from fastindex.moving.moves.digit_swaps import kernel as digit_swaps
+from fastindex.moving.moves import KERNEL_MODULES
 from fastindex.moving.moves.elements import kernel as element_moves
-from fastindex.moving.moves.gathers import kernel as gather_pieces
-from fastindex.moving.moves.nibble_pairs import kernel as nibble_pairs
-from fastindex.moving.moves.streams import deinterleave_kernel as deinterleave
-from fastindex.moving.moves.streams import interleave_kernel as interleave
-from fastindex.moving.moves.streams import kernel as stream
-from fastindex.moving.moves.streams import packed_runs_kernel as packed_runs
-from fastindex.moving.moves.streams.plan import in_lanes
-from fastindex.moving.moves.transposes import kernel as transpose
 from fastindex.moving.numbers import BOX_BYTES, BoxCall, PassCall, PassTable
 from fastindex.moving.pass_threads import looks_for_signals, run_with_helpers
 from fastindex.moving.passes import Pass
@@ -43,53 +33,34 @@ from fastindex.runtime.tuning import TUNING, Tuning
 
 Bytes = NDArray[np.uint8]
 
-#: The loops of each kernel, by variant; the last one also serves all higher variants. A new kernel gets a line here.
-PASS_KERNELS: dict[str, tuple[Any, ...]] = {
-    "copy": (stream.copy_chunks,),
-    "interleave": (interleave.interleave_lane_chunks, interleave.interleave_vectors),
-    "deinterleave": (deinterleave.deinterleave_lane_chunks, deinterleave.deinterleave_vectors),
-    "packed runs": (packed_runs.expand_chunks, packed_runs.compress_chunks),
-    "transpose": (transpose.transpose_panels,),
-    "gather pieces": (gather_pieces.gather_chunks,),
-    "strided": (element_moves.copy_elements,),
-    "fill": (element_moves.fill_runs,),
-    "block permute": (block_permute.assemble_chunks,),
-    "column gather": (column_gather.assemble_columns,),
-    "boxes": (boxes.run_boxes,),
-    "pair nibbles": (nibble_pairs.pair_chunks,),
-    "swap digits": (digit_swaps.swap_digit_chunks,),
-    "cast": (casts.cast_runs,),
-}
+#: Bytes of scratch memory of a thread for one kernel. It is what column gathers take.
+MOST_SCRATCH_BYTES = 764416
 
-# For names of passes that are not those of kernels, or of one of several variants: the kernel and the variant.
-_VARIANTS = {
-    "expand": ("packed runs", 0),
-    "compress": ("packed runs", 1),
-}
-# Kernels that are compiled once, for all widths.
-_OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")
+#: Bytes of scratch memory of a thread: for a kernel, and behind that for boxes, within which kernels run.
+SCRATCH_BYTES = SCRATCH_FRONT_BYTES + MOST_SCRATCH_BYTES + 2 * BOX_BYTES
 
-_KERNEL_MODULES = (
-    stream,
-    packed_runs,
-    nibble_pairs,
-    interleave,
-    deinterleave,
-    transpose,
-    gather_pieces,
-    block_permute,
-    column_gather,
-    casts,
-)
 
-# Where boxes are in scratch memory: behind what the kernels that run within a box need.
-_BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTES) * LINE_BYTES
+def registered(modules: Iterable[str]) -> dict[str, PassKernel]:
+    """Return the kernels of modules of `fastindex.moving.moves`, by name.
 
-#: Bytes of scratch memory of a thread: enough for any kernel.
-SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
+    Raises
+    ------
+    ValueError
+        Two have one name, or one needs more than `MOST_SCRATCH_BYTES` of scratch memory.
+    """
+    found: dict[str, PassKernel] = {}
+    for module in modules:
+        for one in import_module(f"fastindex.moving.moves.{module}").KERNELS:
+            if one.name in found:
+                raise ValueError(f"two kernels are called {one.name!r}, the second in {module}")
+            if one.scratch_bytes > MOST_SCRATCH_BYTES:
+                raise ValueError(f"{one.name!r} in {module} needs {one.scratch_bytes} bytes of scratch memory")
+            found[one.name] = one
+    return found
 
-# Kernels that read one part of a task while they write the part before it, from one task to the next.
-_READ_AHEAD = ("column gather",)
+
+#: Every kernel that passes run, by `Pass.kernel`.
+PASS_KERNELS = registered(KERNEL_MODULES)
 
 # A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES` of them: only
 # in between can it be stopped.
@@ -113,7 +84,7 @@ def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[t
         Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
         by vectors, 0 where lanes take any number.
     """
-    loops = PASS_KERNELS[name]
+    loops = PASS_KERNELS[name].loops
     literals = types.literal(width), types.literal(variant)
     return loops[min(variant, len(loops) - 1)], (*literals, *(types.int64,) * 6)
 
@@ -133,14 +104,7 @@ def _compiled_address(name: str, width: int, variant: int) -> int:
 
 def kernel_key(one: Pass) -> tuple[str, int, int]:
     """Return the name, width and variant of the kernel that a pass needs, as `pass_kernel` takes them."""
-    name, variant = _VARIANTS.get(one.kernel, (one.kernel, 0))
-    if name in _OF_ANY_WIDTH:
-        return name, 1, variant
-    if name in ("block permute", "column gather", "swap digits"):
-        return name, one.width, one.ways
-    if name not in ("interleave", "deinterleave"):
-        return name, one.width, variant
-    return (name, 1, 0) if in_lanes(one) else (name, one.width, one.ways)
+    return (one.kernel, *PASS_KERNELS[one.kernel].key(one))
 
 
 class _ScratchMemory:
@@ -263,8 +227,8 @@ def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
                 tasks=call.tasks,
                 from_scratch=from_scratch,
                 to_scratch=to_scratch,
-                source_start=call.source_start + from_scratch * _BOXES,
-                target_start=call.target_start + to_scratch * _BOXES,
+                source_start=call.source_start + from_scratch * MOST_SCRATCH_BYTES,
+                target_start=call.target_start + to_scratch * MOST_SCRATCH_BYTES,
             )
         )
         kept += [table, of_table]
@@ -274,7 +238,7 @@ def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
 def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
     """Return the fewest tasks that a thread takes at a time."""
     most = tuning.share_bytes // one.task_bytes
-    if one.kernel in _READ_AHEAD:
+    if PASS_KERNELS[one.kernel].reads_ahead:
         most = max(most, min(tuning.ahead_share_bytes // one.task_bytes, one.tasks // tuning.least_tasks))
     return max(1, min(most, one.tasks))
 

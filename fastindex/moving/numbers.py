@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastindex.runtime.numbers import places
+from fastindex.runtime.numbers import LINE_BYTES, places
 
 
 class PassTable(NamedTuple):
@@ -200,6 +200,12 @@ class StreamGeometry(NamedTuple):
 
 
 STREAM = places(StreamGeometry)
+
+
+def are_vectors(kernel: str, width: int, ways: int, run: int) -> bool:
+    """Whether vectors interleave or deinterleave `run` elements of each of `ways` rows in turn; lanes do otherwise."""
+    is_long = kernel == "deinterleave" or run * width >= LINE_BYTES
+    return is_long and ways in VECTOR_WAYS[kernel].get(width, ())
 
 
 #: Bytes of the elements of a box, one each, as they come from the source, and as they go to the destination.

@@ -14,21 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.cast_numbers import CastGeometry
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.integers import counted
-from fastindex.moving.assembly_numbers import AssemblyGeometry, ColumnsGeometry
 from fastindex.moving.counts import Counts
 from fastindex.moving.numbers import (
-    BoxGeometry,
-    FillGeometry,
-    GatherGeometry,
     OuterLoop,
-    PairGeometry,
-    StreamGeometry,
-    StridedGeometry,
-    SwapGeometry,
-    TransposeGeometry,
 )
 
 
@@ -162,31 +152,14 @@ def even_steps(nest: Nest, side: int = 0) -> Iterator[Nest]:
         yield from even_steps(Nest((loop, *others), *starts), side)
 
 
-#: The numbers of a kernel; a new kernel's record joins them.
-Geometry = (
-    AssemblyGeometry
-    | BoxGeometry
-    | CastGeometry
-    | ColumnsGeometry
-    | FillGeometry
-    | GatherGeometry
-    | PairGeometry
-    | StreamGeometry
-    | StridedGeometry
-    | SwapGeometry
-    | TransposeGeometry
-)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
     """One kernel, run over ``tasks`` independent tasks.
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deinterleave", "transpose", "gather pieces", "strided", "fill",
-            "expand", "compress", "block permute", "column gather", "boxes", "pair nibbles",
-            "swap digits", "cast"}
+    kernel : str
+        The name of a `fastindex.moving.kernels.registry.PassKernel`.
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of a block permute. Of a
         cast, the number of the conversion.
@@ -198,7 +171,7 @@ class Pass:
     tables : tuple of int64 arrays
         Byte offsets within a block; see the kernel.
     geometry : int64 array
-        The kernel's own numbers, a `Geometry`.
+        The kernel's own numbers, as its record names them.
     tasks : int
         All iterations of `outer`, times the blocks that the kernel counts itself. Threads take them in any order, so no
         two of them may write the same byte.
@@ -251,7 +224,8 @@ class Draft(NamedTuple):
         As of a `Pass`.
     around : Nest
         The loops around the tasks, innermost first, and where the first task begins; in bytes.
-    geometry : Geometry
+    geometry : tuple of int
+        A record of `fastindex.moving.numbers` or of the folder of the move.
     counts : Counts
         What all tasks do, counted: the cost follows from it. Of passes that no others stand against, nothing.
     tables : callable
@@ -266,7 +240,7 @@ class Draft(NamedTuple):
     kernel: str
     width: int
     around: Nest
-    geometry: Geometry
+    geometry: tuple[int, ...]
     task_bytes: int
     why: str
     counts: Counts

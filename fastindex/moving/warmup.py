@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import subprocess
 import sys
@@ -16,14 +15,10 @@ from typing import Any, Protocol
 
 import fastindex.index.kernels.programs
 import fastindex.index.kernels.windows  # noqa: F401
-from fastindex.algebra.cast_numbers import conversion_code
 from fastindex.first_use import PACKAGE_FOLDER
-from fastindex.moving.compiled_passes import dispatcher_of
-from fastindex.moving.moves.column_gather.plan import ELEMENT_BYTES
-from fastindex.moving.numbers import MOST_ROW_DIGITS, PIECES, UNIT_BYTES, VECTOR_WAYS
+from fastindex.moving.compiled_passes import PASS_KERNELS, dispatcher_of
 from fastindex.runtime.kernels import is_missing, registered_kernels
 from fastindex.runtime.machine import this_machine
-from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 from fastindex.runtime.threads import thread_count
 
 #: What a process that compiles for another one runs.
@@ -136,14 +131,6 @@ def compile_on_request() -> None:
         sys.stdout.flush()
 
 
-#: The casts of weights and images; others are compiled when they are first used.
-CASTS = (
-    *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
-    *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "s8"), ("f32", "narrow")),
-    *(("byte", "two bytes"), ("byte", "four bytes")),
-)
-
-
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     """Yield the name, width and variant of every kernel that a relayout may call, as `dispatcher_of` takes them.
 
@@ -152,27 +139,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     >>> ("transpose", 4, 0) in set(relayout_kernels())
     True
     """
-    # Those that take longest to compile come first, so that no process is left with one at the end.
-    for width in UNIT_BYTES:
-        yield "transpose", width, 0
-    for kernel, of_widths in VECTOR_WAYS.items():
-        for width, numbers in of_widths.items():
-            for ways in numbers:
-                yield kernel, width, ways
-    yield "interleave", 1, 0
-    yield "deinterleave", 1, 0
     vector_bytes = this_machine().target.vector_bytes
-    pieces = PIECES if vector_bytes == LINE_BYTES else (LANE_BYTES,)
-    for piece_bytes, row_digits in itertools.product(pieces, range(MOST_ROW_DIGITS, 0, -1)):
-        yield "swap digits", piece_bytes, row_digits
-    for nibbles in (1, 2):
-        yield "block permute", vector_bytes, nibbles
-    for width in ELEMENT_BYTES:
-        yield "column gather", width, 1
-    yield "column gather", 1, 2
-    for pair in CASTS:
-        yield "cast", conversion_code(*pair), 0
-    for name, variant in (("packed runs", 0), ("packed runs", 1)):
-        yield name, 1, variant
-    for name in ("boxes", "copy", "strided", "gather pieces", "fill", "pair nibbles"):
-        yield name, 1, 0
+    for one in PASS_KERNELS.values():
+        for width, variant in one.compiled_at_first(vector_bytes):
+            yield one.name, width, variant

@@ -18,7 +18,7 @@ from fastindex.moving.warmup import relayout_kernels
 from fastindex.runtime.kernels import kernel_signatures, registered_kernels
 from tests.cases import strategies
 
-DISPATCHERS = {dispatcher.__name__: dispatcher for loops in PASS_KERNELS.values() for dispatcher in loops}
+DISPATCHERS = {dispatcher.__name__: dispatcher for one in PASS_KERNELS.values() for dispatcher in one.loops}
 
 
 def signature_counts() -> dict[str, int]:

@@ -17,6 +17,7 @@ from fastindex.moving.assembly_numbers import (
     VECTOR_RUN,
     VECTOR_RUN_BYTES,
 )
+from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
 from fastindex.moving.kernels.table import padding_of, start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.lines.permutes import assemble_vector, pad_vector
@@ -191,3 +192,15 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
                 stream = added(stream, run, scratch, streamed)
     finish(stream, scratch, streamed)
     fence()
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "block permute",
+        (assemble_chunks,),
+        by_width_and_ways,
+        lambda vector_bytes: [(vector_bytes, 1), (vector_bytes, 2)],
+        SCRATCH_BYTES,
+    ),
+)

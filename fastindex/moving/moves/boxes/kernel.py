@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.runner import call_in_box
 from fastindex.moving.kernels.table import outer_place, set_end_of_source
 from fastindex.moving.numbers import (
@@ -110,3 +111,7 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
             read = scratch if entry(call, FROM_SCRATCH) else at_source
             written = scratch if entry(call, TO_SCRATCH) else at_target
             call_in_box(call, written, read, scratch)
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("boxes", (run_boxes,)),)

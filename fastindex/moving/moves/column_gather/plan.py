@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.moving.assembly_numbers import (
     COLUMN_BAND_BYTES,
+    COLUMN_ELEMENT_BYTES,
     COLUMN_GROUP_BYTES,
     ENDS_AHEAD,
     MOST_BAND_LINES,
@@ -33,8 +34,6 @@ from fastindex.moving.passes import Draft, Tables, along, blocks, cut, even_step
 from fastindex.moving.problem import Context
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
-#: Bytes of the elements of columns; nibbles are the other width.
-ELEMENT_BYTES = (1, 2, 4, 8, 16)
 # Vectors of fewer pieces are permuted straight from the source.
 _LEAST_PIECES = 2
 # The fewest blocks that are read together, on average, where not all lie side by side.
@@ -96,7 +95,7 @@ def has_columns(block: Block, bits: int, direct: VectorTable) -> bool:
     """Whether a block may be gathered by columns, and is not better read straight, by its own table."""
     if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
         return False
-    is_known = bits in (NIBBLE_BITS, *(8 * width for width in ELEMENT_BYTES))
+    is_known = bits in (NIBBLE_BITS, *(8 * width for width in COLUMN_ELEMENT_BYTES))
     return is_known and not block.is_padding.all()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.nibbles import put_nibble
 from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
@@ -96,3 +97,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
                 copy_vector(at, scratch, 64)
         copy_short(start + whole, scratch, run_bytes - whole)
     fence()
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("strided", (copy_elements,)), PassKernel("fill", (fill_runs,)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GATHER, GEOMETRY, MOST_PIECE_BYTES, SECOND
@@ -92,3 +93,7 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
             stream = added(stream, elements * w, scratch, streamed)
     finish(stream, scratch, streamed)
     fence()
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("gather pieces", (gather_chunks,), scratch_bytes=SCRATCH_BYTES),)

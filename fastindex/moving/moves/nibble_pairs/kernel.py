@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import end_of_source, start_of_block
 from fastindex.moving.numbers import (
     FIRST,
@@ -113,3 +114,7 @@ def pair_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                 _pair_run(1, written, high, (row, row + apart), elements, ahead, ends)
             else:
                 _pair_run(0, written, high, (row, row + apart), elements, ahead, ends)
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("pair nibbles", (pair_chunks,), scratch_bytes=SCRATCH_BYTES),)

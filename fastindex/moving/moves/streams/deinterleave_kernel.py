@@ -13,9 +13,19 @@ from typing import Any
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import deinterleave_lanes
-from fastindex.moving.numbers import FIRST, GEOMETRY, MOST_COLUMN_BYTES, MOST_LANE_ROWS, SECOND, STREAM
+from fastindex.moving.numbers import (
+    FIRST,
+    GEOMETRY,
+    MOST_COLUMN_BYTES,
+    MOST_LANE_ROWS,
+    SECOND,
+    STREAM,
+    VECTOR_WAYS,
+    are_vectors,
+)
 from fastindex.runtime.kernels import kernel
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_bytes, prefetch_ends
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
@@ -219,3 +229,20 @@ def _kernel(in_vectors: bool) -> Any:
 
 #: For any number of rows, and for those that vectors know.
 deinterleave_lane_chunks, deinterleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
+
+
+def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
+    run = int(one.geometry[STREAM.run])
+    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "deinterleave",
+        (deinterleave_lane_chunks, deinterleave_vectors),
+        _compiled_for,
+        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["deinterleave"].items() for ways in found), (1, 0)),
+        SCRATCH_BYTES,
+    ),
+)

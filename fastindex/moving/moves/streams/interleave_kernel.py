@@ -10,10 +10,11 @@ from typing import Any
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import interleave_lanes
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
-from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM
+from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM, VECTOR_WAYS, are_vectors
 from fastindex.runtime.kernels import kernel
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
@@ -161,3 +162,20 @@ def _kernel(in_vectors: bool) -> Any:
 
 #: For any number of rows, and for runs of at least a line of as many as vectors know.
 interleave_lane_chunks, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
+
+
+def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
+    run = int(one.geometry[STREAM.run])
+    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "interleave",
+        (interleave_lane_chunks, interleave_vectors),
+        _compiled_for,
+        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["interleave"].items() for ways in found), (1, 0)),
+        SCRATCH_BYTES,
+    ),
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_ROOM, added, drain, finish, go_to
 from fastindex.moving.numbers import (
@@ -180,3 +181,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     finish(stream, scratch, streamed)
     if streamed:
         fence()
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("copy", (copy_chunks,), scratch_bytes=SCRATCH_BYTES),)

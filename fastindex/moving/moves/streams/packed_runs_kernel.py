@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, STREAM
@@ -125,3 +126,10 @@ def compress_chunks(width, ways, target, source, table, scratch, first, last):  
             stream = _append_compressed(per_byte, line_bytes, stream, scratch, start, run, streamed)
     finish(stream, scratch, streamed)
     fence()
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel("expand", (expand_chunks,), scratch_bytes=SCRATCH_BYTES),
+    PassKernel("compress", (compress_chunks,), scratch_bytes=SCRATCH_BYTES),
+)

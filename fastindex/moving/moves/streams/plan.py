@@ -25,11 +25,11 @@ from fastindex.moving.numbers import (
     MOST_COLUMN_BYTES,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
-    STREAM,
     VECTOR_WAYS,
     StreamGeometry,
+    are_vectors,
 )
-from fastindex.moving.passes import Blocks, Draft, Pass, Tables, along, blocks, cut, iterations, readable_bytes, without
+from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cut, iterations, readable_bytes, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
@@ -142,7 +142,7 @@ def _counts(kernel: str, chunk: Chunk, context: Context, chunks: int) -> Counts:
         written = lines if kernel == "expand" else lines / chunk.ways
         return Counts(lines=written, shuffled=lines, runs=2 * chunks, blocks=chunks if chunk.run % LINE_BYTES else 0)
     rows = nbytes / run_bytes
-    if _in_vectors(kernel, width, chunk.ways, chunk.run):
+    if are_vectors(kernel, width, chunk.ways, chunk.run):
         missed = lines if kernel == "deinterleave" and _leaves_l1(chunk, caches.l1) else 0
         # Of rows shorter than a line every element is moved by itself, and then the row.
         short, blocks = (rows, chunks) if run_bytes < LINE_BYTES else (0, 0)
@@ -163,18 +163,6 @@ def _leaves_l1(chunk: Chunk, l1: Cache) -> bool:
 def _leaves_l2(chunk: Chunk, l2: Cache) -> bool:
     """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
     return chunk.offsets is not None and overflows(chunk.offsets(), *l2)
-
-
-def _in_vectors(kernel: str, width: int, ways: int, run: int) -> bool:
-    """Whether vectors interleave or deinterleave `run` elements of each of `ways` rows, in turn."""
-    is_long = kernel == "deinterleave" or run * width >= LINE_BYTES
-    return is_long and ways in VECTOR_WAYS[kernel].get(width, ())
-
-
-def in_lanes(one: Pass | Draft) -> bool:
-    """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
-    run = int(one.geometry[STREAM.run])
-    return one.kernel in VECTOR_WAYS and not _in_vectors(one.kernel, one.width, one.ways, run)
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
