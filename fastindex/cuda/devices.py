@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fastindex.arrays.fills import Casting
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.lazy import untraced
 
 
@@ -22,6 +23,7 @@ def why_unavailable() -> str | None:
     True
     """
     try:
+        load("fastindex.cuda.kernels.device")
         from fastindex.cuda.kernels import device as cuda
     except Exception as error:
         # Whatever an incomplete installation raises: asking must not fail.
