@@ -389,7 +389,7 @@ case = checkpoints.made_case(folder)
 calls = checkpoints._calls_of(case, folder / "first")
 if sys.argv[2] == "planted":
     # Files that have their names before they have their bytes.
-    from fastindex.files import writing
+    from fastindex.jobs import writing
     writing._unnamed_file = lambda parent: None
     writing._name_beside = lambda target: target
     writing.OutputFile._replace = lambda self: None

@@ -159,7 +159,7 @@ def may_be_numpy(size: int, most: int) -> bool:
 
     Examples
     --------
-    >>> from fastindex.kernels import compilation
+    >>> from fastindex.runtime import kernels as compilation
     >>> may_be_numpy(1, MOST_BYTES)
     False
     """

@@ -254,7 +254,7 @@ import sys
 sys.modules["numba"] = None
 import numpy as np
 import fastindex as fi
-from fastindex.cpu import first_answer
+from fastindex.runtime import first_answer
 first_answer._numba_is_there = lambda: False
 array = np.random.default_rng(0).random((1000, 1000))
 assert np.array_equal(fi.numpy.ascontiguousarray(array.T), array.T)

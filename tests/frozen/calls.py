@@ -65,7 +65,7 @@ def is_counted(code: CodeType) -> bool:
 
 def calls_of(function: Callable[[], Any]) -> int:
     """Return how many calls a warm call takes."""
-    counts = []
+    counts: list[int] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         counts[-1] += event == "call" and is_counted(frame.f_code)

@@ -67,10 +67,12 @@ class Package:
         self._nodes: dict[Definition, ast.AST] = {}
         self._imported: dict[Definition, Definition] = {}
         self._constants: dict[Definition, ast.expr] = {}
-        for name, path in modules(root).items():
-            self._read(name, ast.parse(path.read_text()))
+        self.modules = modules(root)
+        for name, path in self.modules.items():
+            self.read(name, ast.parse(path.read_text()))
 
-    def _read(self, module: str, tree: ast.Module) -> None:
+    def read(self, module: str, tree: ast.Module) -> None:
+        """Add a module, of the package or one that imports it."""
         self._nodes[Definition(module)] = tree
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
@@ -78,8 +80,8 @@ class Package:
                     self._imported[Definition(module, one.asname or one.name)] = Definition(node.module or "", one.name)
             elif isinstance(node, ast.Import):
                 for one in node.names:
-                    if one.asname:
-                        self._imported[Definition(module, one.asname)] = Definition(one.name)
+                    name, meant = (one.asname, one.name) if one.asname else [one.name.split(".")[0]] * 2
+                    self._imported[Definition(module, name)] = Definition(meant)
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
                 for home, names in ast.literal_eval(node.args[1]).items():
                     self._imported |= {Definition(module, name): Definition(home, name) for name in names}
@@ -95,8 +97,8 @@ class Package:
             for inner in node.body:
                 self._define(module, inner, f"{prefix}{node.name}.")
         elif isinstance(node, ast.If | ast.Try | ast.With):
-            for inner in ast.iter_child_nodes(node):
-                self._define(module, inner, prefix)
+            for part in ast.iter_child_nodes(node):
+                self._define(module, part, prefix)
 
     def node(self, definition: Definition) -> ast.AST:
         return self._nodes[definition]

@@ -67,7 +67,7 @@ def test_every_number_of_ways_is_on_the_list(width: int, ways: int) -> None:
 WARM_UP = """
 import json
 from collections import Counter
-from fastindex.cpu import warmup
+from fastindex.moving import warmup
 from fastindex.runtime.kernels import registered_kernels
 
 class Steps:

@@ -175,7 +175,7 @@ def test_large_questions_do() -> None:
 
 @pytest.mark.in_turn(seconds=1.5)
 def test_many_small_questions_do() -> None:
-    program = "import sys, types, fastindex as fi\nfrom fastindex.cpu import first_answer\n"
+    program = "import sys, types, fastindex as fi\nfrom fastindex.runtime import first_answer\n"
     # Every reading of the clock is a second later, so each call takes one.
     program += "clock = iter(range(1000))\n"
     program += "first_answer.time = types.SimpleNamespace(perf_counter=lambda: next(clock))\n"
