@@ -18,6 +18,7 @@ from fastindex.hlo.attributes import (
     Alias,
     Details,
     aliases_in,
+    details_of_shared,
     element_details,
     metadata_of,
     output_aliases,
@@ -95,10 +96,15 @@ class Module:
         return "is_scheduled=true" in self.header
 
     @property
+    def is_for_tpu(self) -> bool:
+        """Whether there are tiles: only compilers for TPUs assign them."""
+        return any(b":T(" in text for text in self.shapes)
+
+    @property
     def is_before_layouts(self) -> bool:
         """Whether layouts have not been assigned yet: arrays without one, or only default ones and no schedule."""
         arrays = [text for text in self.shapes if _HAS_DIMENSIONS.search(text)]
-        if not arrays or any(b":T(" in text for text in arrays):
+        if not arrays or self.is_for_tpu:
             return False
         return not self.is_scheduled or not any(b"{" in text for text in arrays)
 
@@ -219,6 +225,8 @@ class ModuleReader:
                     origin = metadata.setdefault(text, len(metadata))
             if opcode.read_details is not None:
                 details = opcode.read_details(operand_text, attributes)
+            elif attributes[-2:] == b"}}":
+                details = details_of_shared(attributes)
             found: Sequence[int] = ()
             if operand_text and opcode.has_operands:
                 if b"#" in operand_text:

@@ -91,6 +91,8 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
 def peak_lines(peak: Peak) -> list[str]:
     """Return the peak of a module, and what XLA assigned, in lines."""
     basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
+    if peak.basis == "memory usage report":
+        basis += ", with the scratch memory of threads"
     where = f", at {peak.instruction} in {peak.computation}" if peak.instruction else ""
     padding = _padding_text(peak.nbytes, peak.logical_nbytes)
     lines = [f"peak {bytes_text(peak.nbytes)} ({basis}){padding}{where}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +14,11 @@ from fastindex.core.jax_layouts import JaxLayout, make_jax_layout, read_jax_layo
 AUTO = "auto"
 #: A layout of an argument or a result: one, the compiler's choice, or JAX's default.
 Wanted = JaxLayout | str | None
-#: A mesh and a partition: axis names, sizes, and the axes over which each dimension is divided.
-NamedSpec = tuple[tuple[str, ...], tuple[int, ...], tuple[Any, ...]]
+#: A mesh and a partition: axis names, sizes, the axes over which each dimension is divided, and the kind of memory,
+#: None for the device's own.
+NamedSpec = tuple[tuple[str, ...], tuple[int, ...], tuple[Any, ...], str | None]
+
+_ONE_DEVICE: NamedSpec = (("one",), (1,), (), None)
 
 
 class CompiledProgram(NamedTuple):
@@ -93,13 +97,25 @@ def flat_program(function: Callable[..., Any], arguments: Sequence[Any], static:
     def flat(*leaves: Any) -> tuple[Any, ...]:
         return tuple(jax.tree.leaves(whole(*leaves)))
 
-    name = getattr(function, "__name__", "")
-    # A lambda has no name to write, nor has a partial function.
-    flat.__name__ = name if name.isidentifier() else "function"
+    flat.__name__ = _name_of(function)
     return FlatProgram(
         flat, leaves, paths, owners, lambda items: jax.tree.unflatten(tree, items), results, result_paths,
         lambda items: jax.tree.unflatten(result_tree, items),
     )  # fmt: skip
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name by which code can call a function: a lambda or a partial function has none.
+
+    What wraps another function, such as ``jax.shard_map(f)``, has its name, which stands for the other one unless it is
+    found in the module.
+    """
+    name = getattr(function, "__name__", "")
+    if hasattr(function, "__wrapped__"):
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        if getattr(module, name, None) is not function:
+            return "function"
+    return name if name.isidentifier() else "function"
 
 
 def _aval(value: Any) -> Any:
@@ -147,13 +163,28 @@ def flat_shardings(shardings: Any, tree_of: Callable[[Sequence[Any]], Any], coun
 
 
 def named_spec(sharding: Any) -> NamedSpec | None:
-    """Return a named sharding as plain data; None for no sharding, and for one of a single device."""
-    if sharding is None or not hasattr(sharding, "spec"):
+    """Return a named sharding, or one of a single device in another memory, as plain data; None for the default."""
+    if sharding is None:
         return None
+    kind = memory_kind(sharding)
+    if not hasattr(sharding, "spec"):
+        return (("one",), (1,), (), kind) if kind else None
     mesh = sharding.mesh
     names = tuple(map(str, mesh.axis_names))
     parts = tuple(part if part is None or isinstance(part, str) else tuple(part) for part in sharding.spec)
-    return names, tuple(mesh.shape[name] for name in mesh.axis_names), parts
+    return names, tuple(mesh.shape[name] for name in mesh.axis_names), parts, kind
+
+
+def memory_kind(sharding: Any) -> str | None:
+    """Return the kind of memory that a sharding asks for; None for the default of its devices."""
+    kind: str | None = getattr(sharding, "memory_kind", None)
+    try:
+        # The default of a CPU is a kind that means the host on a TPU.
+        default = next(iter(sharding.device_set)).default_memory().kind
+    except Exception:
+        # Devices of an abstract mesh, or of a topology, are described only.
+        default = "device"
+    return None if kind in (None, default) else kind
 
 
 def exported(program: FlatProgram, platform: str) -> bytes:
@@ -193,13 +224,17 @@ def topology_shardings(topology: str, specs: Sequence[NamedSpec | None]) -> list
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     devices = topologies.get_topology_desc(topology, "tpu").devices
-    named = next((spec for spec in specs if spec is not None), (("one",), (1,), ()))
-    names, sizes, _ = named
+    known = [spec for spec in specs if spec is not None]
+    # A single device in another memory goes with the mesh of the others.
+    names, sizes, _, _ = max(known, key=lambda spec: len(spec[2]) > 0 or spec[0] != ("one",), default=_ONE_DEVICE)
     count = int(np.prod(sizes))
     if count > len(devices):
         raise ValueError(f"{topology} has {len(devices)} devices, and the mesh {count}")
     mesh = Mesh(np.array(devices[:count]).reshape(sizes), names)
-    return [NamedSharding(mesh, PartitionSpec(*(spec[2] if spec else ()))) for spec in specs]
+    return [
+        NamedSharding(mesh, PartitionSpec(*spec[2]), memory_kind=spec[3])
+        for spec in (each or _ONE_DEVICE for each in specs)
+    ]
 
 
 def compile_with_layouts(
@@ -213,7 +248,7 @@ def compile_with_layouts(
     import jax
 
     inputs, outputs = (
-        tuple(_format(wanted, sharding) for wanted, sharding in zip(*sides, strict=True))
+        tuple(jax_format(wanted, sharding) for wanted, sharding in zip(*sides, strict=True))
         for sides in zip(layouts, shardings, strict=True)
     )
     jitted = jax.jit(
@@ -238,8 +273,8 @@ def _plain(item: Any) -> JaxLayout | None:
     return read_jax_layout(item) if hasattr(item.layout, "major_to_minor") else None
 
 
-def _format(wanted: Wanted, sharding: Any) -> Any:
-    """Return what `jax.jit` takes for a layout and a sharding."""
+def jax_format(wanted: Wanted, sharding: Any) -> Any:
+    """Return what `jax.jit` takes for a layout and a sharding: a ``Format`` of both, or the sharding."""
     import jax
     from jax.experimental.layout import Format, Layout
 
@@ -249,15 +284,8 @@ def _format(wanted: Wanted, sharding: Any) -> Any:
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     if isinstance(wanted, str):
         return Format(Layout.AUTO, sharding)
-    return jax_format(wanted, sharding)
-
-
-def jax_format(layout: JaxLayout, sharding: Any) -> Any:
-    """Return a ``jax.experimental.layout.Format``."""
-    from jax.experimental.layout import Format
-
-    order = layout.minor_to_major[::-1]
-    return Format(make_jax_layout(order, layout.tiles, layout.element_size_in_bits), sharding)
+    order = wanted.minor_to_major[::-1]
+    return Format(make_jax_layout(order, wanted.tiles, wanted.element_size_in_bits), sharding)
 
 
 class Loop(NamedTuple):
