@@ -33,7 +33,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.show.sentences": ("explain",),
         "fastindex.show.picture": ("draw",),
     },
-    submodules=("cuda", "dask", "hlo", "layouts", "numpy", "sharding", "weights", "xla"),
+    submodules=("cuda", "dask", "hlo", "layouts", "numpy", "paged", "sharding", "weights", "xla"),
     meant={
         # Commands.
         "copies": "fastindex.hlo.layout_copies(program), or fastindex.hlo.try_layouts(function, *arguments)",

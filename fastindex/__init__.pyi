@@ -3,6 +3,7 @@ from fastindex import dask as dask
 from fastindex import hlo as hlo
 from fastindex import layouts as layouts
 from fastindex import numpy as numpy
+from fastindex import paged as paged
 from fastindex import sharding as sharding
 from fastindex import weights as weights
 from fastindex import xla as xla

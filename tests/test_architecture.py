@@ -152,6 +152,7 @@ LARGER = {
     "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
+    "paged.copies.copy": "public: two caches with their memory and blocks, and what all moves take",
     "paged.slots.slot_mapping": "public: what the engines' functions take, and what all index functions take",
     "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "moving.kernels.jobs._lead": "the same",

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex import cuda, dask, hlo, layouts, numpy, sharding, weights, xla
+from fastindex import cuda, dask, hlo, layouts, numpy, paged, sharding, weights, xla
 from fastindex.cli.commands import main
 from tests.cases.hangs import HANG_SECONDS
 
@@ -39,6 +39,10 @@ FACE = {
     hlo: "report Report layout_copies LayoutCopies try_layouts TriedLayouts",
     layouts: "named_layout layout_name steps Steps suggest_tiles TileSuggestion LinearForm same_bytes Picture",
     numpy: "ravel_multi_index unravel_index copyto ascontiguousarray asfortranarray",
+    paged: """
+        Cache Part copy gather scatter swap_blocks Runs StridedRuns runs Element byte_offset element_at slot_mapping
+        BlockTable Csr Owners PagePicture draw explain
+    """,
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
         repack RepackPlan formats discover Discovery check WrongSlot pack_checkpoint open_checkpoint Checkpoint
@@ -193,7 +197,8 @@ def test_names_that_are_asked_for(name: str, meant: str) -> None:
 
 def test_every_command_is_a_name_or_says_which_is_meant() -> None:
     for name in main.commands.keys() - {"completion"}:
-        if name in fi.__all__:
+        if name in fi.__all__ or name == "paged":
+            # The command of the module of its name.
             continue
         with pytest.raises(AttributeError) as caught:
             getattr(fi, name)

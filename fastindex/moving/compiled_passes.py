@@ -147,7 +147,7 @@ def _scratch_address() -> int:
 
 
 @lru_cache(maxsize=64)
-def _repeated(padding: bytes) -> tuple[Bytes, int]:
+def repeated_padding(padding: bytes) -> tuple[Bytes, int]:
     """Return padding as kernels read it, and its address.
 
     It begins on a line boundary: where each read of it crossed two lines, padding was written at 63 GB/s, not at 90.
@@ -178,7 +178,7 @@ class CompiledPasses:
 
     def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
         """Run them between two addresses; `padding` is what fills write, once or repeated."""
-        kept = _repeated(padding)
+        kept = repeated_padding(padding)
         addresses = self.address, self.count, destination, source, kept[1]
         helpers = self.helpers(threads)
         if self.is_one_call(helpers):
@@ -317,7 +317,7 @@ class OneCall:
         self._passes = passes
         if passes is None:
             return
-        repeated, padding_address = _repeated(padding)
+        repeated, padding_address = repeated_padding(padding)
         call = PairCall(passes.address, passes.count, padding_address)
         table = np.array((*expected_pair(source, destination, multiple), *call), np.int64)
         self._kept = table, repeated, source, destination

@@ -15,9 +15,11 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.paged.caches": ("Cache", "Part"),
+        "fastindex.paged.copies": ("copy", "gather", "scatter", "swap_blocks"),
         "fastindex.paged.descriptors": ("Runs", "StridedRuns", "runs"),
         "fastindex.paged.places": ("Element", "byte_offset", "element_at"),
         "fastindex.paged.slots": ("slot_mapping",),
         "fastindex.paged.tables": ("BlockTable", "Csr", "Owners"),
+        "fastindex.paged.words": ("PagePicture", "draw", "explain"),
     },
 )

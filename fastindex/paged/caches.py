@@ -8,9 +8,12 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from fastindex.arrays.arrays import Array
 from fastindex.core.integers import as_integer
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.paged.planes import Plane, planes_of, read_text, require_disjoint, stride_of
+from fastindex.paged.planes import Plane, Pool, planes_of, read_text, require_disjoint, stride_of
+from fastindex.paged.presets import described
+from fastindex.paged.tensors import pool_of_tensors
 
 
 class Placement(TypedDict, total=False):
@@ -21,6 +24,34 @@ class Placement(TypedDict, total=False):
     cp: tuple[int, int]
     interleave: int
     null_block: int | None
+
+
+class TensorOptions(Placement, total=False):
+    """The sizes of tensors."""
+
+    num_blocks: int
+    block_size: int
+    kv_heads: int
+    head_dim: int
+
+
+class PresetOptions(TensorOptions, total=False):
+    """The sizes of a preset."""
+
+    num_layers: int
+    dtype: str
+
+
+SIZES = ("num_blocks", "block_size", "kv_heads", "head_dim")
+
+
+def _engine(engine: str) -> Any:
+    def of_engine(cls: type[Cache], layout: str, **options: Unpack[PresetOptions]) -> Cache:
+        return cls.preset(engine, layout, **options)
+
+    of_engine.__name__ = engine
+    of_engine.__doc__ = f"Return a cache by {engine}'s name of its layout, as `preset`."
+    return classmethod(of_engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +112,8 @@ class Cache:
     planes : dict of Plane
         By name: "k" and "v", or "kv", or the names of the parts.
     num_layers, num_blocks, kv_heads, block_size, nbytes : int
+    tp, cp, interleave, null_block, total_kv_heads
+        As given.
     heads : range
         The heads of this rank among those of the model.
 
@@ -124,6 +157,93 @@ class Cache:
             self._fill(_of_parts(list(parts), *pool), placement)
 
     @classmethod
+    def from_tensors(cls, tensors: Any, axes: str | None = None, **options: Unpack[TensorOptions]) -> Cache:
+        """Return the cache that tensors in memory are; their strides are taken as they are.
+
+        Parameters
+        ----------
+        tensors : array, or sequence of arrays or of pairs of arrays
+            One tensor of all layers, one a layer, or keys and values of each layer. Functions that take a buffer then
+            take these tensors.
+        axes : str, optional
+            What each dimension of a tensor is: ``"num_blocks 2 block_size kv_heads head_dim"``, or
+            ``"num_blocks block_size kv_heads (2 head_dim)"``. Without it, the one order that fits the sizes.
+        num_blocks, block_size, kv_heads, head_dim : int
+            To find `axes` by, and the sizes within brackets.
+        **options
+            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+
+        Raises
+        ------
+        FastIndexError
+            No order fits the sizes, or several do, which the message names; tensors that differ, or whose elements
+            overlap.
+        UnsupportedError
+            Tensors on a GPU.
+
+        Examples
+        --------
+        >>> layers = [np.zeros((8, 2, 16, 4, 64), np.float16) for _ in range(2)]
+        >>> cache = Cache.from_tensors(layers, "num_blocks 2 block_size kv_heads head_dim")
+        >>> cache.num_layers, cache.kv_heads, list(cache.planes)
+        (2, 4, ['k', 'v'])
+        """
+        given: dict[str, Any] = {**options}
+        sizes = {name: given.pop(name) for name in SIZES if name in given}
+        return cls._made(pool_of_tensors(tensors, axes, sizes), given)  # type: ignore[arg-type]
+
+    @classmethod
+    def preset(cls, engine: str, layout: str, **options: Unpack[PresetOptions]) -> Cache:
+        """Return a cache by an engine's name of its layout; `vllm` and the other engines have a method each.
+
+        Parameters
+        ----------
+        engine : {"vllm", "flashinfer", "sglang", "trtllm", "tpu_inference", "gaudi", "llama_cpp", "lmcache"}
+        layout : str
+            The message for a wrong name lists them.
+        num_blocks, block_size, head_dim : int
+            Elements of a head are given even where rows of mixed types have a fixed number.
+        num_layers, kv_heads : int
+            1 by default; heads are those of this rank.
+        dtype : str
+            XLA's name of the element type, "bf16" by default.
+        **options
+            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+
+        Raises
+        ------
+        FastIndexError
+            A name that there is not, or sizes that the layout does not have.
+
+        Examples
+        --------
+        >>> cache = Cache.vllm("BLNHC", num_layers=32, num_blocks=8, kv_heads=2, block_size=64, head_dim=128, tp=(4, 1))
+        >>> cache.heads, cache.page_bytes
+        (range(2, 4), 65536)
+        """
+        given: dict[str, Any] = {"num_layers": 1, "kv_heads": 1, "dtype": "bf16", **options}
+        missing = [name for name in SIZES if name not in given]
+        if missing:
+            raise FastIndexError(f"{engine} {layout} needs {', '.join(missing)}")
+        sizes = {name: given.pop(name) for name in ("num_layers", *SIZES, "dtype")}
+        for name in ("num_layers", *SIZES):
+            if as_integer(sizes[name], name) < 1:
+                raise FastIndexError(f"{name} must be at least 1, got {sizes[name]}")
+        parts, of_pool = described(engine, layout, sizes)
+        if isinstance(parts, str):
+            return cls(parts, **of_pool, **given)
+        return cls([Part(*part) for part in parts], **of_pool, **given)
+
+    vllm = _engine("vllm")
+    flashinfer = _engine("flashinfer")
+    sglang = _engine("sglang")
+    trtllm = _engine("trtllm")
+    tpu_inference = _engine("tpu_inference")
+    gaudi = _engine("gaudi")
+    llama_cpp = _engine("llama_cpp")
+    lmcache = _engine("lmcache")
+
+    @classmethod
     def _made(cls, pool: Pool, placement: Placement) -> Cache:
         cache = cls.__new__(cls)
         cache._fill(pool, placement)
@@ -158,6 +278,7 @@ class Cache:
         self.tp, self.cp = size_and_rank(tp, "tp"), size_and_rank(cp, "cp")
         self.interleave = as_integer(interleave, "interleave")
         self.heads = _heads(self.kv_heads, self.tp, total_kv_heads)
+        self.total_kv_heads = self.kv_heads * self.tp[0] if total_kv_heads is None else total_kv_heads
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
         if self.null_block is not None and not 0 <= self.null_block < self.num_blocks:
             raise FastIndexError(f"null_block {null_block} is none of the {self.num_blocks} blocks")
@@ -191,30 +312,13 @@ class Cache:
         return f"Cache({', '.join([self._pool.text, *placed])})"
 
     @property
-    def base(self) -> int | None:
-        """The address of byte 0 of a cache that was made from tensors; None of others."""
-        return self._pool.base
+    def tensors(self) -> Sequence[Array] | None:
+        """Where the tensors lie that the cache was made from; None of other caches."""
+        return self._pool.tensors
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Pool:
-    """What the constructors of a cache find out.
-
-    Attributes
-    ----------
-    text : str
-        For messages.
-    planes : list of Plane
-    num_blocks, nbytes : int
-    base : int or None
-        The address of byte 0, where memory was given.
-    """
-
-    text: str
-    planes: list[Plane]
-    num_blocks: int
-    nbytes: int
-    base: int | None = None
+    def shares_pool(self, other: Cache) -> bool:
+        """Whether another cache is the same pool, perhaps of another rank."""
+        return self._pool is other._pool
 
 
 def _of_text(text: str, used: Mapping[str, int]) -> Pool:
@@ -254,25 +358,40 @@ def _of_parts(
         used = {} if part.head_dim is None else {"head_dim": part.head_dim}
         planes += planes_of(found, half, part.offset, offsets, block_stride, used)
     text = f"[{', '.join(repr(part.text) for part in parts)}]"
-    require_disjoint(planes, text)
-    extents = [plane.page_extent for plane in planes]
-    page = max(int(plane.layer_offsets[0]) + extent[1] for plane, extent in zip(planes, extents, strict=True))
-    _check_strides(page, sizes, stride, text)
+    _check_strides(planes, sizes, stride, text)
     steps = blocks * block_stride, sizes["num_layers"] * stride
     return Pool(text, planes, blocks, max(*steps, max(plane.end(blocks) for plane in planes)))
 
 
-def _check_strides(page: int, sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
-    """Raise FastIndexError where pages overlap: layers within blocks, or blocks within layers."""
+def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
+    """Raise FastIndexError where elements share bytes: in a page, or because pages, layers or their parts overlap."""
     blocks, layers, block_stride = sizes["num_blocks"], sizes["num_layers"], sizes["block_stride"]
-    steps = sorted([(block_stride, blocks, "block_stride")] + [(layer_stride, layers, "layer_stride")] * (layers > 1))
-    extent = page
-    for stride, count, name in steps:
-        if stride < extent and count > 1:
-            raise FastIndexError(
-                f"{name} of {stride} bytes is less than the {extent} bytes that it steps over in {text}"
-            )
-        extent = stride * (count - 1) + extent
+    extents = sorted((int(plane.layer_offsets[0]), plane.page_extent[1], plane) for plane in planes)
+    together: list[list[tuple[int, int, Plane]]] = []
+    for one in extents:
+        # Parts that begin within the first page lie in pages; others in pages of their own, after all of the former.
+        if together and one[0] < together[-1][0][0] + block_stride:
+            together[-1].append(one)
+        else:
+            together.append([one])
+    end = 0
+    for pages in together:
+        require_disjoint([plane for _, _, plane in pages], text)
+        begin, extent = pages[0][0], max(at + size for at, size, _ in pages) - pages[0][0]
+        steps = [(block_stride, blocks, "block_stride")]
+        if layers > 1 and (layer_stride < block_stride or len(together) == 1):
+            steps.append((layer_stride, layers, "layer_stride"))
+        for stride, count, name in sorted(steps):
+            if stride < extent and count > 1:
+                raise FastIndexError(
+                    f"{name} of {stride} bytes is less than the {extent} bytes it steps over in {text}"
+                )
+            extent += stride * (count - 1)
+        if begin < end:
+            raise FastIndexError(f"a part at byte {begin} begins within the blocks of another one, which end at {end}")
+        end = begin + extent
+    if layers > 1 and len(together) > 1 and block_stride <= layer_stride < end:
+        raise FastIndexError(f"layer_stride of {layer_stride} bytes is less than the {end} bytes of a layer in {text}")
 
 
 def size_and_rank(pair: Any, name: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ from fastindex.algebra.loops import Loop, Nest
 from fastindex.algebra.strided_runs import progressions
 from fastindex.arrays.addresses import address_of
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers
 from fastindex.paged.run_numbers import RunJob
 from fastindex.paged.tables import at_least_one
-from fastindex.paged.transfers import Group, Transfer, transfer_of
+from fastindex.paged.transfers import Group, Transfer, granule_offsets, page_nests, transfer_of
 from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
 
 ORDERS = ("source", "target", "requested")
@@ -168,10 +169,10 @@ def runs_of(transfer: Transfer, order: str = "source") -> Runs:
     if total == 0:
         none = np.empty(0, np.int64)
         return Runs(none, none, none)
-    is_fast = transfer.granules.is_regular and not indices_by_numpy(3 * total)
+    is_fast = transfer.granules.places is None and not indices_by_numpy(3 * total)
     ordered = _ordered_blocks(transfer, side, order) if is_fast else None
     if ordered is not None and (order == "requested" or (len(jobs) == 1 and jobs[0].is_sorted(transfer.blocks[side]))):
-        found = [_by_kernel(job, transfer, ordered, side) for job in jobs]
+        found = [_by_kernel(job, transfer, ordered) for job in jobs]
         joined = found[0] if len(found) == 1 else _columns(found)
     else:
         with numpys_time():
@@ -190,8 +191,8 @@ class _Job:
         Offsets, near and far, of what lies around blocks, by the near side.
     piece, last : int64 arrays of (n, 3)
         Near offset, far offset and bytes of the pieces of a granule; those of one that has fewer tokens.
-    pages : (int64 array, int64 array)
-        Where granules lie on both sides.
+    pages : (callable, callable)
+        Return where granules lie, near and far.
     each : int
         Granules of a block of the near side.
     offsets : int64 array
@@ -203,7 +204,7 @@ class _Job:
     outer: Numbers
     piece: Numbers
     last: Numbers
-    pages: tuple[Numbers, Numbers]
+    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
     each: int
     offsets: Numbers
     block_stride: int
@@ -240,7 +241,7 @@ class _Job:
         for part, piece in ((slice(None, whole), self.piece), (slice(whole, None), self.last)):
             sides = []
             for side in (0, 1):
-                pages = self.outer[:, side, None] + self.pages[side][part]
+                pages = self.outer[:, side, None] + self.pages[side]()[part]
                 sides.append((pages[:, :, None] + piece[:, side]).reshape(-1))
             if len(sides[0]):
                 yield sides[0], sides[1], np.tile(piece[:, 2], len(sides[0]) // len(piece))
@@ -253,24 +254,23 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
     layers = np.stack([plane.layer_offsets - plane.layer_offsets[0] for plane in group.pairs[0]], axis=1)
     layers = layers[:, [side, 1 - side]]
     around = len(layers) > 1 and int(np.abs(np.diff(layers[:, 0])).min()) >= stride
-    in_page = slice(0, 1) if around else slice(None)
     kinds: dict[tuple[Loop, ...], list[list[Numbers]]] = {}
     for part, tokens in enumerate((granules.tokens, granules.tail)):
-        for nest in transfer.nests(group.pairs, tokens, in_page) if tokens else ():
-            outer, piece = _split(_seen_from(nest, side), stride if transfer.granules.is_regular else 0)
+        for nest in page_nests(tuple(group.pairs), transfer.heads, tokens, around) if tokens else ():
+            outer, piece = _split(_seen_from(nest, side), stride if granules.places is None else 0)
             kinds.setdefault(outer, [[], []])[part].append(piece)
-    pages = (group.source_pages, group.target_pages) if side == 0 else (group.target_pages, group.source_pages)
-    offsets = planes[0].token_offsets[:: granules.tokens] - planes[0].token_offsets[0]
+    pages = group.pages[side], group.pages[1 - side]
+    offsets = granule_offsets(planes[0], granules)
     empty = np.empty((0, 3), np.int64)
+    each = cache.block_size // granules.tokens
     jobs = []
-    for loops, (piece, last) in kinds.items():
-        outer = _expanded([Nest(loops)])
+    for loops, of_granules in kinds.items():
+        places = _expanded([Nest(loops)])
         if around:
-            outer = (layers[:, None] + outer).reshape(-1, 2)
-        outer = outer[np.argsort(outer[:, 0], kind="stable")]
-        tables = [np.concatenate(parts) if parts else empty for parts in (piece, last)]
-        each = cache.block_size // granules.tokens
-        jobs.append(_Job(outer, tables[0], tables[1], pages, each, offsets, stride))
+            places = (layers[:, None] + places).reshape(-1, 2)
+        places = places[np.argsort(places[:, 0], kind="stable")]
+        tables = [np.concatenate(parts) if parts else empty for parts in of_granules]
+        jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride))
     return jobs
 
 
@@ -307,40 +307,41 @@ def _expanded(nests: Sequence[Nest]) -> Numbers:
 # By kernels
 
 
-def _ordered_blocks(transfer: Transfer, side: int, order: str) -> Numbers | None:
-    """Return the numbers of the blocks of a side in ascending order; None where one is there twice."""
+def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers] | None:
+    """Return the places of the blocks of a side in ascending order, and the blocks; None where one is there twice."""
     blocks = transfer.blocks[side]
-    if order == "requested" or (np.diff(blocks) > 0).all():
-        return np.arange(len(blocks))
+    if order == "requested" or (blocks[1:] > blocks[:-1]).all():
+        return np.arange(len(blocks)), blocks
     num_blocks = (transfer.source, transfer.target)[side].num_blocks
-    if num_blocks > 8 * len(blocks):
+    if num_blocks > 8 * len(blocks) or len(blocks) >= 2**31:
         found = np.argsort(blocks)
-        return found if (np.diff(blocks[found]) > 0).all() else None
-    from fastindex.paged.kernels.page_runs import place_blocks
+        ordered = blocks[found]
+        return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
+    load("fastindex.paged.kernels.page_runs")
+    from fastindex.paged.kernels.page_runs import order_blocks
 
-    places = np.full(num_blocks, -1, np.int64)
-    blocks = np.ascontiguousarray(blocks)
-    if not place_blocks(address_of(blocks), len(blocks), address_of(places)):
-        return None
-    return places[places >= 0]
+    places, order_of, ordered = np.zeros(num_blocks, np.int32), np.empty_like(blocks), np.empty_like(blocks)
+    return (order_of, ordered) if order_blocks(blocks, places, order_of, ordered) else None
 
 
-def _by_kernel(job: _Job, transfer: Transfer, ordered: Numbers, side: int) -> _Runs:
+def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) -> _Runs:
+    load("fastindex.paged.kernels.page_runs")
     from fastindex.paged.kernels.page_runs import write_runs
 
     granules = transfer.granules
-    last = len(ordered) - 1
+    order, blocks = ordered
+    last = len(order) - 1
     pieces = job.rows(job.each, False)
     of_last = job.rows(granules.whole - last * job.each, granules.tail > 0)
-    offsets = np.ascontiguousarray(transfer.blocks[side][ordered] * job.block_stride)
-    outer, pages = np.ascontiguousarray(job.outer), np.ascontiguousarray(job.pages[1])
+    outer, pages = np.ascontiguousarray(job.outer), np.ascontiguousarray(job.pages[1]())
     near, far, nbytes = (np.empty(job.most(granules.whole), np.int64) for _ in range(3))
     numbers = RunJob(
         outer=address_of(outer),
         outer_count=len(outer),
-        blocks=address_of(offsets),
-        order=address_of(ordered),
-        block_count=len(ordered),
+        blocks=address_of(blocks),
+        block_stride=job.block_stride,
+        order=address_of(order),
+        block_count=len(order),
         pages=address_of(pages),
         pages_each=job.each,
         pieces=address_of(pieces),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arrays.arrays import Array
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
@@ -68,6 +69,27 @@ class Plane:
     def end(self, num_blocks: int) -> int:
         """Return the byte after the last one of the plane."""
         return int(self.layer_offsets.max()) + max(num_blocks - 1, 0) * self.block_stride + self.page_extent[1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pool:
+    """What the constructors of a cache find out.
+
+    Attributes
+    ----------
+    text : str
+        For messages.
+    planes : list of Plane
+    num_blocks, nbytes : int
+    tensors : sequence of Array, optional
+        Those that the pool was made from.
+    """
+
+    text: str
+    planes: list[Plane]
+    num_blocks: int
+    nbytes: int
+    tensors: Sequence[Array] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,8 +14,8 @@ class RunJob(NamedTuple):
     ----------
     outer, outer_count : int
         Address of pairs of offsets, near and far, for what lies around the blocks.
-    blocks, order, block_count : int
-        Addresses of the offsets of blocks on the near side, and of their numbers in the request.
+    blocks, block_stride, order, block_count : int
+        Address of the blocks on the near side, how far apart these are, and address of their numbers in the request.
     pages, pages_each : int
         Address of the offsets of granules on the far side, and how many belong to each block of the near side.
     pieces, piece_count : int
@@ -29,6 +29,7 @@ class RunJob(NamedTuple):
     outer: int
     outer_count: int
     blocks: int
+    block_stride: int
     order: int
     block_count: int
     pages: int

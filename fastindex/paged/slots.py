@@ -14,6 +14,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.first_use import load
 from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import check_interleave, size_and_rank
@@ -177,6 +178,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
             found, is_bad = _by_numpy(batch)
             slots[: batch.tokens] = found
             return bool(is_bad.any())
+    load("fastindex.paged.kernels.slot_maps")
     from fastindex.paged.kernels.slot_maps import COLLECTED, map_slots
 
     blocks = batch.table.blocks

@@ -7,19 +7,23 @@ and elements is a nest of loops; a transfer is such a nest at many places on bot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
+from fastindex.arrays.addresses import address_of
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.first_use import load
 from fastindex.moving.box_copies import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
+from fastindex.runtime.first_answer import indices_by_numpy
 
 #: The planes of one name in both caches.
 Pair = tuple[Plane, Plane]
@@ -27,30 +31,45 @@ Pair = tuple[Plane, Plane]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Granules:
-    """Where each granule of tokens lies: the index of its block in the list of a side, and its first token there.
+    """The granules of a transfer.
 
     Attributes
     ----------
     tokens : int
         Of a granule.
+    count : int
     tail : int
         Tokens of the last granule, where it has fewer; else 0.
-    source, target : (int64 array, int64 array)
-        Block indices and tokens.
-    is_regular : bool
-        Whether granules follow each other on both sides without gaps.
+    places : pair of (int64 array, int64 array), or None
+        Of both sides, the index of the block of each granule in the list of blocks, and which of its granules it is;
+        None where granules follow each other on both sides without gaps.
     """
 
     tokens: int
+    count: int
     tail: int
-    source: tuple[Numbers, Numbers]
-    target: tuple[Numbers, Numbers]
-    is_regular: bool
+    places: tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]] | None
 
     @property
     def whole(self) -> int:
         """How many granules have all their tokens."""
-        return len(self.source[0]) - (self.tail > 0)
+        return self.count - (self.tail > 0)
+
+    def needed_blocks(self, side: int, block_size: int) -> int:
+        """Return how many blocks hold the granules on a side."""
+        if self.places is None:
+            return -(-self.count * self.tokens // block_size)
+        columns = self.places[side][0]
+        return int(columns[-1]) + 1 if len(columns) else 0
+
+    def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
+        """Return where each granule lies, for where blocks lie and what each granule of a block adds."""
+        if self.places is not None:
+            columns, parts = self.places[side]
+            return blocks[columns] + offsets[parts]
+        if len(offsets) == 1:
+            return blocks
+        return (blocks[:, None] + offsets).reshape(-1)[: self.count]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,13 +79,12 @@ class Group:
     Attributes
     ----------
     pairs : sequence of Pair
-    source_pages, target_pages : int64 arrays
-        Where each granule lies, from where the first token of block 0 does.
+    pages : (callable, callable)
+        Return where each granule lies in the source, and in the target, from where the first token of block 0 does.
     """
 
     pairs: Sequence[Pair]
-    source_pages: Numbers
-    target_pages: Numbers
+    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,28 +109,38 @@ class Transfer:
     groups: Sequence[Group]
     heads: tuple[int, int, int]
 
-    def nests(self, pairs: Iterable[Pair], tokens: int, layers: slice = slice(None)) -> list[Nest]:
-        """Return the loops that move `tokens` tokens of a granule, in bytes, from where the pages of a group begin."""
-        first, there, count = self.heads
-        pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
-        for a, b in pairs:
-            axes = (
-                (a.layer_offsets[layers], b.layer_offsets[layers]),
-                (a.head_offsets[first : first + count], b.head_offsets[there : there + count]),
-                (a.token_offsets[:tokens], b.token_offsets[:tokens]),
-                (a.dim_offsets, b.dim_offsets),
-            )
-            of_axes = [nests_of(gathered({(): axis})) for axis in axes]
-            for nest in products(of_axes):
-                whole = coalesced(Nest((Loop(a.unit_bytes, 1, 1), *nest.loops), *nest[1:]))
-                pieces.setdefault(whole.loops, []).append(whole[1:])
-        tables: Pieces = {loops: (table[:, 0], table[:, 1]) for loops, table in _tables(pieces)}
-        return [coalesced(nest) for nest in nests_of(gathered(tables))]
 
+@lru_cache(maxsize=256)
+def page_nests(
+    pairs: tuple[Pair, ...], heads: tuple[int, int, int], tokens: int, one_layer: bool, in_bytes: bool = True
+) -> tuple[Nest, ...]:
+    """Return the loops that move `tokens` tokens of a granule, from where the pages of a group begin.
 
-def _tables(pieces: dict[tuple[Loop, ...], list[tuple[int, int]]]) -> Iterable[tuple[tuple[Loop, ...], Numbers]]:
+    Strides are in bytes; with `in_bytes`, units are loops over their bytes.
+    """
+    first, there, count = heads
+    pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
+    layers = slice(0, 1) if one_layer else slice(None)
+    for a, b in pairs:
+        axes = (
+            (a.layer_offsets[layers], b.layer_offsets[layers]),
+            (a.head_offsets[first : first + count], b.head_offsets[there : there + count]),
+            (a.token_offsets[:tokens], b.token_offsets[:tokens]),
+            (a.dim_offsets, b.dim_offsets),
+        )
+        for nest in nests_over(axes, a.unit_bytes if in_bytes else 1):
+            pieces.setdefault(nest.loops, []).append(nest[1:])
+    tables: Pieces = {}
     for loops, starts in pieces.items():
-        yield loops, np.array(sorted(starts, key=lambda place: place[1]), np.int64)
+        table = np.array(sorted(starts, key=lambda place: place[1]), np.int64)
+        tables[loops] = table[:, 0], table[:, 1]
+    return tuple(coalesced(nest) for nest in nests_of(gathered(tables)))
+
+
+def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[Nest]:
+    """Yield the loops over axes, for what each value of an axis adds on both sides, and over the bytes of a unit."""
+    for nest in products([nests_of(gathered({(): axis})) for axis in axes]):
+        yield coalesced(Nest((Loop(unit, 1, 1), *nest.loops), *nest[1:]))
 
 
 def transfer_of(
@@ -137,14 +165,11 @@ def transfer_of(
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, _granule(source, target, pairs), tokens)
     used = []
-    for cache, given, (columns, _), name in (
-        (source, blocks[0], granules.source, "source_blocks"),
-        (target, blocks[1], granules.target, "target_blocks"),
-    ):
-        needed = int(columns[-1]) + 1 if len(columns) else 0
+    for side, (cache, name) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
+        needed, given = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(given):
             raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(given)}")
-        used.append(_checked(cache, given[:needed].astype(np.int64), name))
+        used.append(_checked(cache, np.ascontiguousarray(given[:needed], np.int64), name))
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
@@ -234,18 +259,16 @@ def _granules(source: Cache, target: Cache, size: int, tokens: int) -> Granules:
     if splits[0] == splits[1]:
         # Both sides have the same tokens: they are numbered as this rank has them.
         tokens = local_count(tokens, *splits[0])
-        begins = np.arange(0, tokens, size)
-        sides = [np.divmod(begins, cache.block_size) for cache in (source, target)]
-        return Granules(size, tokens % size, sides[0], sides[1], True)
+        return Granules(size, -(-tokens // size), tokens % size, None)
     begins = np.arange(0, tokens, size)
     for cp, interleave in splits:
         begins = begins[begins // interleave % cp[0] == cp[1]]
     sides = []
     for cache, (cp, interleave) in zip((source, target), splits, strict=True):
         local = begins // (interleave * cp[0]) * interleave + begins % interleave
-        sides.append(np.divmod(local, cache.block_size))
+        sides.append((local // cache.block_size, local % cache.block_size // size))
     has_tail = len(begins) > 0 and begins[-1] + size > tokens
-    return Granules(size, tokens % size if has_tail else 0, sides[0], sides[1], False)
+    return Granules(size, len(begins), tokens % size if has_tail else 0, (sides[0], sides[1]))
 
 
 def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
@@ -290,10 +313,7 @@ def first_repeated(blocks: Numbers, num_blocks: int) -> int:
     >>> first_repeated(np.array([3, 1, 2, 1, 3]), 4)
     3
     """
-    if (np.diff(blocks) > 0).all():
-        return -1
-    counts = np.bincount(blocks, minlength=1) if len(blocks) * 8 > num_blocks else np.unique_counts(blocks).counts
-    if counts.max() < 2:
+    if not _has_repeated(blocks, num_blocks):
         return -1
     _, first = np.unique(blocks, return_index=True)
     again = np.ones(len(blocks), np.bool_)
@@ -301,20 +321,36 @@ def first_repeated(blocks: Numbers, num_blocks: int) -> int:
     return int(np.flatnonzero(again)[0])
 
 
+def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
+    if (blocks[1:] > blocks[:-1]).all():
+        return False
+    if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
+        return len(np.unique(blocks)) < len(blocks)
+    load("fastindex.paged.kernels.page_runs")
+    from fastindex.paged.kernels.page_runs import are_distinct
+
+    seen = np.zeros(num_blocks, np.uint8)
+    return not are_distinct(address_of(blocks), len(blocks), address_of(seen))
+
+
 def _groups(pairs: Sequence[Pair], granules: Granules, blocks: tuple[Numbers, Numbers]) -> list[Group]:
     kinds: dict[tuple[Any, ...], list[Pair]] = {}
     for a, b in pairs:
-        steps = [(p.token_offsets[:: granules.tokens] - p.token_offsets[0]).tobytes() for p in (a, b)]
+        steps = [granule_offsets(plane, granules).tobytes() for plane in (a, b)]
         layers = [(p.layer_offsets - p.layer_offsets[0]).tobytes() for p in (a, b)]
         kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers), []).append((a, b))
     found = []
     for alike in kinds.values():
-        sides = zip(alike[0], blocks, (granules.source, granules.target), strict=True)
-        found.append(Group(alike, *(_pages(*side) for side in sides)))
+        pages = [partial(_pages, alike[0][side], granules, side, blocks[side]) for side in (0, 1)]
+        found.append(Group(alike, (pages[0], pages[1])))
     return found
 
 
-def _pages(plane: Plane, blocks: Numbers, granules: tuple[Numbers, Numbers]) -> Numbers:
-    columns, tokens = granules
-    offsets = plane.token_offsets - plane.token_offsets[0]
-    return blocks[columns] * plane.block_stride + offsets[tokens]
+def _pages(plane: Plane, granules: Granules, side: int, blocks: Numbers) -> Numbers:
+    return granules.pages(side, blocks * plane.block_stride, granule_offsets(plane, granules))
+
+
+def granule_offsets(plane: Plane, granules: Granules) -> Numbers:
+    """Return where the granules of a block begin, from where the block does."""
+    offsets: Numbers = plane.token_offsets[:: granules.tokens] - plane.token_offsets[0]
+    return offsets

@@ -6,7 +6,10 @@ from typing import Any
 
 from fastindex.paged.run_numbers import PIECE_BYTES, RUN_JOB
 from fastindex.runtime.kernels import kernel
-from fastindex.runtime.lines.memory import entry, set_entry
+from fastindex.runtime.lines.memory import byte_at, entry, prefetch, prefetch_to_write, set_byte, set_entry
+
+# How many blocks ahead what is kept of each is prefetched: blocks come in any order.
+_AHEAD = 16
 
 
 @kernel("int64(int64)")
@@ -18,17 +21,21 @@ def write_runs(job: Any) -> Any:
     job : int64
         Address of a `RunJob`.
     """
-    near_out, far_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far)
-    nbytes_out, each = entry(job, RUN_JOB.nbytes), entry(job, RUN_JOB.pages_each)
+    near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
+    outer, blocks, order = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order)
+    stride, each, last = entry(job, RUN_JOB.block_stride), 8 * entry(job, RUN_JOB.pages_each), entry(job, RUN_JOB.last)
+    all_pages, block_count = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.block_count)
+    whole, whole_count = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
     count, near_end, far_end, begin = -1, 0, 0, 0
     for o in range(entry(job, RUN_JOB.outer_count)):
-        near_outer, far_outer = entry(entry(job, RUN_JOB.outer), 2 * o), entry(entry(job, RUN_JOB.outer), 2 * o + 1)
-        for i in range(entry(job, RUN_JOB.block_count)):
-            number = entry(entry(job, RUN_JOB.order), i)
-            near_block = near_outer + entry(entry(job, RUN_JOB.blocks), i)
-            pages = entry(job, RUN_JOB.pages) + 8 * number * each
-            pieces, rows = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
-            if number == entry(job, RUN_JOB.last):
+        near_outer, far_outer = entry(outer, 2 * o), entry(outer, 2 * o + 1)
+        for i in range(block_count):
+            number = entry(order, i)
+            prefetch(all_pages + entry(order, min(i + _AHEAD, block_count - 1)) * each)
+            near_block = near_outer + entry(blocks, i) * stride
+            pages = all_pages + number * each
+            pieces, rows = whole, whole_count
+            if number == last:
                 pieces, rows = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
             for row in range(rows):
                 piece = pieces + PIECE_BYTES * row
@@ -49,20 +56,50 @@ def write_runs(job: Any) -> Any:
 
 
 @kernel("int64(int64,int64,int64)")
-def place_blocks(blocks: Any, count: Any, places: Any) -> Any:
-    """Write the place of each block to a table of all blocks; return whether none is there twice.
+def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
+    """Return whether no block is there twice.
 
     Parameters
     ----------
     blocks : int64
         Address of `count` int64.
     count : int64
-    places : int64
-        Address of an int64 for each block of the pool, -1 at first.
+    seen : int64
+        Address of a byte for each block of the pool, 0 at first.
     """
     for i in range(count):
-        block = entry(blocks, i)
-        if entry(places, block) >= 0:
+        place = seen + entry(blocks, i)
+        prefetch_to_write(seen + entry(blocks, min(i + _AHEAD, count - 1)))
+        if byte_at(place):
             return 0
-        set_entry(places, block, i)
+        set_byte(place, 1)
+    return 1
+
+
+@kernel("int64(int64[::1],int32[::1],int64[::1],int64[::1])")
+def order_blocks(blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
+    """Order blocks as a table of the whole pool does: no comparison, one pass; return whether none is there twice.
+
+    Parameters
+    ----------
+    blocks : int64 array
+    places : int32 array
+        One for each block of the pool, 0 at first.
+    order, ordered : int64 arrays
+        Where the blocks stand in ascending order, and the blocks.
+    """
+    table, last = places.ctypes.data, blocks.size - 1
+    for i in range(blocks.size):
+        block = blocks[i]
+        prefetch_to_write(table + 4 * blocks[min(i + _AHEAD, last)])
+        if places[block]:
+            return 0
+        places[block] = i + 1
+    found = 0
+    for block in range(places.size):
+        place = places[block]
+        if place:
+            order[found] = place - 1
+            ordered[found] = block
+            found += 1
     return 1

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 
 from fastindex.paged.slot_numbers import SLOT_MAP
-from fastindex.runtime.kernels import inlined, kernel, subroutine
+from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
 from fastindex.runtime.lines import element
 from fastindex.runtime.lines.lines import copy_run
-from fastindex.runtime.lines.memory import barrier, entry, fence, load_stored, pointer, store
+from fastindex.runtime.lines.memory import barrier, entry, fence, load_at, load_stored, pointer, store, store_at
 
 #: Slots that are collected in the nearest cache before they are written past it.
 COLLECTED = 512
 
+#: Tokens that are looked up one by one where positions do not count on.
+_APART = 64
+
 _INT64, _INT32 = 0, 2
+_I64 = ir.IntType(64)
 
 _quotient = inlined(element.narrow_quotient)
 
@@ -36,6 +41,25 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
     left = within - turns * turn
     owner = _quotient(left, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
     return turns * interleave + left - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
+
+
+@instructions("code", result=types.int64)
+def _count_on(builder: Any, target: Any, positions: Any, first: Any, base: Any, code: int) -> Any:
+    """Write ``base, base + 1, ...`` for 8 tokens; return 0 if their positions are ``first, first + 1, ...``."""
+    lanes = ir.VectorType(_I64, 8)
+    steps = ir.Constant(lanes, [ir.Constant(_I64, lane) for lane in range(8)])
+    width = 8 if code == _INT64 else 4
+    found = load_at(builder, builder.ptrtoint(positions, _I64), 8, width)
+    found = found if width == 8 else builder.sext(found, lanes)
+    expected = builder.add(_splat(builder, first, lanes), steps)
+    store_at(builder, builder.add(_splat(builder, base, lanes), steps), target, False)
+    differs = builder.icmp_signed("!=", found, expected)
+    return builder.zext(builder.bitcast(differs, ir.IntType(8)), _I64)
+
+
+def _splat(builder: Any, number: Any, lanes: Any) -> Any:
+    first = builder.insert_element(ir.Constant(lanes, ir.Undefined), number, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8))
 
 
 @subroutine("table_code", "position_code")
@@ -81,15 +105,19 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target):  #
         positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done) * position_bytes)
         slots = pointer(target + 8 * done)
         first = load_stored(positions, 0, position_code)
-        run, strays = 1, 1
-        if 0 <= first < limit:
+        run, strays = min(count - done, _APART), 1
+        follows = run == 1 or load_stored(positions, position_bytes, position_code) == first + 1
+        if follows and 0 <= first < limit:
             column = _quotient(first, magic, shift)
             block = load_stored(row, column * table_bytes, table_code)
             if 0 <= block < blocks and block != null:
                 token = first - column * size
                 run, strays = min(count - done, size - token, limit - first), 0
                 base = block * size + token
-                for i in range(run):
+                for i in range(0, run - 7, 8):
+                    at_positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done + i) * position_bytes)
+                    strays |= _count_on(target + 8 * (done + i), at_positions, first + i, base + i, position_code)
+                for i in range(run & ~7, run):
                     strays |= load_stored(positions, i * position_bytes, position_code) - first - i
                     store(slots, i, base + i)
                 barrier()
