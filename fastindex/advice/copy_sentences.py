@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from fastindex.advice.spelling import listed
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 _NAMED = 2
@@ -19,7 +21,12 @@ def layout_text(shape: Shape) -> str:
     >>> layout_text(Shape.parse("f32[3,5]{1,0:T(8,128)S(1)}"))
     '{1,0:T(8,128)}'
     """
-    return str(replace(shape.layout, memory_space=0, split_configs=()))
+    return _without_memory(shape.layout)
+
+
+@lru_cache(maxsize=4096)
+def _without_memory(layout: Layout) -> str:
+    return str(replace(layout, memory_space=0, split_configs=()))
 
 
 def origin_text(
