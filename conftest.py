@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 #: Part of the extra `dask`.
 has_dask = find_spec("dask") and find_spec("distributed")
-collect_ignore = [] if has_dask else ["fastindex/dask", "fastindex/files/cluster_jobs.py", "docs/how-to/dask.md"]
+collect_ignore = [] if has_dask else ["fastindex/dask", "fastindex/jobs/cluster_jobs.py", "docs/how-to/dask.md"]
 if not find_spec("uvicorn"):
     # Part of the extra `explore`.
-    collect_ignore.append("fastindex/explorer/connections.py")
+    collect_ignore.append("fastindex/show/explorer/connections.py")

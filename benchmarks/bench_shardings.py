@@ -35,7 +35,7 @@ def indices() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return generator.integers(0, 8192, COUNT), generator.integers(0, 8192, COUNT)
 
 
-def numpy_shard_index(sharding: fi.Sharding, i: Any, j: Any) -> tuple[Any, Any]:
+def numpy_shard_index(sharding: fi.sharding.Sharding, i: Any, j: Any) -> tuple[Any, Any]:
     """Return device and slot by NumPy expressions, as one writes them by hand for this layout."""
     part = sharding.shard_shape(SHAPE)
     rows, columns = part.dimensions
@@ -59,15 +59,15 @@ class ShardIndex:
     repeat = 7
 
     def setup(self, name: str, function: str) -> None:
-        sharding = fi.Sharding.parse(SHARDINGS[name])
+        sharding = fi.sharding.Sharding.parse(SHARDINGS[name])
         coordinates = indices()
         out = np.empty(COUNT, np.int64), np.empty(COUNT, np.int64)
-        device, slot = fi.shard_index(SHAPE, sharding, coordinates)
+        device, slot = fi.sharding.shard_index(SHAPE, sharding, coordinates)
         self.numpy: Callable[[], object] = lambda: numpy_shard_index(sharding, *coordinates)
         if function == "shard_index":
-            self.run: Callable[[], object] = lambda: fi.shard_index(SHAPE, sharding, coordinates, out=out)
+            self.run: Callable[[], object] = lambda: fi.sharding.shard_index(SHAPE, sharding, coordinates, out=out)
         else:
-            self.run = lambda: fi.unshard_index(SHAPE, sharding, device, slot, out=out)
+            self.run = lambda: fi.sharding.unshard_index(SHAPE, sharding, device, slot, out=out)
         self.run()
 
     def time_index(self, name: str, function: str) -> None:
@@ -96,14 +96,14 @@ class PlanReshard:
     timeout = 300
 
     def time_plan(self, name: str) -> None:
-        plan = fi.plan_reshard(*PLANS[name])
+        plan = fi.sharding.plan_reshard(*PLANS[name])
         assert plan.moved_nbytes == plan.least_nbytes
         assert len(plan.transfers)
 
 
 def time_parsing_a_million_devices() -> None:
     """Parse a counter of 2**20 devices."""
-    fi.Sharding.parse("{devices=[1024,1024]<=[1048576]}")
+    fi.sharding.Sharding.parse("{devices=[1024,1024]<=[1048576]}")
 
 
 def least(run: Callable[[], object], rounds: int) -> float:

@@ -45,17 +45,17 @@ class Copyto:
     def setup(self, name: str, threads: int) -> None:
         self.src = CASES[name]()
         self.dst = np.zeros(self.src.shape, self.src.dtype)
-        fi.copyto(self.dst, self.src, threads=threads)
+        fi.numpy.copyto(self.dst, self.src, threads=threads)
 
     def time_copyto(self, name: str, threads: int) -> None:
-        fi.copyto(self.dst, self.src, threads=threads)
+        fi.numpy.copyto(self.dst, self.src, threads=threads)
 
     def track_times_numpy(self, name: str, threads: int) -> float:
         """How many times as fast as NumPy: best of five of each, in turn."""
         ours, numpys = [], []
         number = max(1, 100_000 // self.src.size)
         for _ in range(5):
-            ours.append(timeit.timeit(lambda: fi.copyto(self.dst, self.src, threads=threads), number=number))
+            ours.append(timeit.timeit(lambda: fi.numpy.copyto(self.dst, self.src, threads=threads), number=number))
             numpys.append(timeit.timeit(lambda: np.copyto(self.dst, self.src), number=number))
         return min(numpys) / min(ours)
 
@@ -69,10 +69,10 @@ class Contiguous:
 
     def setup(self, name: str) -> None:
         self.src = CASES[name]()
-        fi.ascontiguousarray(self.src)
+        fi.numpy.ascontiguousarray(self.src)
 
     def time_ascontiguousarray(self, name: str) -> None:
-        fi.ascontiguousarray(self.src)
+        fi.numpy.ascontiguousarray(self.src)
 
     def time_numpy_ascontiguousarray(self, name: str) -> None:
         np.ascontiguousarray(self.src)

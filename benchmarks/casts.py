@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 import fastindex as fi
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex.arrays.buffers import aligned_bytes
 
 FAST = (
     *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32")),

@@ -90,8 +90,8 @@ def _numbers(value: ast.expr) -> int:
 
 def figures() -> dict[str, int]:
     """What is counted, by name."""
-    from fastindex.cpu.compiled_passes import PASS_KERNELS
-    from fastindex.cpu.warmup import relayout_kernels
+    from fastindex.moving.compiled_passes import PASS_KERNELS
+    from fastindex.moving.warmup import relayout_kernels
 
     planner, kernels = planner_modules(), kernel_modules()
     return {

@@ -1,7 +1,7 @@
 """Fit the coefficients of the planner's cost on each half of measured cells, and test them on the other half.
 
     python benchmarks/regret.py --cells 300 --seed 7 --output regret.json
-    python benchmarks/fit_costs.py regret.json         prints the table for `lowering/relayout/passes/calibration.py`
+    python benchmarks/fit_costs.py regret.json         prints the table for `moving/calibration.py`
 
 The cost is linear in what candidates count, and it serves to choose: so what is made small is the time of the choice
 over the best one, its logarithm on average, and a little of how far the ratios of costs are from those of times. One
@@ -76,7 +76,7 @@ def cases_of(results: Iterable[dict[str, object]]) -> tuple[Cases, list[str]]:
     """The cases of some results, planned anew, and their cells."""
     import fastindex as fi
     from benchmarks.regret import OFFSETS, movement_at
-    from fastindex.lowering.relayout.plan.choice import plans
+    from fastindex.moving.choice import plans
 
     rows: list[tuple[Floats, Floats, float]] = []
     keys: list[str] = []
@@ -127,8 +127,8 @@ def _descended(cases: Cases, coefficients: Floats, first: Floats) -> Floats:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="what regret.py has written")
-    from fastindex.lowering.relayout.passes.calibration import COEFFICIENTS
-    from fastindex.lowering.relayout.passes.counts import Counts
+    from fastindex.moving.calibration import COEFFICIENTS
+    from fastindex.moving.counts import Counts
 
     cases, keys = cases_of(json.loads(path.read_text()) for path in parser.parse_args().results)
     # Both numbers of threads of a cell, and both sizes of a layout, stay in one half.

@@ -34,7 +34,7 @@ def awq_to_marlin(threads: int, shape: tuple[int, int] = (4096, 11008)) -> Job:
     out = touched_bytes(buffer.nbytes)
 
     def ours() -> object:
-        return fi.repack(buffer, "awq", "marlin", shape=shape, out=out, threads=threads)
+        return fi.weights.repack(buffer, "awq", "marlin", shape=shape, out=out, threads=threads)
 
     return Job("awq to marlin, 4 bits, 4096 by 11008", ours, _vllm_awq_to_marlin(buffer, shape, out), 2 * buffer.nbytes)
 
@@ -58,7 +58,7 @@ def _vllm_awq_to_marlin(buffer: Any, shape: tuple[int, int], out: Any) -> Callab
         codes = found["unpack_cols"](words, 4, *shape).reshape(-1, 8)[:, undo].reshape(shape)
         return found["marlin_weights"](codes, *shape, 4, permutation)
 
-    fi.repack(buffer, "awq", "marlin", shape=shape, out=out)
+    fi.weights.repack(buffer, "awq", "marlin", shape=shape, out=out)
     if vendor().numpy().tobytes() != out.tobytes():  # type: ignore[attr-defined]
         raise AssertionError("vLLM packs other bytes")
     return vendor
@@ -69,7 +69,7 @@ def blocked_scales(threads: int, shape: tuple[int, int] = (16384, 4096)) -> Job:
     out = touched_bytes(scales.nbytes)
 
     def ours() -> object:
-        return fi.repack(scales, "plain", "blocked_scales", shape=shape, out=out, threads=threads)
+        return fi.weights.repack(scales, "plain", "blocked_scales", shape=shape, out=out, threads=threads)
 
     vendor: Callable[[], object] | None = None
     try:
@@ -138,7 +138,7 @@ def _pattern(
 def measured(job: Job, rounds: int) -> dict[str, float]:
     """Return the seconds of ours, of a copy of as many bytes, of the vendor's code and of a relayout."""
     source, target = random_bytes(job.moved_bytes // 2), touched_bytes(job.moved_bytes // 2)
-    rivals: dict[str, Callable[[], object]] = {"ours": job.ours, "copy": lambda: fi.copyto(target, source)}
+    rivals: dict[str, Callable[[], object]] = {"ours": job.ours, "copy": lambda: fi.numpy.copyto(target, source)}
     if job.relayout is not None:
         rivals["relayout"] = job.relayout
     found = fastest(rivals, rounds)

@@ -21,7 +21,7 @@ SHAPES = {
 def gallery() -> dict[str, str]:
     """Return the files by name."""
     files = {name: fi.draw(text).svg() for name, text in SHAPES.items()}
-    files["report.txt"] = fi.report(MODULE).text(top=4, width=100) + "\n"
+    files["report.txt"] = fi.hlo.report(MODULE).text(top=4, width=100) + "\n"
     return files
 
 

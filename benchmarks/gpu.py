@@ -140,7 +140,7 @@ class Bench:
         out = cuda.device_array(destination.nbytes, np.uint8)
         if case.as_view:
             views = view(out, destination), view(given, source)
-            call: Run = lambda: fi.copyto(*views)  # noqa: E731
+            call: Run = lambda: fi.numpy.copyto(*views)  # noqa: E731
         else:
             plan = fi.plan_relayout(source, destination, casting="unsafe")
             call = lambda: plan(given, out=out)  # noqa: E731

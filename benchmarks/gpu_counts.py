@@ -153,7 +153,7 @@ class Counter:
 
     def __init__(self, folder: Path) -> None:
         from fastindex.cuda import queues
-        from fastindex.kernels.cuda.compilation import Kernel
+        from fastindex.cuda.kernels.compilation import Kernel
 
         self.rows: list[Row] = []
         self.case = ""
@@ -176,7 +176,7 @@ class Counter:
         Kernel.launch = launch  # type: ignore[method-assign]
 
     def run(self, kernel: Any, blocks: int, arguments: tuple[int, ...]) -> None:
-        from fastindex.kernels.cuda.device import THREADS
+        from fastindex.cuda.kernels.device import THREADS
         from tests.cuda.ptx.emulator import Program
         from tests.cuda.stand_in.emulated import DRIVER, finish
         from tests.kernels.cuda_code import code_of

@@ -49,7 +49,7 @@ for name, call in calls.items():
 
 
 def kernels(part: str) -> None:
-    from fastindex.kernels.cuda.device import absent_device
+    from fastindex.cuda.kernels.device import absent_device
     from tests.kernels.cuda_code import code_of
     from tests.kernels.cuda_kernels import common_paths, every_kernel
 
@@ -68,8 +68,8 @@ def kernels(part: str) -> None:
 
 
 def banks() -> None:
-    from fastindex.lowering.gpu.banks import stage_conflicts
-    from fastindex.lowering.gpu.launches import FEW_BYTES
+    from fastindex.cuda.launches.banks import stage_conflicts
+    from fastindex.cuda.launches.launches import FEW_BYTES
 
     print("\nMost lanes that meet in a bank where rows are woven or parted, over every number of rows:")
     for width in (1, 2, 4, 8):
@@ -80,8 +80,8 @@ def banks() -> None:
 
 def sectors() -> None:
     from fastindex import Shape
-    from fastindex.lowering.gpu.launches import converting_launches, launches
-    from fastindex.lowering.relayout.problem.loops import relayout_loops
+    from fastindex.algebra.loops import relayout_loops
+    from fastindex.cuda.launches.launches import converting_launches, launches
     from tests.kernels.test_cuda_banks import SECTOR_CASES, accesses, filled_sectors
 
     print("\nThe least part that a warp's accesses fill of the 32-byte sectors of memory that they touch:")
@@ -95,8 +95,8 @@ def sectors() -> None:
 
 def packed() -> None:
     from fastindex import Shape
-    from fastindex.lowering.gpu.launches import converting_launches
-    from fastindex.lowering.relayout.problem.loops import relayout_loops
+    from fastindex.algebra.loops import relayout_loops
+    from fastindex.cuda.launches.launches import converting_launches
 
     print("\nBytes moved for each element where one side is packed:")
     for bits, name in ((4, "s4"), (2, "u2"), (1, "pred")):

@@ -195,7 +195,7 @@ def drop_in_runs(count: int) -> dict[str, dict[str, Run]]:
     }
     runs: dict[str, dict[str, Run]] = {}
     for name, (function, arguments) in inputs.items():
-        ours, numpys = (partial(getattr(library, function), *arguments) for library in (fi, np))
+        ours, numpys = (partial(getattr(library, function), *arguments) for library in (fi.numpy, np))
         if not np.array_equal(np.stack(np.atleast_1d(ours())), np.stack(np.atleast_1d(numpys()))):
             raise AssertionError(f"{name} differs from NumPy's")
         runs[name] = {"fastindex": ours, "NumPy": numpys}

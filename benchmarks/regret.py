@@ -77,9 +77,9 @@ class Bench:
         self, cell: regret_cells.RegretCell, offset: int, rounds: int, threads: Sequence[int]
     ) -> tuple[str, dict[int, dict[str, float]]]:
         import fastindex as fi
-        from fastindex.arguments.addresses import address_of
-        from fastindex.arguments.fills import fill_pattern
-        from fastindex.lowering.relayout.plan.choice import plans, select_plan
+        from fastindex.arrays.addresses import address_of
+        from fastindex.arrays.fills import fill_pattern
+        from fastindex.moving.choice import plans, select_plan
 
         shapes = fi.Shape.parse(cell.source), fi.Shape.parse(cell.destination)
         chosen = movement_at(shapes, offset)
@@ -103,7 +103,7 @@ class Bench:
     def _times(
         self, found: dict[str, Any], given: Any, output: Any, pattern: bytes, threads: int, rounds: int
     ) -> dict[str, float]:
-        from fastindex.arguments.addresses import address_of
+        from fastindex.arrays.addresses import address_of
 
         addresses = address_of(given), address_of(output)
 
@@ -123,7 +123,7 @@ class Bench:
 
 def movement_at(shapes: tuple[Any, Any], offset: int) -> Any:
     """The movement to a destination that begins `offset` bytes behind a page."""
-    from fastindex.cpu.movements import sure_movement
+    from fastindex.moving.movements import sure_movement
 
     found = sure_movement(*shapes)
     return found.within_lines if offset and found.depends_on_lines else found

@@ -54,17 +54,8 @@ class FastIndexError(ValueError):
         return cut_message(super().__str__())
 
 
-class _FieldError(FastIndexError):
-    """Something that cannot exist, by the constructor argument at fault."""
-
-    def __init__(self, message: str, *, field: str = "", index: Index = None) -> None:
-        super().__init__(message)
-        self.field = field
-        self.index = index
-
-
-class LayoutError(_FieldError):
-    """A shape or layout that cannot exist, or does not fit what it is used with.
+class LayoutError(FastIndexError):
+    """A shape, layout or sharding that cannot exist, or does not fit what it is used with.
 
     Attributes
     ----------
@@ -83,124 +74,62 @@ class LayoutError(_FieldError):
     minor_to_major must name each dimension once: 0 is twice in (0, 0)
     """
 
+    def __init__(self, message: str, *, field: str = "", index: Index = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
 
-class ShapeSyntaxError(FastIndexError):
-    """Text that is not a shape.
+
+class ParseError(LayoutError):
+    """Text that is not a shape, layout or sharding, or that describes one that cannot exist.
 
     Attributes
     ----------
     rule : str
-        What the grammar expects and what the text has instead.
+        What the grammar expects and what the text has instead, or why it cannot exist.
     text : str
     position : int
         0-based offset into the text of the first thing that is wrong.
     hint : str
         What to write instead, or "".
+    field, index
+        As for `LayoutError`, of well-formed text.
 
     Examples
     --------
     >>> import fastindex as fi
     >>> try:
     ...     fi.Shape.parse("f32[3,x]")
-    ... except fi.ShapeSyntaxError as error:
+    ... except fi.ParseError as error:
     ...     print(error.position)
     ...     print(error)
     6
     expected an integer, found 'x', at column 7
       f32[3,x]
             ^
-    """
-
-    def __init__(self, rule: str, text: str, position: int, hint: str = "") -> None:
-        # Not super(): in InvalidShapeError that is LayoutError.
-        ValueError.__init__(self, rule, text, position)
-        self.rule = rule
-        self.text = text
-        self.position = position
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return _pointed_at(self.rule, self.text, self.position, self.hint)
-
-
-class InvalidShapeError(ShapeSyntaxError, LayoutError):
-    """Well-formed text that describes a shape that cannot exist.
-
-    It is a `ShapeSyntaxError`, with a position, and a `LayoutError`, with the field at fault.
-
-    Examples
-    --------
-    >>> import fastindex as fi
     >>> try:
-    ...     fi.Shape.parse("f32[3]{0:T(0)}")
-    ... except fi.LayoutError as error:
-    ...     print(error)
-    tile sizes must be at least 1: 0 in T(0), at column 12
-      f32[3]{0:T(0)}
-                 ^
-    """
-
-    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: Index = None) -> None:
-        ShapeSyntaxError.__init__(self, rule, text, position)
-        self.field = field
-        self.index = index
-
-
-class ShardingError(_FieldError):
-    """A sharding that cannot exist, or that does not fit the array or the devices it is used with.
-
-    Attributes
-    ----------
-    field : str
-        The constructor argument at fault, or "".
-    index : int or None
-        Which entry of that argument, if one entry is at fault.
-
-    Examples
-    --------
-    >>> import fastindex as fi
-    >>> try:
-    ...     fi.Sharding("tiled", (2, 2), (0, 1, 2, 2))
-    ... except fi.ShardingError as error:
-    ...     print(error)
-    each device may be named once: 2 appears twice in (0, 1, 2, 2)
-    """
-
-
-class ShardingSyntaxError(ShardingError):
-    """Text that is not a sharding, or that describes one that cannot exist.
-
-    Attributes
-    ----------
-    rule : str
-        What the grammar expects and what the text has instead.
-    text : str
-    position : int
-        0-based offset into the text of the first thing that is wrong.
-
-    Examples
-    --------
-    >>> import fastindex as fi
-    >>> try:
-    ...     fi.Sharding.parse("{devices=[2,2]<=[5]}")
-    ... except fi.ShardingSyntaxError as error:
+    ...     fi.sharding.Sharding.parse("{devices=[2,2]<=[5]}")
+    ... except fi.ParseError as error:
     ...     print(error)
     the dimensions (2, 2) have 4 places, but there are 5 devices, at column 18
       {devices=[2,2]<=[5]}
                        ^
     """
 
-    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: Index = None) -> None:
+    def __init__(
+        self, rule: str, text: str, position: int, hint: str = "", *, field: str = "", index: Index = None
+    ) -> None:
         # Not super(): the arguments must be all that pickling needs.
         ValueError.__init__(self, rule, text, position)
         self.rule = rule
         self.text = text
         self.position = position
+        self.hint = hint
         self.field = field
         self.index = index
 
     def __str__(self) -> str:
-        return _pointed_at(self.rule, self.text, self.position)
+        return _pointed_at(self.rule, self.text, self.position, self.hint)
 
 
 class OutOfBoundsError(FastIndexError, IndexError):
@@ -234,7 +163,7 @@ class DeviceMemoryError(FastIndexError, MemoryError):
     Examples
     --------
     >>> import fastindex as fi
-    >>> issubclass(fi.DeviceMemoryError, MemoryError)
+    >>> issubclass(fi.cuda.DeviceMemoryError, MemoryError)
     True
     """
 

@@ -20,6 +20,9 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
+#: Where the modules of this package are.
+PACKAGE_FOLDER = os.path.dirname(__file__)
+
 # Order of locks: this one, then those of imports, then Numba's, then LLVM's. Nothing that is imported or compiled asks
 # for it again on another thread, and no body of a module here does. Who holds it waits for no lock of the package's
 # users, but for what runs uninvited: import hooks, destructors, handlers of signals. So a fork waits long, but not for

@@ -62,7 +62,8 @@ def lazy_names(
     submodules : iterable of str
         Public submodules; ``dir`` lists them, ``__all__`` does not.
     meant : mapping of str to str
-        What the error says to use, by names that are not there but are asked for.
+        What the error says to use, by names that are not there but are asked for. A public name of a submodule needs
+        no entry: the error says where it is.
 
     Examples
     --------
@@ -73,11 +74,18 @@ def lazy_names(
     home_of = {name: module for module, names in homes.items() for name in names}
     modules = frozenset(submodules)
 
+    def is_public(module: str, name: str) -> bool:
+        if name.startswith("_"):
+            return False
+        return name in uninterrupted(lambda: import_module(f"{package}.{module}")).__all__
+
     def get(name: str) -> Any:
         if name in modules:
             return uninterrupted(lambda: import_module(f"{package}.{name}"))
         if name not in home_of:
-            hint = f"; use {meant[name]}" if name in meant else ""
+            places = [f"{package}.{module}.{name}" for module in sorted(modules) if is_public(module, name)]
+            use = meant.get(name, " or ".join(places))
+            hint = f"; use {use}" if use else ""
             message = f"module {package!r} has no attribute {name!r}{hint}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
         home = uninterrupted(lambda: import_module(home_of[name]))

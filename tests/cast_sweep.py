@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import fastindex as fi  # noqa: E402
-from fastindex.shapes.element_types import BY_NAME  # noqa: E402
+from fastindex.core.element_types import BY_NAME  # noqa: E402
 from tests.oracles import casts  # noqa: E402
 
 TYPES = {name: one for name, one in BY_NAME.items() if one.is_array and not one.is_complex}

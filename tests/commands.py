@@ -8,7 +8,7 @@ from typing import Any
 import click.testing
 
 from fastindex.cli.commands import main
-from fastindex.files.layout_jobs import memory_limit
+from fastindex.jobs.layout_jobs import memory_limit
 
 
 def run_command(arguments: Sequence[str], **options: Any) -> click.testing.Result:

@@ -45,9 +45,9 @@ from typing import Any
 
 import pytest
 
-import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
-from fastindex.cpu import this_machine
-from fastindex.cpu.threads import THREADS_VARIABLE, thread_count
+import fastindex.runtime.kernels  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
+from fastindex.runtime import machine as this_machine
+from fastindex.runtime.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies
 from tests.cases.machines import CACHES_VARIABLE
 
@@ -70,7 +70,7 @@ WHOLE_HERE = "whole"
 
 #: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
 collect_ignore_glob = [
-    "interop/interop_with_*.py",
+    "core/interop_with_*.py",
     "kernels/simulated_cuda.py",
     "kernels/cuda_kernel_count.py",
     "cuda/stand_in/*.py",

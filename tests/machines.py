@@ -2,7 +2,7 @@
 
     python tests/machines.py --all                        all six, the whole test command on each
     python tests/machines.py --today                      two of them, another pair each day
-    python tests/machines.py XEON_2M -- tests/lowering    those that are named; what follows ``--`` is for pytest
+    python tests/machines.py XEON_2M -- tests/moving    those that are named; what follows ``--`` is for pytest
 
 For each machine it prints how many tests passed and failed, and the seconds; it ends with 1 where any failed. Sizes of
 caches are a folder mounted over those of ``/sys``, in a mount namespace that only the tests see; where that is not
@@ -28,9 +28,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from fastindex.cpu.threads import THREADS_VARIABLE  # noqa: E402
-from fastindex.lowering.machine import Cache  # noqa: E402
-from fastindex.tables.cache_lines import LINE_BYTES  # noqa: E402
+from fastindex.runtime.machine import Cache  # noqa: E402
+from fastindex.runtime.numbers import LINE_BYTES  # noqa: E402
+from fastindex.runtime.threads import THREADS_VARIABLE  # noqa: E402
 from tests.cases.machines import CACHES_VARIABLE, MACHINE_VARIABLE, MACHINES  # noqa: E402
 
 #: How many of them run each day.

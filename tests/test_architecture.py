@@ -40,7 +40,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 #: Modules that may name what is imported: one door to CUDA's compiler.
-ONLY_IN = {"numba.cuda": "kernels.cuda.device"}
+ONLY_IN = {"numba.cuda": "cuda.kernels.device"}
 
 
 def imported_names(tree: ast.Module) -> Iterator[str]:
@@ -70,7 +70,7 @@ def test_one_module_imports_numba_cuda() -> None:
 
 @pytest.mark.parametrize("source", ["import numba.cuda", "from numba import cuda", "def f():\n    import numba.cuda"])
 def test_another_import_of_numba_cuda_shows(source: str) -> None:
-    assert offences("kernels.cpu.relayout.moves.stream", ast.parse(source)) != []
+    assert offences("moving.moves.streams.kernel", ast.parse(source)) != []
 
 
 def prints(tree: ast.Module) -> list[int]:
@@ -133,29 +133,31 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
-            "kernels.cuda.copies.weave_kernel",
-            "kernels.cuda.gather_kernel.gather_kernel",
-            "kernels.cuda.rows.part_rows_kernel",
-            "kernels.cuda.rows.weave_rows_kernel",
-            "kernels.cuda.shifts.shift_kernel",
-            "kernels.cuda.stages.staged_kernel",
-            "kernels.cuda.tiles.scalar_transpose_kernel",
-            "kernels.cuda.tiles.transpose_kernel",
-            "kernels.cuda.word_tiles.word_transpose_kernel",
+            "cuda.kernels.copies.weave_kernel",
+            "cuda.kernels.gather_kernel.gather_kernel",
+            "cuda.kernels.rows.part_rows_kernel",
+            "cuda.kernels.rows.weave_rows_kernel",
+            "cuda.kernels.shifts.shift_kernel",
+            "cuda.kernels.stages.staged_kernel",
+            "cuda.kernels.tiles.scalar_transpose_kernel",
+            "cuda.kernels.tiles.transpose_kernel",
+            "cuda.kernels.word_tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
-    "files.layout_jobs.relayout_file": "a file, two layouts, and what the command takes",
+    "jobs.layout_jobs.relayout_file": "a file, two layouts, and what the command takes",
     "cli.moving.relayout": "a command: click hands its options over by name",
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.rearranged_arrays.rearrange": "public: an array, a pattern, its sizes, and what whole-array functions take",
     "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
-    "kernels.cpu.relayout.passes.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
-    "kernels.cpu.relayout.passes.jobs._lead": "the same",
-    "kernels.cpu.relayout.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
-    "kernels.cpu.relayout.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
+    "paged.copies.copy": "public: two caches with their memory and blocks, and what all moves take",
+    "paged.slots.slot_mapping": "public: what the engines' functions take, and what all index functions take",
+    "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
+    "moving.kernels.jobs._lead": "the same",
+    "runtime.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
+    "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 
 
@@ -220,7 +222,7 @@ def named_in_tests() -> dict[str, list[Path]]:
 
 @pytest.mark.in_turn(seconds=2)
 def test_every_module_has_its_tests() -> None:
-    """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ...."."""
+    """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ."."""
     elsewhere = named_in_tests()
     missing = []
     for name, path in modules().items():
@@ -263,10 +265,11 @@ LIGHT = {
     ),
     "explain": (f"import fastindex as fi; str(fi.explain({TEXT!r}))", {"rich"}),
     "draw": ("import fastindex as fi; p = fi.draw('f32[3,5]{1,0:T(2,2)}'); p.text(), p.svg()", {"rich"}),
-    "report": (f"import fastindex as fi; fi.report({MODULE!r})", {"rich"}),
+    "report": (f"import fastindex as fi; fi.hlo.report({MODULE!r})", {"rich"}),
     "plan a reshard": (
-        "import fastindex as fi; a, b = '{devices=[8,1]<=[8]}', '{devices=[2,4]<=[8]}'; fi.shards('f32[64,64]', a); "
-        "p = fi.plan_reshard('f32[64,64]', a, b); p.transfers; p.describe(); fi.explain('f32[64,64]', a)",
+        "import fastindex as fi; a, b = '{devices=[8,1]<=[8]}', '{devices=[2,4]<=[8]}'; "
+        "fi.sharding.shards('f32[64,64]', a); "
+        "p = fi.sharding.plan_reshard('f32[64,64]', a, b); p.transfers; p.describe(); fi.explain('f32[64,64]', a)",
         {"rich"},
     ),
     "info": (

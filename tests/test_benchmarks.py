@@ -22,6 +22,7 @@ from benchmarks import (
     bench_history,
     bench_import,
     bench_index,
+    bench_paged,
     bench_plan,
     bench_relayout,
     bench_windows,
@@ -40,7 +41,16 @@ from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
 
-MODULES = (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call, bench_history, bench_windows)
+MODULES = (
+    bench_relayout,
+    bench_index,
+    bench_plan,
+    bench_import,
+    bench_first_call,
+    bench_history,
+    bench_paged,
+    bench_windows,
+)
 RELAYOUTS = pytest.mark.parametrize("case", cases.RELAYOUT_CASES, ids=lambda case: case.name)
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -150,7 +160,7 @@ def benchmarks_of(module: Any) -> list[Any]:
     """(class, method, one combination of parameters) for all of asv's benchmarks in a module."""
     found = []
     for value in vars(module).values():
-        if not isinstance(value, type) or value.__module__ != module.__name__:
+        if not isinstance(value, type) or value.__module__ != module.__name__ or value.__name__.startswith("_"):
             continue
         parameters = tuple(options[0] for options in getattr(value, "params", ()))
         names = [name for name in dir(value) if re.match(r"(time|track|peakmem)_", name)]
@@ -163,7 +173,8 @@ def benchmarks_of(module: Any) -> list[Any]:
 
 def small(benchmark: Any) -> Any:
     """The benchmark with everything that makes it long cut down."""
-    for name, value in {"rounds": 1, "count": 1000, "longest": 150, "seconds": 0, "ceiling_nbytes": 1 << 16}.items():
+    values = {"rounds": 1, "count": 1000, "longest": 150, "seconds": 0, "ceiling_nbytes": 1 << 16}
+    for name, value in (values | {"slot_count": 1 << 12, "run_count": 1 << 14, "moved_nbytes": 1 << 21}).items():
         if hasattr(benchmark, name):
             setattr(benchmark, name, value)
     return benchmark

@@ -10,16 +10,17 @@ import fastindex as fi
 
 
 def test_the_tree_of_errors() -> None:
-    for kind in (fi.ShapeSyntaxError, fi.LayoutError, fi.OutOfBoundsError, fi.UnsupportedError):
+    for kind in (fi.ParseError, fi.LayoutError, fi.OutOfBoundsError, fi.UnsupportedError):
         assert issubclass(kind, fi.FastIndexError)
     assert issubclass(fi.FastIndexError, ValueError)
     assert issubclass(fi.OutOfBoundsError, IndexError)
-    assert issubclass(fi.InvalidShapeError, fi.ShapeSyntaxError)
-    assert issubclass(fi.InvalidShapeError, fi.LayoutError)
+    assert issubclass(fi.ArgumentTypeError, TypeError)
+    assert issubclass(fi.ParseError, fi.LayoutError)
+    assert issubclass(fi.cuda.DeviceMemoryError, MemoryError)
 
 
-def error_of(text: str) -> fi.ShapeSyntaxError:
-    with pytest.raises(fi.ShapeSyntaxError) as caught:
+def error_of(text: str) -> fi.ParseError:
+    with pytest.raises(fi.ParseError) as caught:
         fi.Shape.parse(text)
     return caught.value
 

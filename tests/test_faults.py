@@ -172,7 +172,7 @@ def test_a_wrong_text_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_error_of_another_kind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hlo_pieces.fi, "report", lambda *arguments, **options: [][1])
+    monkeypatch.setattr(hlo_pieces.fi.hlo, "report", lambda *arguments, **options: [][1])
     assert any("IndexError" in finding for finding in tally_of(tmp_path, hlo_pieces))
 
 
@@ -289,7 +289,7 @@ def test_no_row_is_read_beyond_the_source() -> None:
     source = """
 from random import Random
 import fastindex as fi
-import fastindex.cpu.compiled_passes
+import fastindex.moving.compiled_passes
 from tests.fault_parts.layouts import FencedMemory
 left, right = (fi.Shape.parse("s4[256,64]" + layout) for layout in ("{1,0:E(4)}", "{0,1:T(7,5)L(64)E(4)}"))
 plan, memory = fi.plan_relayout(left, right), FencedMemory(Random(1))
@@ -356,7 +356,7 @@ for number, job in enumerate(stores.store_jobs()):
 def test_damaged_metadata_that_is_another_error_is_found(
     zarr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastindex.files.zarr_arrays.open_stored", lambda path: [][1])
+    monkeypatch.setattr("fastindex.jobs.zarr_arrays.open_stored", lambda path: [][1])
     tally = Tally(tmp_path / "tally", 2.0, 1)
     stores._damage(tally, tmp_path, {"shape": [3]})
     assert "IndexError" in tally.findings[0]
@@ -365,7 +365,7 @@ def test_damaged_metadata_that_is_another_error_is_found(
 def test_what_is_wrong_with_a_checkpoint(tmp_path: Path) -> None:
     case = checkpoints.made_case(tmp_path)
     out = tmp_path / "out"
-    fi.pack_checkpoint(case.source, out, checkpoints._RULES)
+    fi.weights.pack_checkpoint(case.source, out, checkpoints._RULES)
     assert checkpoints.what_is_wrong(case, out) == ""
     numbers = {"00000.bin": (out / "00000.bin").stat().st_ino + 1}
     assert "was written again" in checkpoints.what_is_wrong(case, out, numbers)
@@ -389,7 +389,7 @@ case = checkpoints.made_case(folder)
 calls = checkpoints._calls_of(case, folder / "first")
 if sys.argv[2] == "planted":
     # Files that have their names before they have their bytes.
-    from fastindex.files import writing
+    from fastindex.jobs import writing
     writing._unnamed_file = lambda parent: None
     writing._name_beside = lambda target: target
     writing.OutputFile._replace = lambda self: None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.lowering.casts import cast_by_numpy
+from fastindex.algebra.casts import cast_by_numpy
 from tests.cases import cast_cases, cast_patterns, strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.oracles import reference
@@ -211,12 +211,12 @@ def test_casts_of_arrays() -> None:
     expected = fi.rearrange(array, "a (b c) -> c b a", c=3, dtype=np.int8, casting="unsafe")
     assert np.array_equal(to_host(turned), expected)
     target = to_gpu(np.zeros((33, 40), np.int32))
-    fi.copyto(transposed(target), there, casting="unsafe")
+    fi.numpy.copyto(transposed(target), there, casting="unsafe")
     assert np.array_equal(to_host(target), array.T.astype(np.int32))
-    fi.copyto(target, to_gpu(np.arange(40, dtype=np.uint8)))
+    fi.numpy.copyto(target, to_gpu(np.arange(40, dtype=np.uint8)))
     assert np.array_equal(to_host(target), np.broadcast_to(np.arange(40), (33, 40)))
     for call in (
-        lambda: fi.copyto(target, transposed(there)),
+        lambda: fi.numpy.copyto(target, transposed(there)),
         lambda: fi.pack(there, "s8[40,33]"),
         lambda: fi.unpack(packed, text, dtype="u8"),
         lambda: fi.rearrange(there, "a b -> b a", dtype="s32"),

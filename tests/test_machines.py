@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastindex.lowering.machine import caches_in
+from fastindex.runtime.machine import caches_in
 from tests import machines
 from tests.cases.hangs import HANG_SECONDS
 from tests.cases.machines import CACHES_VARIABLE, MACHINE_VARIABLE, MACHINES
@@ -24,7 +24,7 @@ ROOT = Path(machines.__file__).resolve().parent.parent
         (["--all"], (list(MACHINES), [])),
         (["--all", "-k", "XEON_2M"], (list(MACHINES), ["-k", "XEON_2M"])),
         (["XEON_2M", "ONE_CORE", "--", "-n", "0", "--", "a"], (["XEON_2M", "ONE_CORE"], ["-n", "0", "--", "a"])),
-        (["XEON_2M", "tests/cpu"], (["XEON_2M"], ["tests/cpu"])),
+        (["XEON_2M", "tests/moving"], (["XEON_2M"], ["tests/moving"])),
         ([], None),
         (["--help"], None),
         (["XEON"], None),
@@ -76,7 +76,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("may_mount", [True, False])
 def test_tests_see_the_machine_and_failures_are_told(may_mount: bool) -> None:
     """Where nothing can be mounted, `conftest` tells the tests."""
-    test = "tests/cpu/test_this_machine.py::test_the_simulated_machine_is_this_one"
+    test = "tests/runtime/test_this_machine.py::test_the_simulated_machine_is_this_one"
     program = f"""
 import sys
 from tests import machines

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.tiling.definition import physical_axes
+from fastindex.core.tiles import physical_axes
 from tests.oracles import reference
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "worked_answers.json").read_text())

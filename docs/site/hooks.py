@@ -49,11 +49,11 @@ def picture(kind: str, body: str) -> tuple[str, str | None]:
     """Return the SVG that a block asks for, and the page to point at where there is one."""
     lines = body.split()
     if kind == "sharding":
-        from fastindex.pictures.shard_picture import ShardPicture
+        from fastindex.show.shard_picture import ShardPicture
 
-        return ShardPicture(fi.Shape.parse(lines[0]), fi.Sharding.parse(lines[1])).svg(), None
+        return ShardPicture(fi.Shape.parse(lines[0]), fi.sharding.Sharding.parse(lines[1])).svg(), None
     shapes = [fi.Shape.parse(line) for line in lines]
-    drawn = fi.Picture(*shapes)
+    drawn = fi.layouts.Picture(*shapes)
     return drawn.svg(), drawn.html()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.buffers import (
+from fastindex.arrays.buffers import (
     buffer_bytes_in_place,
     check_disjoint,
     check_output_array,
@@ -19,14 +19,14 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.box_arrays import ArrayBoxes, BufferBoxes
-from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
-from fastindex.cpu.memory_maps import may_share_file, share_bytes
-from fastindex.cpu.threads import check_threads
+from fastindex.arrays.fills import fill_pattern
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
+from fastindex.moving.box_arrays import ArrayBoxes, BufferBoxes
+from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
+from fastindex.moving.memory_maps import may_share_file, share_bytes
+from fastindex.runtime.threads import check_threads
 
 Boxes = ArrayBoxes | BufferBoxes
 

@@ -57,7 +57,7 @@ class Discovery:
     Examples
     --------
     >>> import fastindex as fi, numpy as np
-    >>> found = fi.discover(lambda codes: codes.reshape(4, 2, 4).transpose(1, 0, 2), (4, 8), np.uint8)
+    >>> found = fi.weights.discover(lambda codes: codes.reshape(4, 2, 4).transpose(1, 0, 2), (4, 8), np.uint8)
     >>> found.layout, found.split, found.flipped_bits, found.padding
     ('u8[4,2,4]{2,0,1}', ((4,), (2, 4)), 0, 0)
     """
@@ -109,12 +109,12 @@ def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None 
     >>> import fastindex as fi, numpy as np
     >>> def pairs(codes):
     ...     return codes[:, 0::2] | codes[:, 1::2] << 4
-    >>> fi.discover(pairs, (4, 8), np.uint8, bits=4).layout
+    >>> fi.weights.discover(pairs, (4, 8), np.uint8, bits=4).layout
     'u4[4,8]{1,0:E(4)}'
-    >>> high_first = fi.discover(lambda codes: codes[:, 0::2] << 4 | codes[:, 1::2], (4, 8), np.uint8, bits=4)
+    >>> high_first = fi.weights.discover(lambda codes: codes[:, 0::2] << 4 | codes[:, 1::2], (4, 8), np.uint8, bits=4)
     >>> high_first.layout, high_first.unit_order
     ('u4[4,8]{1,0:E(4)}', (4, 5, 6, 7, 0, 1, 2, 3))
-    >>> print(fi.discover(lambda codes: codes + 1, (2, 2), np.uint8).reason)
+    >>> print(fi.weights.discover(lambda codes: codes + 1, (2, 2), np.uint8).reason)
     bit 1 of byte 0 of the result is no bit of the input: with all bits 0 it is 0, with all bits 1 it is 0, and no \
 single bit does that and is 1 and 1 for a word and its complement
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastindex.arguments.offenders import Offender
+from fastindex.arrays.index_arguments import Offender
+from fastindex.core.shape import Shape
 from fastindex.errors import OutOfBoundsError
-from fastindex.lowering.index.units import units_in_buffer
-from fastindex.shapes.shape import Shape
+from fastindex.index.programs import units_in_buffer
 
 
 def out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:

@@ -9,27 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.index_arguments import (
+from fastindex.arrays.arrays import engine_of, require_lazy
+from fastindex.arrays.index_arguments import (
+    OffenderFoundError,
     as_coordinates,
     as_integers_in_bulk,
     as_modes,
     as_output,
     as_outputs,
+    as_window,
     common_shape,
     common_shape_of_coordinates,
+    is_window,
+    slice_numbers,
 )
-from fastindex.arguments.offenders import OffenderFoundError
-from fastindex.arguments.windows import as_window, is_window, slice_numbers
 from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.window_results import window_results
-from fastindex.cpu.index_programs import check_overlap, new_outputs, run
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
-from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
-from fastindex.lowering.index.units import count_of_units
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
 
 
 def linear_index(
@@ -60,7 +61,7 @@ def linear_index(
     out : int64 array, optional
         Where to write the result, of the common shape. What it holds after an error is undefined.
     threads : int, optional
-        The most threads to use; see `fastindex.cpu.threads.thread_count`.
+        The most threads to use; see `fastindex.runtime.threads.thread_count`.
     stream : CUDA stream, optional
         Where to run if the indices, or for a window `out`, are on the GPU; see `fastindex.cuda`.
 

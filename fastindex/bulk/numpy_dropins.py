@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.engines import engine_of
-from fastindex.arguments.index_arguments import MODES, common_shape
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.arrays import engine_of
+from fastindex.arrays.index_arguments import MODES, common_shape
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
 from fastindex.first_use import load
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.lowering.index.programs import linear_program, multi_program
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.index.programs import linear_program, multi_program
 
 #: With fewer elements than this, NumPy has finished before a kernel has started.
 SMALLEST = 4096
@@ -140,9 +140,9 @@ def _run_ravel(
     coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
     """Return the result, or None if NumPy should report what is wrong."""
-    load("fastindex.cpu.index_programs")
-    from fastindex.arguments.offenders import OffenderFoundError
-    from fastindex.cpu.index_programs import new_outputs, run
+    load("fastindex.index.executors")
+    from fastindex.arrays.index_arguments import OffenderFoundError
+    from fastindex.index.executors import new_outputs, run
 
     turned = _all_turned(coordinates)
     if turned:
@@ -164,9 +164,9 @@ def _all_turned(arrays: list[NDArray[Any]]) -> bool:
 
 
 def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
-    load("fastindex.cpu.index_programs")
-    from fastindex.arguments.offenders import OffenderFoundError
-    from fastindex.cpu.index_programs import new_outputs, run
+    load("fastindex.index.executors")
+    from fastindex.arrays.index_arguments import OffenderFoundError
+    from fastindex.index.executors import new_outputs, run
 
     turned = _all_turned([indices])
     slots = indices.T if turned else indices

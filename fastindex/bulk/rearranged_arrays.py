@@ -10,27 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import check_apart, check_target, described, element_strides
-from fastindex.arguments.buffers import aligned_bytes
-from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, wanted_type
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.fills import value_bytes
+from fastindex.algebra.casts import cast_of
+from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import check_apart, check_target, described, element_strides, engine_of, require_lazy
+from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
 from fastindex.bulk.rearranged_by_library import by_jax, by_torch
-from fastindex.cpu.cast_movements import cast_movement, sure_cast
-from fastindex.cpu.movements import movement
-from fastindex.cpu.threads import check_threads
+from fastindex.core.element_types import ElementType
+from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.interop.host_arrays import host_array
-from fastindex.interop.tracers import has_tangent, tracing_library
-from fastindex.lowering.casts import cast_of
-from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
+from fastindex.moving.cast_movements import cast_movement, sure_cast
+from fastindex.moving.movements import movement
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
 from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
+from fastindex.runtime.threads import check_threads
 
 
 def rearrange(

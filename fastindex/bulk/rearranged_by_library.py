@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.fills import value_bytes
+from fastindex.arrays.fills import value_bytes
+from fastindex.core.element_types import ElementType
 from fastindex.patterns.axes import solved
 from fastindex.patterns.grammar import Pattern
-from fastindex.shapes.element_types import ElementType
 
 Pad = Callable[[Any, list[tuple[int, int]]], Any]
 Transpose = Callable[[Any, list[int]], Any]

@@ -7,25 +7,25 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fastindex.arguments.buffers import check_movable
-from fastindex.arguments.fills import fill_pattern
+from fastindex.algebra.joined_variables import joined_variables
+from fastindex.algebra.sides import RegroupedShape, substituted
+from fastindex.arrays.buffers import check_movable
+from fastindex.arrays.fills import fill_pattern
 from fastindex.bulk.relayout_plans import RelayoutPlan
-from fastindex.cpu.movements import Movement, sure_movement
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property
-from fastindex.lowering.index.joined_variables import joined_variables
-from fastindex.lowering.index.regrouped import RegroupedShape, substituted
-from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.movements import Movement, sure_movement
+from fastindex.moving.problem import SlotMove
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.patterns.same_moves import same_moves
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.runtime.tuning import TUNING
 from fastindex.xla.bitcasts import reshape_is_bitcast
 
 if TYPE_CHECKING:
-    from fastindex.cpu.choices import Choice
+    from fastindex.moving.timed_choices import Choice
 
 
 class RearrangePlan(RelayoutPlan):
@@ -338,8 +338,10 @@ def same_bytes(a: Shape | str, b: Shape | str) -> bool:
     Examples
     --------
     >>> import fastindex as fi
-    >>> fi.same_bytes("u8[128,4]{1,0:T(32,4)}", "u8[4,32,4]"), fi.same_bytes("f32[6,4]", "f32[4,6]{0,1}")
-    (True, False)
+    >>> fi.layouts.same_bytes("u8[128,4]{1,0:T(32,4)}", "u8[4,32,4]")
+    True
+    >>> fi.layouts.same_bytes("f32[6,4]", "f32[4,6]{0,1}")
+    False
     """
     left, right = as_shape(a), as_shape(b)
     check_movable(left)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import (
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import buffer_dtype, engine_of, require_lazy
+from fastindex.arrays.buffers import (
     as_buffer_bytes,
     check_disjoint,
     check_output_buffer,
@@ -23,32 +23,31 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.cast_movements import movement_between
-from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
-from fastindex.cpu.movements import Movement
-from fastindex.cpu.numpy_moves import PreparedLoops
-from fastindex.cpu.threads import check_threads
+from fastindex.arrays.fills import fill_pattern
+from fastindex.core.integers import counted
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property, untraced
-from fastindex.lowering.machine import Machine
-from fastindex.lowering.relayout.passes.calibration import cycles
-from fastindex.lowering.relayout.plan.choice import plans, select_plan
-from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.shapes.integers import counted
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.moving.calibration import cycles
+from fastindex.moving.cast_movements import movement_between
+from fastindex.moving.choice import plans, select_plan
+from fastindex.moving.movements import Movement
+from fastindex.moving.numpy_moves import PreparedLoops
+from fastindex.moving.problem import SlotMove
+from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
+from fastindex.runtime.machine import Machine
+from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.threads import check_threads
+from fastindex.runtime.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
-    from fastindex.cpu.cast_movements import CastMovement
-    from fastindex.cpu.choices import Choice
-    from fastindex.cpu.compiled_passes import OneCall
+    from fastindex.moving.cast_movements import CastMovement
+    from fastindex.moving.compiled_passes import OneCall
+    from fastindex.moving.timed_choices import Choice
 
 
 # What plans out of pickles go by; tests choose other thresholds.
@@ -137,8 +136,8 @@ class RelayoutPlan(ShownInNotebooks):
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
     def _repr_html_(self) -> str:
-        load("fastindex.pictures.picture")
-        from fastindex.pictures.picture import plan_html
+        load("fastindex.show.picture")
+        from fastindex.show.picture import plan_html
 
         return plan_html(self)
 
@@ -230,9 +229,9 @@ class RelayoutPlan(ShownInNotebooks):
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
             check_disjoint(result, slots)
-        load("fastindex.cpu.candidate_times", "fastindex.cpu.choices")
-        from fastindex.cpu.candidate_times import timed
-        from fastindex.cpu.choices import remember
+        load("fastindex.moving.candidate_times", "fastindex.moving.timed_choices")
+        from fastindex.moving.candidate_times import timed
+        from fastindex.moving.timed_choices import remember
 
         choice = timed(self._movement, (address_of(slots), address_of(result)), self._pattern, threads)
         if choice is None:
@@ -254,13 +253,13 @@ class RelayoutPlan(ShownInNotebooks):
         self.__dict__.pop("_one_calls", None)
 
     def __call__(
-        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
+        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, as_array: bool = False
     ) -> Any:
         """Move a buffer; padding gets the padding value of the destination.
 
         Parameters
         ----------
-        buffer, out, threads, stream, shape
+        buffer, out, threads, stream, as_array
             As for `relayout`.
 
         Raises
@@ -269,9 +268,9 @@ class RelayoutPlan(ShownInNotebooks):
             As `relayout`.
         """
         if "torch._dynamo" in sys.modules:
-            return self._called_untraced(buffer, out, threads, stream, shape)
+            return self._called_untraced(buffer, out, threads, stream, as_array)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
-        if single is not None and (out is None or not counted or stream is not None or shape):
+        if single is not None and (out is None or not counted or stream is not None or as_array):
             single = None
         # It looks itself whether both are plain arrays of the right kind.
         if single is not None:
@@ -280,18 +279,18 @@ class RelayoutPlan(ShownInNotebooks):
                     return out
             elif single.run_on_threads(id(buffer), id(out), threads):
                 return out
-        return self._called(buffer, out, threads, stream, shape)
+        return self._called(buffer, out, threads, stream, as_array)
 
-    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, shape: bool) -> Any:
+    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, as_array: bool) -> Any:
         """Move a buffer, whatever it is."""
         counted = threads is None or (type(threads) is int and threads > 0)
-        if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
+        if counted and stream is None and not as_array and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
         engine = engine_of(buffer)
         if engine is not None:
             require_lazy(out=out, stream=stream)
-            return self._lazily(engine, buffer, threads=threads, shape=shape)
-        if shape:
+            return self._lazily(engine, buffer, threads=threads, as_array=as_array)
+        if as_array:
             return shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and counted:
@@ -331,7 +330,7 @@ class RelayoutPlan(ShownInNotebooks):
     @lazy_property
     def _one_calls(self) -> tuple[OneCall, ...]:
         """A call for each kind of arrays: of slots, or of bytes."""
-        from fastindex.cpu.compiled_passes import OneCall
+        from fastindex.moving.compiled_passes import OneCall
 
         kinds = [
             dict.fromkeys(((buffer_dtype(shape), _buffer_length(shape)), (_BYTE, shape.nbytes)))
@@ -374,8 +373,8 @@ def shaped(result: Any, destination: Shape) -> Any:
     dimensions = memory_dimensions(destination)
     if dimensions is None:
         raise FastIndexError(
-            f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
-            "dimension; unpack gives the array itself"
+            f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
+            "one dimension; unpack gives the array itself"
         )
     return result if tuple(result.shape) == dimensions else result.reshape(dimensions)
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import described, element_strides
-from fastindex.arguments.buffers import (
+from fastindex.algebra.casts import can_misfit
+from fastindex.algebra.shared_digits import Strides
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import described, element_strides, engine_of, require_lazy
+from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
     check_disjoint,
@@ -20,21 +22,17 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.castings import Casting, check_casting, logical_result
-from fastindex.arguments.engines import engine_of, require_lazy
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
 from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
-from fastindex.cpu.cast_movements import either_movement, movement_between
-from fastindex.cpu.threads import check_threads
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.first_use import load
-from fastindex.lowering.casts import can_misfit
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.tuning import TUNING
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.moving.cast_movements import either_movement, movement_between
+from fastindex.runtime.threads import check_threads
+from fastindex.runtime.tuning import TUNING
 
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
@@ -69,7 +67,7 @@ def pack(
         signed one, and that a float, of any width; the other way needs "unsafe". Integers that become integers of
         fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits, as the GPU does.
     threads : int, optional
-        The most threads to use; see `fastindex.cpu.threads.thread_count`.
+        The most threads to use; see `fastindex.runtime.threads.thread_count`.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
     max_memory : int, optional
@@ -254,7 +252,7 @@ def relayout(
     casting: Casting = "same_kind",
     threads: int | None = None,
     stream: Any = None,
-    shape: bool = False,
+    as_array: bool = False,
     max_memory: int | None = None,
 ) -> Any:
     """Move a physical buffer from one layout to another, without a logical array in between.
@@ -277,20 +275,20 @@ def relayout(
         The most threads to use.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
-    shape : bool
-        Return the dimensions of `destination` in the order of memory, instead of one.
+    as_array : bool
+        Return an array of the dimensions of `destination` in the order of memory, not a buffer of one dimension.
     max_memory : int, optional
         The most bytes that this process may have in memory, as for `pack`.
 
     Returns
     -------
-    array of one dimension, or with ``shape=True`` of those of `destination`
+    array of one dimension, or with ``as_array=True`` of those of `destination`
 
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, or buffers of another size; ``shape=True``, and `destination` has tiles or padding;
-        too little memory.
+        Shapes of different arrays, or buffers of another size; ``as_array=True``, and `destination` has tiles or
+        padding; too little memory.
     ArgumentTypeError, UnsupportedError, OSError
         As `pack`.
     KeyboardInterrupt
@@ -302,7 +300,7 @@ def relayout(
     >>> fi.relayout(np.arange(6, dtype=np.uint8), "u8[2,3]{1,0}", "u8[2,3]{0,1}")
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     >>> images = np.zeros((8, 3, 56, 60), np.uint8)
-    >>> fi.relayout(images, "u8[8,3,56,60]", "u8[8,3,56,60]{1,3,2,0}", shape=True).shape
+    >>> fi.relayout(images, "u8[8,3,56,60]", "u8[8,3,56,60]{1,3,2,0}", as_array=True).shape
     (8, 56, 60, 3)
     >>> fi.relayout(np.array([1.5, 2, 3.25], np.float32), "f32[3]", "bf16[3]{0:T(4)}", fill=-1)
     array([1.5, 2, 3.25, -1], dtype=bfloat16)
@@ -310,18 +308,18 @@ def relayout(
     engine = engine_of(buffer)
     if engine is not None:
         require_lazy(out=out, stream=stream, max_memory=max_memory)
-        return engine.relayout(buffer, source, destination, fill, casting=casting, threads=threads, shape=shape)
+        return engine.relayout(buffer, source, destination, fill, casting=casting, threads=threads, as_array=as_array)
     if max_memory is not None:
         pair = as_shape(source), as_shape(destination)
         if on_gpu(buffer, stream):
             require_unbounded(max_memory)
         result = bounded_relayouts.relayout(buffer, *pair, fill, out, casting, threads, max_memory)
-        return shaped(result, pair[1]) if shape else result
+        return shaped(result, pair[1]) if as_array else result
     plan = plan_relayout(source, destination, casting=casting)
     if fill is None:
-        return plan(buffer, out, threads, stream, shape)
+        return plan(buffer, out, threads, stream, as_array)
     result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
-    return shaped(result, plan.destination) if shape else result
+    return shaped(result, plan.destination) if as_array else result
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.arrays import check_apart, check_target, described
-from fastindex.arguments.engines import engine_of
+from fastindex.arrays.arrays import check_apart, check_target, described, engine_of
 from fastindex.bulk.repack_plans import Bytes, End, repack_plan
+from fastindex.core.foreign_arrays import host_array
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.interop.host_arrays import host_array
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
 from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits, words_of

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.advice.format_names import named_layout
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayouts import plan_relayout, relayout
+from fastindex.core.digits import Variable, digit
+from fastindex.core.shape import Shape
+from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS, Row
 from fastindex.patterns.named_formats import (
     PLAIN,
@@ -28,10 +31,7 @@ from fastindex.patterns.named_formats import (
     of_bits,
     plain_side,
 )
-from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import NIBBLE_BITS
-from fastindex.tiling.definition import COMBINE
-from fastindex.tiling.digits import Variable, digit
+from fastindex.show.format_names import named_layout
 
 Bytes = NDArray[np.uint8]
 
@@ -120,6 +120,12 @@ class RepackPlan:
         How it is done in parts; None where no dimension is outermost in both formats.
     parameters : tuple of (str, object)
         As they are given, and those that follow from the shape: parts of the array take the same.
+
+    Examples
+    --------
+    >>> plan = repack_plan("plain", "awq", (2, 8), 4, ())
+    >>> plan.plan.source.dimensions, plan.packs
+    ((2, 8), True)
     """
 
     ends: tuple[End, End]

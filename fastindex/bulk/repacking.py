@@ -19,10 +19,10 @@ from fastindex.bulk.repack_arguments import (
     sizes_of,
 )
 from fastindex.bulk.repack_plans import repack_plan
-from fastindex.cpu.threads import check_threads
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.format_variants import variants
 from fastindex.patterns.named_formats import PLAIN, check_name, names, row_letters, takes_any_width
+from fastindex.runtime.threads import check_threads
 
 
 def repack(
@@ -91,9 +91,10 @@ def repack(
     --------
     >>> import fastindex as fi, numpy as np
     >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
-    >>> fi.repack(codes, "plain", "awq", shape=(2, 8)).view(np.uint32).tolist()
+    >>> words = fi.weights.repack(codes, "plain", "awq", shape=(2, 8))
+    >>> words.view(np.uint32).tolist()
     [1966171168, 4256820392]
-    >>> bytes(fi.repack(fi.repack(codes, "plain", "awq", shape=(2, 8)), "awq", "gptq", shape=(2, 8))[:4]).hex()
+    >>> bytes(fi.weights.repack(words, "awq", "gptq", shape=(2, 8))[:4]).hex()
     '80000000'
     """
     check_threads(threads)
@@ -149,9 +150,9 @@ def formats() -> list[dict[str, Any]]:
     Examples
     --------
     >>> import fastindex as fi
-    >>> [one["parameters"] for one in fi.formats() if one["name"] == "marlin"]
+    >>> [one["parameters"] for one in fi.weights.formats() if one["name"] == "marlin"]
     [{'activation_bits': 16}]
-    >>> awq = fi.formats()[0]
+    >>> awq = fi.weights.formats()[0]
     >>> awq["layouts"][0], awq["multiples"], [one["multiples"] for one in awq["variants"] if one["bits"] == 8]
     ('u4[K,N/8,4,2]{2,3,1,0:E(4)}', {'N': 8}, [{'N': 4}, {}, {'N': 32}])
     """

@@ -10,26 +10,26 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
-from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.this_machine import this_machine
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.buffers import as_buffer_bytes, check_movable, new_buffer
+from fastindex.arrays.fills import fill_pattern
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property, untraced
-from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.lowering.tuning import TUNING
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.collectives import collective_of
-from fastindex.shardings.placement import placement
-from fastindex.shardings.reshard_boxes import Boxes, Side, boxes_between, side_of
-from fastindex.shardings.sharding import Sharding, as_sharding
-from fastindex.shardings.transfers import transfer_table
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.tuning import TUNING
+from fastindex.sharding.collectives import collective_of
+from fastindex.sharding.placement import placement
+from fastindex.sharding.reshard_boxes import Boxes, Side, boxes_between, side_of
+from fastindex.sharding.sharding import Sharding, as_sharding
+from fastindex.sharding.transfers import transfer_table
 
 if TYPE_CHECKING:
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
 #: Runs of fewer bytes are copied by NumPy, which is ready at once.
 _COMPILED_BYTES = 1 << 18
@@ -67,10 +67,8 @@ def plan_reshard(
 
     Raises
     ------
-    ShardingError
-        As `shards`.
     LayoutError
-        `target_shape` is of another array.
+        As `shards`; or `target_shape` is of another array.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; packed elements that do not stay together in whole
         bytes; or as `pack`.
@@ -78,7 +76,7 @@ def plan_reshard(
     Examples
     --------
     >>> import fastindex as fi
-    >>> plan = fi.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}")
+    >>> plan = fi.sharding.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}")
     >>> print(plan.describe())
     f32[64,64]{1,0} over 8 devices: {devices=[8,1]<=[8]} -> {devices=[1,8]<=[8]}
     56 messages move 14336 bytes, in pieces of 32 bytes; 8 local copies keep 2048 bytes where they are
@@ -131,7 +129,7 @@ class ReshardPlan(ShownInNotebooks):
     Examples
     --------
     >>> import fastindex as fi
-    >>> plan = fi.plan_reshard("f32[8]", "{devices=[4]<=[4]}", "{devices=[2]<=[2]}")
+    >>> plan = fi.sharding.plan_reshard("f32[8]", "{devices=[4]<=[4]}", "{devices=[2]<=[2]}")
     >>> plan.transfers[["source_device", "target_device", "source_byte", "target_byte", "length"]].tolist()
     [(1, 0, 0, 8, 8), (2, 1, 0, 0, 8), (3, 1, 0, 8, 8)]
     >>> plan.moved_nbytes, plan.least_nbytes
@@ -235,8 +233,8 @@ class ReshardPlan(ShownInNotebooks):
         return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
 
     def _repr_html_(self) -> str:
-        load("fastindex.pictures.reshard_html")
-        from fastindex.pictures.reshard_html import reshard_html
+        load("fastindex.show.reshard_html")
+        from fastindex.show.reshard_html import reshard_html
 
         return reshard_html(self.describe(), self.bytes_between)
 
@@ -316,7 +314,7 @@ def _copy_run(
 def _compiled(
     length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
 ) -> CompiledPasses:
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
     nest = coalesced(Nest((Loop(length, 1, 1), *outer)))

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from fastindex.arguments.buffers import as_logical_array, check_movable, check_output_array, new_array
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arrays.buffers import as_logical_array, check_movable, check_output_array, new_array
+from fastindex.arrays.fills import fill_pattern
 from fastindex.bulk.relayouts import pack, unpack
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.placement import Shard, shards_of
-from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.sharding.placement import Shard, shards_of
+from fastindex.sharding.sharding import Sharding, as_sharding
 
 
 def shard(
@@ -49,7 +49,7 @@ def shard(
 
     Raises
     ------
-    ShardingError
+    LayoutError
         As `shards`.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; or as `pack`.
@@ -59,7 +59,7 @@ def shard(
     Examples
     --------
     >>> import fastindex as fi, numpy as np
-    >>> fi.shard(np.arange(5, dtype=np.uint8), "u8[5]", "{devices=[2]<=[2]}")
+    >>> fi.sharding.shard(np.arange(5, dtype=np.uint8), "u8[5]", "{devices=[2]<=[2]}")
     [array([0, 1, 2], dtype=uint8), array([3, 4, 0], dtype=uint8)]
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)
@@ -111,7 +111,7 @@ def unshard(
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Another number of buffers than the sharding has devices, or as `shards`.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; or as `unpack`.
@@ -122,7 +122,7 @@ def unshard(
     --------
     >>> import fastindex as fi, numpy as np
     >>> buffers = [np.array([0, 1, 2], np.uint8), np.array([3, 4, 0], np.uint8)]
-    >>> fi.unshard(buffers, "u8[5]", "{devices=[2]<=[2]}")
+    >>> fi.sharding.unshard(buffers, "u8[5]", "{devices=[2]<=[2]}")
     array([0, 1, 2, 3, 4], dtype=uint8)
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)

@@ -7,25 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.index_arguments import (
+from fastindex.arrays.index_arguments import (
     Integers,
+    Offender,
+    OffenderFoundError,
     as_coordinates,
     as_integers_in_bulk,
     as_outputs,
     common_shape,
     common_shape_of_coordinates,
 )
-from fastindex.arguments.offenders import Offender, OffenderFoundError
-from fastindex.cpu.index_programs import check_overlap, new_outputs, run
-from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.core.integers import as_integer
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.shapes.integers import as_integer
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.placement import Shard, shards_of
-from fastindex.shardings.shard_program import shard_program, unshard_program
-from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.runtime.threads import run_chunks, thread_count
+from fastindex.sharding.placement import Shard, shards_of
+from fastindex.sharding.shard_program import shard_program, unshard_program
+from fastindex.sharding.sharding import Sharding, as_sharding
 
 _LOOKED_UP_AT_ONCE = 1 << 16
 
@@ -49,7 +50,7 @@ def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | Non
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Another rank or number of devices than the sharding has, a sharding of a tuple, or no `device_count`.
     UnsupportedError, LayoutError
         As `Sharding.shard_shape`.
@@ -57,7 +58,7 @@ def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | Non
     Examples
     --------
     >>> import fastindex as fi
-    >>> for part in fi.shards("f32[5]", "{devices=[4]<=[4]}"):
+    >>> for part in fi.sharding.shards("f32[5]", "{devices=[4]<=[4]}"):
     ...     print(part.device, part.start, part.stop, part.logical_nbytes, "of", part.nbytes)
     0 (0,) (2,) 8 of 8
     1 (2,) (4,) 8 of 8
@@ -109,7 +110,7 @@ def shard_index(
     ------
     OutOfBoundsError
         A coordinate is out of bounds, or there is no such replica.
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `shards`.
     ArgumentTypeError, FastIndexError
         As `linear_index`.
@@ -117,7 +118,7 @@ def shard_index(
     Examples
     --------
     >>> import fastindex as fi
-    >>> device, slot = fi.shard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", ([3, 3], [5, 200]))
+    >>> device, slot = fi.sharding.shard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", ([3, 3], [5, 200]))
     >>> device, slot
     (array([0, 1]), array([389, 456]))
     """
@@ -199,13 +200,13 @@ def unshard_index(
     ------
     OutOfBoundsError
         No such device, a slot outside its buffer, or padding.
-    ShardingError, UnsupportedError, LayoutError, ArgumentTypeError, FastIndexError
+    LayoutError, UnsupportedError, ArgumentTypeError, FastIndexError
         As `shard_index`; on the GPU, a maximal sharding.
 
     Examples
     --------
     >>> import fastindex as fi
-    >>> fi.unshard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", [0, 1], [389, 456])
+    >>> fi.sharding.unshard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", [0, 1], [389, 456])
     (array([3, 3]), array([  5, 200]))
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)

@@ -12,20 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import strides_overlap
-from fastindex.arguments.castings import RULES, Casting, element_type_of
-from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
-from fastindex.cpu.this_machine import this_machine
-from fastindex.cpu.threads import thread_count
+from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import strides_overlap
+from fastindex.arrays.fills import RULES, Casting, element_type_of
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
 from fastindex.first_use import load
-from fastindex.lowering.casts import Cast, cast_of
-from fastindex.lowering.relayout.moves.cast_passes import cast_passes
-from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.lowering.relayout.problem.strided_copies import strided_copy
+from fastindex.moving.moves.casts.plan import cast_passes
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.threads import thread_count
 
 #: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
 #: about 0.3 nanoseconds an element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).
@@ -76,7 +75,7 @@ def copyto(
     >>> import fastindex as fi
     >>> images = np.arange(24).reshape(1, 2, 3, 4)
     >>> channels_last = np.empty((1, 3, 4, 2), images.dtype)
-    >>> fi.copyto(channels_last, images.transpose(0, 2, 3, 1))
+    >>> fi.numpy.copyto(channels_last, images.transpose(0, 2, 3, 1))
     >>> channels_last[0, 0].tolist()
     [[0, 12], [1, 13], [2, 14], [3, 15]]
     """
@@ -121,7 +120,7 @@ def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None)
     --------
     >>> import numpy as np
     >>> import fastindex as fi
-    >>> fi.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
+    >>> fi.numpy.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
     return _contiguous(a, "C", threads, stream)
@@ -137,7 +136,7 @@ def asfortranarray(a: Any, *, threads: int | None = None, stream: Any = None) ->
     --------
     >>> import numpy as np
     >>> import fastindex as fi
-    >>> fi.asfortranarray(np.arange(6).reshape(2, 3)).strides
+    >>> fi.numpy.asfortranarray(np.arange(6).reshape(2, 3)).strides
     (8, 16)
     """
     return _contiguous(a, "F", threads, stream)
@@ -212,7 +211,7 @@ def _steps(
     dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
     """Plan a copy; kept for the next call. None where the elements of the destination overlap."""
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     if strides_overlap(dimensions, itemsize, strides):
         return None
@@ -241,7 +240,7 @@ def _cast_steps(
     dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
     """Plan a copy that casts, as `_steps`; None also where strides are no whole elements."""
-    from fastindex.cpu.compiled_passes import CompiledPasses
+    from fastindex.moving.compiled_passes import CompiledPasses
 
     widths = cast.source.nbytes, cast.target.nbytes
     if strides_overlap(dimensions, widths[1], strides):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.arguments.index_arguments import (
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.index_arguments import (
+    Offender,
+    OffenderFoundError,
     as_coordinates,
     as_integers_in_bulk,
     as_outputs,
+    as_window,
     common_shape,
     common_shape_of_coordinates,
+    is_window,
 )
-from fastindex.arguments.offenders import Offender, OffenderFoundError
-from fastindex.arguments.windows import as_window, is_window
 from fastindex.bulk.index_errors import out_of_bounds, position_text
 from fastindex.bulk.window_results import window_results
-from fastindex.cpu.index_programs import check_overlap, new_outputs, run
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
 from fastindex.first_use import load
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.lowering.index.tile_programs import (
+from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.index.tile_programs import (
     TileSlots,
     flat_tile_program,
     from_flat_tile_program,
@@ -29,7 +32,6 @@ from fastindex.lowering.index.tile_programs import (
     tile_slots_of,
     within_tile_count,
 )
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def tile_index(

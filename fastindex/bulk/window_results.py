@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.index_arguments import as_outputs
-from fastindex.cpu.index_programs import check_overlap, new_outputs
-from fastindex.cpu.windows import fill_window
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.index_arguments import Window, as_outputs
 from fastindex.cuda.arrays import is_cuda_array
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.lowering.windows.window import Window
+from fastindex.index.executors import check_overlap, new_outputs
+from fastindex.index.windows import fill_window
 
 
 def window_results(

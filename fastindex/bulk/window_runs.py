@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.windows import as_window
-from fastindex.lowering.index.units import bits_of_unit
-from fastindex.lowering.windows.runs import bridged, runs_of, strided_runs_of
-from fastindex.lowering.windows.strided_runs import StridedRun, joined_pieces, joined_runs
-from fastindex.lowering.windows.window import Window, whole_window
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.algebra.strided_runs import StridedRun, joined_pieces, joined_runs
+from fastindex.arrays.index_arguments import Window, as_window, whole_window
+from fastindex.core.shape import Shape, as_shape
+from fastindex.index.programs import bits_of_unit
+from fastindex.index.runs import bridged, runs_of, strided_runs_of
 
 
 def runs(

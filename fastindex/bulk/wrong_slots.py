@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
+from fastindex.algebra.segments import Box, box_shape, slab_grid, slab_order
+from fastindex.arrays.buffers import aligned_bytes, check_movable, logical_array
 from fastindex.bulk.indices import multi_index
 from fastindex.bulk.relayouts import pack, unpack
 from fastindex.bulk.wrong_codes import first_wrong_code
+from fastindex.core.foreign_arrays import host_array
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.interop.host_arrays import host_array
-from fastindex.lowering.subarrays.segments import Box, box_shape, slab_grid, slab_order
-from fastindex.shapes.shape import Shape, as_shape
 
 Bytes = NDArray[np.uint8]
 
@@ -37,6 +37,13 @@ class WrongSlot:
     slot, byte, bit : int
         Where: the slot, its first byte, and the first bit within that byte.
     expected, got : number
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> wrong = fi.weights.check(np.array([[1, 2], [3, 4]], np.uint8), bytes([1, 2, 3, 4]), "u8[2,2]{0,1}")
+    >>> wrong.slot, wrong.index, wrong.found
+    (1, (1, 0), (0, 1))
     """
 
     index: tuple[int, ...]
@@ -95,12 +102,12 @@ def check(
     --------
     >>> import fastindex as fi, numpy as np
     >>> array = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    >>> fi.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
+    >>> fi.weights.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
     True
-    >>> print(fi.check(array, array.tobytes(), "u8[2,3]{0,1}"))
+    >>> print(fi.weights.check(array, array.tobytes(), "u8[2,3]{0,1}"))
     slot 1 (byte 1, bit 0) is for the element at (1, 0), 3; it holds 1, which is the element at (0, 1)
     >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
-    >>> print(fi.check(codes, fi.repack(codes, "plain", "nvfp4"), "awq", bits=4))
+    >>> print(fi.weights.check(codes, fi.weights.repack(codes, "plain", "nvfp4"), "awq", bits=4))
     slot 1 (byte 0, bit 4) is for the element at (0, 2), 2; it holds 1, which is the element at (0, 1)
     """
     if isinstance(layout, str) and "[" not in layout:

@@ -21,8 +21,8 @@ def is_checkpoint(path: str) -> bool:
 
 def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, casting: str, max_memory: int) -> None:
     """Lay the tensors of a checkpoint out, as the rules in a file say."""
-    from fastindex.files.weights.packing import pack_checkpoint
-    from fastindex.files.weights.safetensors_files import json_value
+    from fastindex.weights.packing import pack_checkpoint
+    from fastindex.weights.safetensors_files import json_value
 
     given = [] if rules is None else json_value(Path(rules).read_bytes(), rules)
     with ProgressBar("packing") as progress:
@@ -49,9 +49,9 @@ def unpack_checkpoint(
         )
     if name is not None and target.endswith(".safetensors"):
         raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
-    from fastindex.files.weights.checkpoints import open_checkpoint
-    from fastindex.files.weights.manifests import read_manifest
-    from fastindex.files.weights.restoring import restore_array
+    from fastindex.weights.checkpoints import open_checkpoint
+    from fastindex.weights.manifests import read_manifest
+    from fastindex.weights.restoring import restore_array
 
     with ProgressBar("unpacking") as progress:
         if name is None:
@@ -62,10 +62,10 @@ def unpack_checkpoint(
 
 def checkpoint_text(folder: str, as_json: bool) -> str:
     """Return what a packed checkpoint holds: a line, or a JSON object, for each array."""
-    from fastindex.advice.shape_numbers import info
-    from fastindex.advice.spelling import bytes_text
-    from fastindex.files.weights.manifests import read_manifest
-    from fastindex.shapes.integers import counted
+    from fastindex.core.integers import counted
+    from fastindex.show.sentences import info
+    from fastindex.show.spelling import bytes_text
+    from fastindex.weights.manifests import read_manifest
 
     manifest = read_manifest(folder)
     if as_json:
@@ -89,7 +89,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 @click.argument("folder", metavar="FOLDER", type=PATH)
 def verify(folder: str) -> None:
     """Read every file of a checkpoint that `pack` has written, and compare its checksum with the manifest's."""
-    from fastindex.files.weights.checkpoints import open_checkpoint
+    from fastindex.weights.checkpoints import open_checkpoint
 
     found = open_checkpoint(folder)
     found.verify()

@@ -22,7 +22,7 @@ from fastindex.cli.ending import signals_raised, stopped_by_signals
 from fastindex.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from fastindex.shapes.shape import Shape
+    from fastindex.core.shape import Shape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -82,7 +82,7 @@ def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None, cast: dict
     from distributed.client import CancelledError
     from distributed.scheduler import KilledWorker
 
-    from fastindex.files import cluster_jobs
+    from fastindex.jobs import cluster_jobs
 
     run: Callable[..., None] = getattr(cluster_jobs, f"{job}_store")
     client = arguments[-1]
@@ -155,7 +155,7 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
     import dask
     from distributed import Client
 
-    from fastindex.files.writing import removed_unless_finished
+    from fastindex.jobs.writing import removed_unless_finished
 
     # What does not fit in memory lies beside the target for a while, on a disk that holds as much.
     beside = dask.config.get("temporary-directory", None) or os.path.dirname(os.path.abspath(target))

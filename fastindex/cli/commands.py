@@ -13,6 +13,7 @@ from fastindex.cli.group import CommandLine
 from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
 from fastindex.cli.moving import pack, relayout, unpack
+from fastindex.cli.paging import paged
 from fastindex.cli.repacking import repack
 from fastindex.cli.reporting import copies, report
 from fastindex.cli.sharding import shard
@@ -60,6 +61,7 @@ _COMMANDS = (
     relayout,
     repack,
     verify,
+    paged,
     report,
     copies,
     explore,

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.bulk.strided_copies import copyto
-from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
+from fastindex.runtime.threads import run_chunks, thread_count
 
 #: 256 MiB, and no tile divides it.
 ROWS, COLUMNS = 11586, 11585
@@ -97,7 +97,7 @@ class Gpu:
         from fastindex import cuda as interface
 
         self.name = interface.device_name()
-        from fastindex.kernels.cuda import device as cuda
+        from fastindex.cuda.kernels import device as cuda
 
         self._cuda = cuda
 
@@ -166,7 +166,7 @@ def run_demo(
     tiled = Shape.parse(f"bf16[{rows},{columns}]{{1,0:T(8,128)(2,1)}}")
     write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {on.name}")
     seconds = _ready(on, plain, tiled, indices, progress)
-    from fastindex.kernels.compilation import has_compiled
+    from fastindex.runtime.kernels import has_compiled
 
     write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if has_compiled() else ''}")
     write("")

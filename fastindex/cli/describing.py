@@ -8,10 +8,10 @@ import os
 import click
 
 import fastindex
-from fastindex.advice.spelling import visible
 from fastindex.cli.checkpoints import checkpoint_text
 from fastindex.cli.group import notice
 from fastindex.cli.options import FORCE, OUT_PATH
+from fastindex.show.spelling import visible
 
 
 @click.command(short_help="Sizes, strides and padding of a shape.")
@@ -25,8 +25,8 @@ def info(shape: str, as_json: bool) -> None:
     if shape.endswith(os.sep) or os.path.isdir(shape):
         click.echo(visible(checkpoint_text(shape, as_json)))
         return
-    from fastindex.advice.sentences import explain
-    from fastindex.advice.shape_numbers import info as numbers
+    from fastindex.show.sentences import explain
+    from fastindex.show.sentences import info as numbers
 
     click.echo(json.dumps(numbers(shape)) if as_json else explain(shape))
 
@@ -47,14 +47,14 @@ def show(shape: str, destination: str | None, svg: str | None, html: str | None,
             raise click.UsageError(
                 f"{option} writes {ending.upper()}, and {name!r} is not named so; end the name in .{ending}"
             )
-    from fastindex.pictures.picture import Picture
+    from fastindex.show.picture import Picture
 
     picture = Picture(*(fastindex.Shape.parse(text) for text in (shape, destination) if text is not None))
     if svg is None and html is None:
         click.echo(picture.text(), color=True)
     for name, document in ((svg, picture.svg), (html, picture.html)):
         if name is not None:
-            from fastindex.files.writing import write_file
+            from fastindex.jobs.writing import write_file
 
             write_file(name, document().encode(), force)
             notice(f"wrote {name}")

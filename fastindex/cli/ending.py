@@ -46,7 +46,7 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
         with suppress(Exception):
             stop()
     # While it is being imported there is nothing to remove, and nothing to remove it with.
-    remove_unfinished = getattr(sys.modules.get("fastindex.files.writing"), "remove_unfinished", None)
+    remove_unfinished = getattr(sys.modules.get("fastindex.jobs.writing"), "remove_unfinished", None)
     if remove_unfinished is not None:
         remove_unfinished()
     if is_terminal(sys.stderr):

@@ -21,7 +21,7 @@ def explore(shape: str | None, port: int, browser: bool) -> None:
     query = ""
     if shape is not None:
         query = "?" + urlencode({"shape": str(fastindex.Shape.parse(shape))})
-    from fastindex.explorer.server import serve
+    from fastindex.show.explorer.server import serve
 
     def announce(address: str) -> None:
         click.echo(f"{address}{query}")

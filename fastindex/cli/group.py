@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import click
 
-from fastindex.advice.spelling import visible
 from fastindex.cli.ending import signals_handled
 from fastindex.errors import FastIndexError, cut_message
+from fastindex.show.spelling import visible
 from fastindex.terminal import is_terminal
 
 #: The modules that write to stdout.

@@ -73,8 +73,8 @@ def _print_device(entries: list[Any], options: dict[str, Any]) -> None:
     if not all(isinstance(entry, int) for entry in entries):
         raise click.UsageError("--sharding takes the coordinates of one element, not a window")
     shape, sharding = options["shape"], options["sharding"]
-    device, place = fastindex.shard_index(shape, sharding, entries)
-    click.echo(f"device {device}, slot {place} of {fastindex.Sharding.parse(sharding).shard_shape(shape)}")
+    device, place = fastindex.sharding.shard_index(shape, sharding, entries)
+    click.echo(f"device {device}, slot {place} of {fastindex.sharding.Sharding.parse(sharding).shard_shape(shape)}")
 
 
 def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
 
 
 def _convert_file(options: dict[str, Any]) -> None:
-    from fastindex.files.index_jobs import linear_index_file, multi_index_file
+    from fastindex.jobs.index_jobs import linear_index_file, multi_index_file
 
     shape, unit, force = options["shape"], options["unit"], options["force"]
     with ProgressBar("converting indices") as progress:
@@ -110,8 +110,8 @@ def _convert_file(options: dict[str, Any]) -> None:
 
 
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
-    from fastindex.arguments.windows import slice_numbers
-    from fastindex.lowering.index.units import count_of_units
+    from fastindex.arrays.index_arguments import slice_numbers
+    from fastindex.index.programs import count_of_units
 
     slot = options["slot"]
     places = _entries((slot, *numbers) if slot else numbers)
@@ -141,7 +141,7 @@ def _print_places(entries: list[Any], options: dict[str, Any]) -> None:
         for tile, within in zip(zip(*columns[0], strict=True), zip(*columns[1], strict=True), strict=True):
             click.echo(f"tile {' '.join(map(str, tile))} within {' '.join(map(str, within))}")
     elif options["target"] is not None:
-        from fastindex.files.index_jobs import window_file
+        from fastindex.jobs.index_jobs import window_file
 
         window_file(options["target"], shape, tuple(entries), unit, options["force"])
     elif not is_window:
@@ -180,9 +180,9 @@ def _entry(text: str) -> Any:
 
 
 def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
-    from fastindex.lowering.index.units import bits_of_unit
-    from fastindex.shapes.shape_sizes import axes_of
-    from fastindex.tiling.scalar_index import slot_of
+    from fastindex.core.sizes import axes_of
+    from fastindex.core.tiles import slot_of
+    from fastindex.index.programs import bits_of_unit
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):

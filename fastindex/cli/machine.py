@@ -24,10 +24,10 @@ def demo(device: str) -> None:
 @click.command(short_help="Compile all kernels now.")
 def warmup() -> None:
     """Compile all kernels now, so that no later call has to wait; they are kept on disk."""
-    from fastindex.kernels.address_space import TO_COMPILE_BYTES, check_address_space
+    from fastindex.runtime.first_answer import TO_COMPILE_BYTES, check_address_space
 
     check_address_space(TO_COMPILE_BYTES)
-    from fastindex.cpu.warmup import warm_up
+    from fastindex.moving.warmup import warm_up
 
     with ProgressBar("compiling") as progress:
         count = warm_up(progress)

@@ -27,7 +27,7 @@ MAX_MEMORY = click.option(
 
 def check_memory(max_memory: int) -> None:
     """Refuse what does not hold the program itself."""
-    from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
+    from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(
@@ -39,7 +39,7 @@ def check_memory(max_memory: int) -> None:
 def _without_shape(source: str, message: str) -> Exception:
     """Return what is wrong where --shape is left out: that IN is not there or not read, or that it says no shape."""
     if os.path.lexists(source):
-        from fastindex.files.input_files import check_readable
+        from fastindex.jobs.input_files import check_readable
 
         check_readable(source)
         return click.UsageError(message)
@@ -59,7 +59,7 @@ def _run(
     parsed = fastindex.Shape.parse(shape)
     if done_by_workers(job, files, (parsed,), max_memory, cluster, **cast):
         return
-    from fastindex.files.layout_jobs import pack_file, unpack_file
+    from fastindex.jobs.layout_jobs import pack_file, unpack_file
 
     with ProgressBar(f"{job}ing") as progress:
         (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory, force, **cast)
@@ -184,7 +184,7 @@ def relayout(
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler), casting=casting):
         return
-    from fastindex.files.layout_jobs import relayout_file
+    from fastindex.jobs.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
         relayout_file(source, target, *parsed, progress, max_memory, device, force, tune, casting)

@@ -33,14 +33,14 @@ def repack(
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
-    Formats and their parameters are those of fastindex.formats(). Files may be larger than memory where the same
-    dimension is outermost in both formats.
+    Formats and their parameters are those of fastindex.weights.formats(). Files may be larger than memory where the
+    same dimension is outermost in both formats.
     """
     check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is no shape; give sizes such as 4096x11008", param_hint="--shape")
-    from fastindex.files.repack_jobs import Formats, repack_file
+    from fastindex.jobs.repack_jobs import Formats, repack_file
     from fastindex.patterns.named_formats import check_name
 
     for name in (source_format, target_format):

@@ -57,7 +57,7 @@ def report(
     FILE is HLO text, a .hlo.pb, a folder of dumps, a buffer assignment, a profile (.xplane.pb), a log with an
     out-of-memory message, or - for stdin. Each may be compressed: gzip, xz, zstd.
     """
-    found = fastindex.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
+    found = fastindex.hlo.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
         _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
@@ -82,7 +82,7 @@ def copies(
     FILE is HLO text, a .hlo.pb, a folder of dumps, a profile (.xplane.pb), which adds the times that were measured, or
     - for stdin. Each may be compressed: gzip, xz, zstd.
     """
-    found = fastindex.layout_copies(_source_of(files, html), show_progress=True)
+    found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
         _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:
@@ -116,7 +116,7 @@ def _console() -> Console:
 
 
 def _write_page(html: str, text: str, force: bool) -> None:
-    from fastindex.files.writing import write_file
+    from fastindex.jobs.writing import write_file
 
     write_file(html, text.encode(), force)
     notice(f"wrote {html}")

@@ -38,23 +38,23 @@ def shard(
     fastindex shard 'f32[17,1024]{1,0:T(8,128)}' '{devices=[8,1]<=[8]}'
     fastindex shard 'bf16[64,64]' "{mesh['x'=2,'y'=4], [{'x'}, {'y'}]}" --svg parts.svg
     """
-    parsed, divided = fastindex.Shape.parse(shape), fastindex.Sharding.parse(sharding)
+    parsed, divided = fastindex.Shape.parse(shape), fastindex.sharding.Sharding.parse(sharding)
     parts = _parts(parsed, divided, device_count)
     if as_json:
         click.echo(json.dumps(_numbers(parsed, divided, parts)))
         return
-    from fastindex.pictures.shard_picture import ShardPicture
+    from fastindex.show.shard_picture import ShardPicture
 
     picture = ShardPicture(parsed, divided, len(parts), dimensions or None, tiles)
     if svg is not None:
         if not svg.lower().endswith(".svg"):
             raise click.UsageError(f"--svg writes SVG, and {svg!r} is not named so; end the name in .svg")
-        from fastindex.files.writing import write_file
+        from fastindex.jobs.writing import write_file
 
         write_file(svg, picture.svg().encode(), force)
         notice(f"wrote {svg}")
         return
-    from fastindex.advice.sharding_sentences import sharding_sentences
+    from fastindex.show.sentences import sharding_sentences
 
     click.echo("\n".join(sharding_sentences(parsed, divided)))
     click.echo()
@@ -63,13 +63,17 @@ def shard(
     click.echo(picture.text(), color=True)
 
 
-def _parts(shape: fastindex.Shape, sharding: fastindex.Sharding, device_count: int | None) -> list[fastindex.Shard]:
-    from fastindex.shardings.placement import shards_of
+def _parts(
+    shape: fastindex.Shape, sharding: fastindex.sharding.Sharding, device_count: int | None
+) -> list[fastindex.sharding.Shard]:
+    from fastindex.sharding.placement import shards_of
 
     return shards_of(shape, sharding, sharding.checked_device_count(device_count))
 
 
-def _numbers(shape: fastindex.Shape, sharding: fastindex.Sharding, parts: list[fastindex.Shard]) -> dict[str, object]:
+def _numbers(
+    shape: fastindex.Shape, sharding: fastindex.sharding.Sharding, parts: list[fastindex.sharding.Shard]
+) -> dict[str, object]:
     names = ("device", "tile_index", "start", "stop", "nbytes", "logical_nbytes")
     return {
         "shape": str(shape),
@@ -80,7 +84,7 @@ def _numbers(shape: fastindex.Shape, sharding: fastindex.Sharding, parts: list[f
     }
 
 
-def _table(parts: list[fastindex.Shard]) -> list[str]:
+def _table(parts: list[fastindex.sharding.Shard]) -> list[str]:
     rows = [("device", "elements", "bytes", "padding")]
     for part in parts[:_MOST_ROWS]:
         spans = ", ".join(f"{a}:{b}" for a, b in zip(part.start, part.stop, strict=True))

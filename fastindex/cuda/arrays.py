@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fastindex.arguments.arrays import Array, contiguous_strides
+from fastindex.arrays.arrays import Array, contiguous_strides
+from fastindex.core.foreign_arrays import require_values
 from fastindex.cuda import dlpack
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.interop.tracers import require_values
 
 #: Types that are on the host whatever they hold: most calls need to look no further.
 _HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
@@ -123,7 +123,7 @@ class DeviceArray(Array):
 
 @lru_cache(maxsize=1)
 def _door() -> Any:
-    from fastindex.kernels.cuda import device
+    from fastindex.cuda.kernels import device
 
     return device
 

@@ -13,26 +13,26 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Cast, cast_of, of_type
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.device import THREADS
+from fastindex.cuda.launches.casts import cast_launches
+from fastindex.cuda.launches.launches import VECTOR_BYTES
+from fastindex.cuda.launches.records import Launch
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement, table_of
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.cuda.transfers import Transfer, sure_transfer, to_values, transfer
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.casts import Cast, cast_of, of_type
-from fastindex.lowering.gpu.casts import cast_launches
-from fastindex.lowering.gpu.launches import VECTOR_BYTES
-from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.relayout.problem.slot_moves import loops_of_values
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
-from fastindex.tables import cuda_launches as cuda_tables
+from fastindex.moving.problem import loops_of_values
 
 
 @dataclass(frozen=True, slots=True)

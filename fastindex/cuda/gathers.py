@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import Form, IndexProgram, division
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.index_programs import forms_of, numbers_of
+from fastindex.cuda.kernels.device import THREADS
+from fastindex.cuda.kernels.gather_kernel import QUOTIENTS, gather_kernel
+from fastindex.cuda.kernels.index_kernel import InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Queue, Tables, watched
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
-from fastindex.kernels.cuda.index_kernel import InputForm, KernelForm, index_kernel
-from fastindex.lowering.index.division import division
-from fastindex.lowering.index.forms import Form, IndexProgram
-from fastindex.tables import cuda_launches as cuda_tables
 
 #: Slots that 32 bits count, with one to spare for what is none.
 _MOST_SLOTS = 2**31

@@ -1,4 +1,4 @@
-"""Runs an index program on the GPU, as `fastindex.cpu.index_programs` does on the CPU; finds the first bad element."""
+"""Runs an index program on the GPU, as `fastindex.index.executors` does on the CPU; finds the first bad element."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.arrays import broadcast_strides, merged_axes
-from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
+from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
+from fastindex.arrays.arrays import broadcast_strides, merged_axes
+from fastindex.arrays.index_arguments import Offender, OffenderFoundError, judged, position_of
 from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.kernels import device as cuda
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda import device as cuda
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
-from fastindex.lowering.index.division import Division, division
-from fastindex.lowering.index.forms import Form, IndexProgram, wrapped_int64
 
 _flags = Flags(NOWHERE)
 

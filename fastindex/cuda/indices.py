@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.arrays import broadcast_shape, check_apart, check_target
-from fastindex.arguments.index_arguments import as_modes, check_first_size, coordinate_parts
-from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
+from fastindex.arrays.index_arguments import (
+    Offender,
+    OffenderFoundError,
+    Window,
+    as_modes,
+    check_first_size,
+    coordinate_parts,
+)
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
 from fastindex.cuda.index_programs import Counted, Operand, run
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.lowering.windows.window import Window
-from fastindex.shapes.shape import Shape
 
 #: Makes the error for an element that could not be converted.
 ErrorOf = Callable[[Offender, Shape], OutOfBoundsError]

@@ -50,7 +50,7 @@ def new_device_array(
 
 
 def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
-    from fastindex.kernels.cuda import device as cuda
+    from fastindex.cuda.kernels import device as cuda
 
     return cuda.new_array(shape, dtype, stream, order)
 
@@ -143,7 +143,7 @@ def stream_handle(stream: Any, arrays: Sequence[DeviceArray]) -> int:
         if isinstance(getattr(stream, attribute, None), int):
             return int(getattr(stream, attribute))
     if library_of(type(stream)) == "numba":
-        from fastindex.kernels.cuda import device as cuda
+        from fastindex.cuda.kernels import device as cuda
 
         return cuda.stream_handle(stream)
     raise ArgumentTypeError(f"stream must be a CUDA stream or its handle, got {type(stream).__name__}")

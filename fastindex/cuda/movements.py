@@ -10,31 +10,25 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import division
+from fastindex.algebra.loops import RelayoutLoops
+from fastindex.core.shape import Shape
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.gathers import gather, unit_of
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.copies import copy_kernel, fill_kernel, weave_kernel
+from fastindex.cuda.kernels.device import THREADS
+from fastindex.cuda.kernels.rows import part_rows_kernel, weave_rows_kernel
+from fastindex.cuda.kernels.shifts import packing_kernel, shift_kernel
+from fastindex.cuda.kernels.stages import staged_kernel
+from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
+from fastindex.cuda.launches.launches import MOST_LAUNCHES, STAGE_BYTES, VECTOR_BYTES, converting_launches, launches
+from fastindex.cuda.launches.records import Launch
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, weave_kernel
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.kernels.cuda.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.kernels.cuda.shifts import packing_kernel, shift_kernel
-from fastindex.kernels.cuda.stages import staged_kernel
-from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
-from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
-from fastindex.lowering.gpu.launches import (
-    MOST_LAUNCHES,
-    STAGE_BYTES,
-    VECTOR_BYTES,
-    converting_launches,
-    launches,
-)
-from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.index.division import division
-from fastindex.lowering.index.programs import conversion_program
-from fastindex.lowering.relayout.problem.loops import RelayoutLoops
-from fastindex.shapes.shape import Shape
-from fastindex.tables import cuda_launches as cuda_tables
+from fastindex.index.programs import conversion_program
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.kernels import device as cuda
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.memory import simulated_memory
 from fastindex.cuda.libraries import kept_by_library, require_one_device, stream_handle
-from fastindex.kernels.cuda import device as cuda
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.memory import simulated_memory
 
 _MOST_TABLES = 64
 

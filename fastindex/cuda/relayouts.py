@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.arrays import (
+from fastindex.algebra.shared_digits import Strides
+from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
+from fastindex.arrays.arrays import (
     buffer_dtype,
     check_apart,
     check_buffer,
@@ -16,19 +18,16 @@ from fastindex.arguments.arrays import (
     holds,
     require_contiguous,
 )
-from fastindex.arguments.castings import check_cast, element_type_of, wanted_type
-from fastindex.arguments.fills import fill_pattern, value_bytes
+from fastindex.arrays.fills import check_cast, element_type_of, fill_pattern, value_bytes, wanted_type
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.casts import CastTransfer, either_transfer
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.cuda.transfers import Transfer, scratch, sure_transfer
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.patterns.axes import MOVED_AS, Sides
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 
 
 def pack(array: Any, shape: Shape, fill: Any, casting: str, out: Any, stream: Any) -> Any:

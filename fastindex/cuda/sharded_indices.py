@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from fastindex.algebra.forms import IndexProgram
+from fastindex.core.shape import Shape
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.index_programs import Counted
 from fastindex.cuda.indices import ErrorOf, convert, coordinates_on_gpu, operand
+from fastindex.cuda.kernels.copies import look_up_kernel
+from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.queues import Tables, queue_for, watched
 from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda.copies import look_up_kernel
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.shapes.shape import Shape
-from fastindex.shardings.shard_program import ShardProgram
-from fastindex.shardings.sharding import Sharding
-from fastindex.tables import cuda_launches as cuda_tables
+from fastindex.sharding.shard_program import ShardProgram
+from fastindex.sharding.sharding import Sharding
 
 _tables = Tables()
 
@@ -32,7 +32,7 @@ def shard_index(
     stream: Any,
     error_of: ErrorOf,
 ) -> tuple[Any, Any]:
-    """Do what `fastindex.shard_index` does.
+    """Do what `fastindex.sharding.shard_index` does.
 
     `replicas` is the number of one, a range of them for a new first axis, or None where the program has no such input.
     """
@@ -62,7 +62,7 @@ def unshard_index(
     stream: Any,
     error_of: ErrorOf,
 ) -> tuple[Any, ...]:
-    """Do what `fastindex.unshard_index` does, but for maximal shardings."""
+    """Do what `fastindex.sharding.unshard_index` does, but for maximal shardings."""
     devices, slots = operand(device, "device"), operand(slot, "slot")
     if found.table is not None:
         # The place of each device in the list; the slots are there for the common shape.

@@ -9,30 +9,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.arguments.buffers import (
+from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.loops import Nest, RelayoutLoops
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.buffers import (
     as_buffer_bytes,
     check_disjoint,
     check_output_buffer,
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.cpu.this_machine import this_machine
+from fastindex.arrays.fills import fill_pattern
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.casts import CastLoops
+from fastindex.cuda.kernels import device as cuda
+from fastindex.cuda.launches.chunks import Chunk, chunks
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
-from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.casts import Cast, cast_of
-from fastindex.lowering.gpu.chunks import Chunk, chunks
-from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
-from fastindex.lowering.relayout.problem.slot_moves import loops_of_values, slot_move
-from fastindex.shapes.shape import Shape
+from fastindex.moving.compiled_passes import CompiledPasses
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.problem import loops_of_values, slot_move
+from fastindex.runtime.machine import this_machine
 
 #: Memory for chunks where the caller says nothing.
 DEFAULT_MEMORY = 256 << 20

@@ -8,25 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arguments.arrays import broadcast_strides, check_target, contiguous_strides
-from fastindex.arguments.castings import check_cast, check_casting, element_type_of
+from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
+from fastindex.arrays.arrays import broadcast_strides, check_target, contiguous_strides
+from fastindex.arrays.fills import check_cast, check_casting, element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
 from fastindex.cuda.casts import CastLoops
+from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.libraries import Order, new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.casts import Cast, cast_of
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
-    """Do what `fastindex.copyto` does."""
+    """Do what `fastindex.numpy.copyto` does."""
     target = as_device_array(dst, "dst")
     if target.size:
         check_target(target, "dst")
@@ -52,7 +51,7 @@ def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
 
 
 def contiguous(a: Any, order: Order, stream: Any) -> Any:
-    """Do what `fastindex.ascontiguousarray` and `fastindex.asfortranarray` do."""
+    """Do what `fastindex.numpy.ascontiguousarray` and `fastindex.numpy.asfortranarray` do."""
     source = as_device_array(a, "a")
     if source.shape and _is_contiguous(source, order):
         return a

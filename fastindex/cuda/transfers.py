@@ -6,17 +6,17 @@ from functools import lru_cache
 
 import numpy as np
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import SlotFormat
 from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.kernels.copies import pack_bits_kernel
+from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, watched
-from fastindex.kernels.cuda.copies import pack_bits_kernel
-from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import SlotFormat
+from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpacking_loops
 
 
 class Transfer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fastindex.lazy import lazy_names
 
+# The public names; `__init__.pyi` tells type checkers the same.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

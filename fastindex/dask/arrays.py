@@ -15,17 +15,16 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockwiseDep
 from dask.utils import parse_bytes
 
-from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_dimensions
-from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
-from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, logical_result
-from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.threads import check_threads
+from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
+from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, fill_pattern, logical_result
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.rechunking import normal_chunks, rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
 from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.runtime.threads import check_threads
 
 #: One processor per task: the scheduler runs as many tasks as there are processors.
 _THREADS_OF_A_TASK = 1
@@ -150,7 +149,7 @@ def relayout(
     casting: Casting = "same_kind",
     chunks: Any = None,
     threads: int | None = None,
-    shape: bool = False,
+    as_array: bool = False,
 ) -> da.Array:
     """Move a physical buffer in a Dask array from one layout to another.
 
@@ -168,7 +167,7 @@ def relayout(
         Of the result, as for `pack`.
     threads : int, optional
         The most threads that a task may use; 1 by default.
-    shape : bool
+    as_array : bool
         Return an array with the dimensions of `destination` in memory order, not one dimension; `chunks` then are for
         those.
 
@@ -192,11 +191,11 @@ def relayout(
     require_movable_pair(source, destination, casting)
     pattern, threads = fill_pattern(destination, fill), _checked(threads)
     logical = _in_memory_order(buffer, source)
-    if shape:
+    if as_array:
         if memory_dimensions(destination) is None:
             raise FastIndexError(
-                f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
-                "one dimension; unpack returns the array itself"
+                f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} "
+                "has one dimension; unpack returns the array itself"
             )
         wanted = destination.element_type
         values = unpack(buffer, source, dtype=wanted, casting=casting, threads=threads)

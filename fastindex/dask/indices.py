@@ -10,13 +10,12 @@ import dask.array as da
 import numpy as np
 from dask.layers import ArraySliceDep
 
-from fastindex.arguments.index_arguments import as_modes, coordinate_parts
-from fastindex.arguments.windows import as_window, is_window
-from fastindex.cpu.threads import check_threads
+from fastindex.arrays.index_arguments import as_modes, as_window, coordinate_parts, is_window
+from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.tasks import convert_block, linear_block, multi_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.index.programs import conversion_program, linear_program, multi_program
+from fastindex.runtime.threads import check_threads
 
 
 def linear_index(

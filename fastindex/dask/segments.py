@@ -10,16 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
-from fastindex.lowering.subarrays.segments import (
-    Box,
-    Grid,
-    box_segments,
-    box_shape,
-    box_steps,
-    common_steps,
-    slab_order,
-)
-from fastindex.shapes.shape import Shape
+from fastindex.algebra.segments import Box, Grid, box_segments, box_shape, box_steps, common_steps, slab_order
+from fastindex.core.shape import Shape
 
 #: A segment may exceed the requested size by this factor before it is cut in two, because tiles pad.
 _TOLERANCE = 1.5

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.castings import Casting
-from fastindex.arguments.fills import fill_pattern
-from fastindex.arguments.index_arguments import as_integers_in_bulk, common_shape
-from fastindex.arguments.offenders import OffenderFoundError
+from fastindex.algebra.casts import MisfitError
+from fastindex.arrays.fills import Casting, fill_pattern
+from fastindex.arrays.index_arguments import OffenderFoundError, as_integers_in_bulk, common_shape
 from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.relayouts import pack, relayout, unpack
-from fastindex.cpu.index_programs import new_outputs, run
+from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel
-from fastindex.lowering.casts import MisfitError
-from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
-from fastindex.shapes.shape import Shape
+from fastindex.index.executors import new_outputs, run
+from fastindex.index.programs import conversion_program, linear_program, multi_program
 
 # A worker that imports this module to run a task also sends the results.
 if "distributed" in sys.modules:

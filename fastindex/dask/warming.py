@@ -34,7 +34,7 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
 def _warm_up_in_turn() -> None:
     import fcntl
 
-    from fastindex.cpu.warmup import warm_up
+    from fastindex.moving.warmup import warm_up
 
     path = os.path.join(tempfile.gettempdir(), f"fastindex-warm-up-{os.getuid()}.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fastindex.core.shape import Shape
+from fastindex.core.wire import Fields
 from fastindex.errors import FastIndexError
 from fastindex.hlo.module_sums import AssignedMemory
 from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.rows import Place, ShapeUse
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.wire import Fields
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(.*?):?\s*$")
 _VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")
@@ -73,7 +73,7 @@ class Slot:
 
 
 def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
-    """Add up the allocations of memory space 0.
+    """Add up the allocations of memory space 0, without those of a thread, which the program does not hold.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
     >>> assigned_memory([donated, Allocation(4, 0, frozenset())])
     AssignedMemory(arguments=8, outputs=8, temporaries=4, constants=0, aliased=8, total=12)
     """
-    here = [item for item in allocations if item.color == 0]
+    here = [item for item in allocations if item.color == 0 and "thread-local" not in item.kinds]
 
     def of(*kinds: str) -> int:
         return sum(item.nbytes for item in here if item.kinds.issuperset(kinds))

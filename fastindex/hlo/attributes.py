@@ -28,6 +28,11 @@ _FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
+#: Where the TPU compiler says which operands and results share memory: the last of ``backend_config``.
+_SHARED = b'"aliasing_operands":{"lists":['
+_SHARES_NOTHING = b'"aliasing_operands":{"lists":[]}}'
+_INDICES = re.compile(rb'"indices":\[([^\]]*)\]')
+_QUOTED_NUMBER = re.compile(rb'"(\d+)"')
 #: How XLA begins the attributes of a fusion.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
 _SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
@@ -50,6 +55,9 @@ class Details:
         Of a parameter, its number; of a get-tuple-element, its index.
     sharding : str
         Of an entry parameter: its sharding as written.
+    shared : tuple of tuple of int, or None
+        Which operands and results share memory, as the TPU compiler lists them: the numbers of results go on after
+        those of the operands. None if the text does not say.
     """
 
     callees: tuple[str, ...] = ()
@@ -57,9 +65,11 @@ class Details:
     kind: str = ""
     number: int = -1
     sharding: str = ""
+    shared: tuple[tuple[int, ...], ...] | None = None
 
 
 NO_DETAILS = Details()
+_NOTHING_SHARED = Details(shared=())
 _WHOLE_OF_OPERANDS = Details(kind="ConcatBitcast")
 #: One object for each small number: a module has very many parameters and elements.
 _NUMBERED = tuple(Details(number=number) for number in range(256))
@@ -104,6 +114,33 @@ def output_aliases(attributes: bytes) -> tuple[Alias, ...]:
     """Read ``output_to_operand_aliasing``; nothing if it is not there."""
     found = _ALIASING.search(attributes) if b"aliasing" in attributes else None
     return aliases_in(found.group(1)) if found else ()
+
+
+def shared_in(attributes: bytes) -> tuple[tuple[int, ...], ...] | None:
+    """Return which operands and results share memory; None if the text does not say.
+
+    Examples
+    --------
+    >>> shared_in(b', backend_config={"aliasing_operands":{"lists":[{"indices":["0","9"]},{"indices":["2","11"]}]}}')
+    ((0, 9), (2, 11))
+    >>> shared_in(b', backend_config={"aliasing_operands":{"lists":[]}}'), shared_in(b', backend_config={}')
+    ((), None)
+    """
+    if attributes.endswith(_SHARES_NOTHING):
+        return ()
+    begin = attributes.rfind(_SHARED)
+    if begin < 0:
+        return None
+    lists = (_QUOTED_NUMBER.findall(found) for found in _INDICES.findall(attributes, begin))
+    return tuple(tuple(map(integer, numbers)) for numbers in lists)
+
+
+def details_of_shared(attributes: bytes) -> Details:
+    """Return the details of an instruction of which only the memory that it shares matters."""
+    shared = shared_in(attributes)
+    if not shared:
+        return NO_DETAILS if shared is None else _NOTHING_SHARED
+    return Details(shared=shared)
 
 
 def _searched(pattern: re.Pattern[bytes], attributes: bytes) -> re.Match[bytes] | None:
@@ -155,10 +192,14 @@ def _read_element(operands: bytes, attributes: bytes) -> Details:
 def _read_fusion(operands: bytes, attributes: bytes) -> Details:
     aliases = output_aliases(attributes)
     usual = _KIND_AND_CALLS.match(attributes)
+    shared = shared_in(attributes)
     if usual is not None:
-        return Details((sys.intern(usual.group(2).decode()),), aliases, sys.intern(usual.group(1).decode()))
+        callees = (sys.intern(usual.group(2).decode()),)
+        return Details(callees, aliases, sys.intern(usual.group(1).decode()), shared=shared)
     kind = _searched(_KIND, attributes)
-    return Details(_names(attributes, _CALLS), aliases, sys.intern(kind.group(1).decode()) if kind else "")
+    return Details(
+        _names(attributes, _CALLS), aliases, sys.intern(kind.group(1).decode()) if kind else "", shared=shared
+    )
 
 
 def _read_call(operands: bytes, attributes: bytes) -> Details:
@@ -174,7 +215,7 @@ def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
         # The operands lie one after the other in the memory of the result.
         return _WHOLE_OF_OPERANDS
     aliases = output_aliases(attributes)
-    return Details(aliases=aliases) if aliases else NO_DETAILS
+    return Details(aliases=aliases, shared=shared_in(attributes)) if aliases else details_of_shared(attributes)
 
 
 def _read_while(operands: bytes, attributes: bytes) -> Details:

@@ -39,6 +39,8 @@ class Buffer:
         If several values share it: the stretches in which any of them lives.
     heirs : tuple of int
         The buffers of the caller whose next value may be written over its last one, by position in the list.
+    slices : tuple of (int, int, int)
+        What it takes before it is whole, slice by slice: the first and the last step, and the leaf.
     """
 
     leaf: int
@@ -50,6 +52,7 @@ class Buffer:
     is_output: bool = False
     pieces: list[Interval] | None = None
     heirs: tuple[int, ...] = ()
+    slices: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def intervals(self) -> list[Interval]:
@@ -133,7 +136,7 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
             role = "constant"
         buffer = Buffer(leaf, walk.owners[root], walk.places[root], role, walk.start[root], ends[root], root in outputs)
         if values:
-            buffer.pieces = union([(walk.start[value], ends[value]) for value in values])
+            _set_pieces(buffer, values, walk, ends)
         numbers[root] = len(buffers)
         buffers.append(buffer)
     for value, operand in walk.reuses:
@@ -142,6 +145,22 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
             heir = numbers.get(taker)
             buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
     return buffers
+
+
+def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:
+    """Say when the values that share a buffer live in it."""
+    begin = min((walk.start[value] for value in values if value in walk.whole), default=0)
+    slices: dict[tuple[int, int], tuple[int, int]] = {}
+    for value in values:
+        if walk.start[value] < begin and walk.leaf[value] != buffer.leaf:
+            place = walk.places[value], walk.leaf[value]
+            start, end = slices.get(place, (begin, 0))
+            # When the buffer is whole, a slice is part of it.
+            slices[place] = min(start, walk.start[value]), max(end, min(ends[value], begin - 1))
+    if slices:
+        buffer.slices = tuple((start, end, leaf) for (_, leaf), (start, end) in slices.items())
+        values = [value for value in values if walk.start[value] >= begin or walk.leaf[value] == buffer.leaf]
+    buffer.pieces = union([(walk.start[value], ends[value]) for value in values])
 
 
 def _ends_after_reuse(walk: Walk, groups: dict[int, list[int]], arguments: set[int], outputs: set[int]) -> array[int]:

@@ -19,6 +19,8 @@ from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.uses import Counted, Uses
 
 Advance = Callable[[int], None]
+#: What libtpu 0.0.52 rounds the sum of temporaries up to; a multiple of it.
+_ROUNDED_TO = 1 << 12
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
 
@@ -27,7 +29,7 @@ class Collector:
 
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
-        self._table = ShapeTable()
+        self._tables = {on_tpu: ShapeTable(on_tpu) for on_tpu in (False, True)}
         self._modules: list[ModuleUse] = []
         self._uses: list[ShapeUse] = []
         self._problems: list[Problem] = []
@@ -95,7 +97,8 @@ class Collector:
 
     def _add_module(self, module: Module) -> None:
         label = self._label(module.name)
-        use, rows = module_uses(module, self._table, self._counted, label, self._source, self._problems)
+        table = self._tables[module.is_for_tpu]
+        use, rows = module_uses(module, table, self._counted, label, self._source, self._problems)
         self._modules.append(use)
         self._uses += rows
 
@@ -157,6 +160,8 @@ class Collector:
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
     """Replace the estimate by XLA's number; its share of padding stays an estimate."""
     estimate = use.peak or Peak(0, 0)
+    if known.basis == "memory analysis" and use.peak is not None:
+        known = _completed(known, estimate)
     logical = max(known.nbytes - estimate.wasted_nbytes, 0)
     peak = replace(
         estimate,
@@ -164,9 +169,25 @@ def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
         logical_nbytes=logical,
         basis=known.basis,
         assigned=known.assigned,
-        estimate_nbytes=estimate.nbytes,
+        estimate_nbytes=0 if known.basis == "estimate" else estimate.nbytes,
     )
     return replace(use, peak=peak)
+
+
+def _completed(known: KnownMemory, estimate: Peak) -> KnownMemory:
+    """Add what ``memory_analysis()`` leaves out for a TPU; return the estimate where it counts other memory too.
+
+    libtpu 0.0.52 rounds the temporaries, and says 0 where they are tables and scalars alone; 0.0.32 does not round, and
+    counts more than memory space 0.
+    """
+    assigned = known.assigned
+    if assigned is None:
+        return known
+    temporaries = assigned.temporaries or estimate.temporary_nbytes
+    if assigned.temporaries % _ROUNDED_TO and estimate.nbytes < known.nbytes:
+        return KnownMemory(estimate.nbytes, "estimate")
+    total = assigned.total + temporaries - assigned.temporaries
+    return KnownMemory(total, known.basis, replace(assigned, temporaries=temporaries, total=total))
 
 
 def _counting(chunks: Iterator[bytes], advance: Advance) -> Iterator[bytes]:

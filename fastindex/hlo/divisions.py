@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.modules import Module
-from fastindex.shapes.shape import Shape
 
 if TYPE_CHECKING:
-    from fastindex.shardings.sharding import Sharding
+    from fastindex.sharding.sharding import Sharding
+
+
+#: The memory space of the host.
+HOST_SPACE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class DividedArray:
     sharding: Sharding
     part: Shape
     shard_padding_nbytes: int | None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it lies in the memory of the host, S(5)."""
+        return self.part.layout.memory_space == HOST_SPACE
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -76,8 +85,13 @@ class Division:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on each device of the arguments that have a sharding."""
-        return sum(array.part.nbytes for array in self.arrays)
+        """Bytes on each device of the arguments that have a sharding, without those on its host."""
+        return sum(array.part.nbytes for array in self.arrays if not array.is_on_host)
+
+    @property
+    def host_nbytes(self) -> int:
+        """Bytes of these arguments in the memory of the host."""
+        return sum(array.part.nbytes for array in self.arrays if array.is_on_host)
 
     @property
     def shard_padding_nbytes(self) -> int | None:
@@ -92,6 +106,7 @@ class Division:
             "is_partitioned": self.is_partitioned,
             "signs": list(self.signs),
             "nbytes": self.nbytes,
+            "host_nbytes": self.host_nbytes,
             "shard_padding_nbytes": self.shard_padding_nbytes,
             "arguments": [array.to_json() for array in self.arrays],
             "problems": list(self.problems),
@@ -126,7 +141,7 @@ def division_of(module: Module, stage: str) -> Division | None:
     if entry is None or not any(details.sharding for details in entry.details):
         return None
     # Importing shardings imports NumPy, which most reports do not need.
-    from fastindex.shardings.sdy import meshes_of
+    from fastindex.sharding.sdy import meshes_of
 
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
     signs = partitioned_signs(module, stage)
@@ -147,8 +162,8 @@ def _divided(
     name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
 ) -> tuple[DividedArray, ...]:
     """Return the arrays of an argument; the modules of a report have many arguments in common."""
-    from fastindex.shardings.sdy import sharding_of_sdy
-    from fastindex.shardings.sharding import Sharding
+    from fastindex.sharding.sdy import sharding_of_sdy
+    from fastindex.sharding.sharding import Sharding
 
     read = sharding_of_sdy(sharding, dict(meshes)) if sharding.startswith("#sdy") else Sharding.parse(sharding)
     leaves = _leaves(Shape.parse(shape.decode("utf-8", "replace")), read)
@@ -175,14 +190,15 @@ def division_notes(division: Division) -> list[str]:
     """Return notes for the reader: whether the module was taken for partitioned, and what each device holds."""
     count = len(division.arrays)
     arguments = f"{count} argument{'s' * (count != 1)} with a sharding"
+    on_host = f", and {division.host_nbytes:,} lie in the memory of its host" if division.host_nbytes else ""
     if division.is_partitioned:
         notes = [
             f"taken for a partitioned module ({', '.join(division.signs)}): shapes are those of one device already"
         ]
-        notes.append(f"{arguments}: each device holds {division.nbytes:,} bytes of them")
+        notes.append(f"{arguments}: each device holds {division.nbytes:,} bytes of them{on_host}")
     else:
         notes = ["taken for a module before partitioning: shapes are those of whole arrays"]
         padding = division.shard_padding_nbytes or 0
         share = f", {padding:,} of it padding of uneven parts" if padding else ""
-        notes.append(f"{arguments}: divided, each device holds {division.nbytes:,} bytes of them{share}")
+        notes.append(f"{arguments}: divided, each device holds {division.nbytes:,} bytes of them{share}{on_host}")
     return notes + list(division.problems)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.hlo.flow_rules import ELEMENTWISE
 from fastindex.hlo.numbers import integer
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 
 _UNINFERRED = frozenset(("bitcast-convert", "convert", "reduce-precision", "stochastic-convert"))
 #: Opcodes whose shape may be omitted.

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastindex.advice.changes import Change
-from fastindex.advice.spelling import bytes_text
-from fastindex.advice.tpu_layouts import is_tpu_default
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
+from fastindex.show.changes import Change
+from fastindex.show.spelling import bytes_text
+from fastindex.show.tpu_layouts import is_tpu_default
 
 #: Roles of buffers whose layouts the caller can choose.
 CALLERS_ROLES = frozenset(("argument", "output"))
 #: What is said of a value inside a program.
 INSIDE = (
     "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
-    "does (fastindex.try_layouts)"
+    "does (fastindex.hlo.try_layouts)"
 )
 
 
@@ -38,7 +38,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
 
     Examples
     --------
-    >>> from fastindex.advice.changes import cheapest_change
+    >>> from fastindex.show.changes import cheapest_change
     >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
     >>> jax_lines(shape, cheapest_change(shape), ["argument"])
     ('jax.jit(f, in_shardings=Format(Layout((1, 0)), sharding))',)

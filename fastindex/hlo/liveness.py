@@ -1,11 +1,13 @@
 """How much memory is in use at each step of a schedule, and at its peak: an estimate of what XLA will assign.
 
 Arguments and outputs belong to the caller and constants to the program; like XLA, this counts them throughout.
-Temporary buffers count while a value lives in them. One that fits into an output that has not been written yet is
-placed there and costs nothing. The estimate ignores holes between buffers, and alignment.
+Temporary buffers count while a value lives in them. Elsewhere than on a TPU, one that fits into an output that has not
+been written yet is placed there and costs nothing, and holes between buffers are ignored. In the main memory of a TPU,
+temporary buffers have a heap, whose holes count. Holes in the fast memory of its cores do not: what is reported is what
+has to be there.
 
 Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest
-first), ``xla/service/heap_simulator/heap_simulator.cc``.
+first), ``xla/service/heap_simulator/heap_simulator.cc``; of the heap see `heap`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastindex.hlo.buffers import Buffer, Interval, ModuleBuffers, union
+from fastindex.hlo.heap import UNIT_NBYTES, heap_nbytes
 from fastindex.hlo.shape_table import ShapeTable
 
 #: How many temporary buffers, the largest first, are tried in how many outputs.
@@ -37,18 +40,24 @@ class Liveness:
     timeline : tuple of (int, int, int)
         The same of each stretch of the schedule, in order; at most a few hundred.
     steps : int
+    held : int
+        Bytes of arguments, outputs and constants.
+    gaps : int
+        Bytes of the holes in the heap, if it has one.
     """
 
     peak: Moment
     alive: frozenset[int]
     timeline: tuple[Moment, ...]
     steps: int
+    held: int = 0
+    gaps: int = 0
 
 
-def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Liveness:
+def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0, on_tpu: bool = False) -> Liveness:
     """Compute the memory in use over the schedule of a module."""
     here = [number for number, buffer in enumerate(found.buffers) if table.spaces[buffer.leaf] == space]
-    in_outputs = _placed_in_outputs(found.buffers, here, table)
+    in_outputs = set() if on_tpu else _placed_in_outputs(found.buffers, here, table)
     steps = max(found.steps, 1)
     change, logical_change = [0] * (steps + 2), [0] * (steps + 2)
     base = logical_base = 0
@@ -59,7 +68,9 @@ def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Livenes
             base += nbytes
             logical_base += logical
         elif number not in in_outputs:
-            for start, end in buffer.intervals:
+            whole = [(start, end, buffer.leaf) for start, end in buffer.intervals]
+            for start, end, leaf in (*whole, *buffer.slices):
+                nbytes, logical = table.nbytes[leaf], table.logical_nbytes[leaf]
                 change[start] += nbytes
                 change[end + 1] -= nbytes
                 logical_change[start] += logical
@@ -69,9 +80,36 @@ def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Livenes
         number
         for number in here
         if found.buffers[number].role != "temporary"
-        or (number not in in_outputs and any(a <= peak[0] <= b for a, b in found.buffers[number].intervals))
+        or (number not in in_outputs and _is_alive(found.buffers[number], peak[0]))
     )
-    return Liveness(peak, alive, timeline, found.steps)
+    gaps = 0
+    if on_tpu and space == 0:
+        temporary = [found.buffers[number] for number in here if found.buffers[number].role == "temporary"]
+        gaps = max(_assigned(temporary, table) - (peak[1] - base), 0)
+    return Liveness(peak, alive, timeline, found.steps, base, gaps)
+
+
+def _is_alive(buffer: Buffer, step: int) -> bool:
+    return any(a <= step <= b for a, b in buffer.intervals) or any(a <= step <= b for a, b, _ in buffer.slices)
+
+
+def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
+    """Return what a TPU assigns to temporary buffers: a heap, and memory for the contexts of calls to other cores.
+
+    Contexts of one shape share their memory, and no other buffer has it.
+    """
+    contexts = {buffer.leaf for buffer in buffers if _is_context(buffer)}
+    units = sum(-(-table.nbytes[leaf] // UNIT_NBYTES) for leaf in contexts)
+    others = [buffer for buffer in buffers if buffer.leaf not in contexts or not _is_context(buffer)]
+    return units * UNIT_NBYTES + heap_nbytes(
+        (buffer.intervals[0][0], buffer.intervals[-1][1], table.nbytes[buffer.leaf]) for buffer in others
+    )
+
+
+def _is_context(buffer: Buffer) -> bool:
+    """Whether a buffer belongs to a call whose operands come after its start."""
+    opcode = buffer.computation.opcodes[buffer.place]
+    return opcode.endswith("-start") and not len(buffer.computation.operands(buffer.place))
 
 
 def _sweep(

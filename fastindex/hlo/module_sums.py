@@ -8,7 +8,7 @@ from typing import Any, Literal
 from fastindex.hlo.divisions import Division
 
 #: Where the peak comes from.
-Basis = Literal["estimate", "buffer assignment", "memory usage report", "out-of-memory message"]
+Basis = Literal["estimate", "memory analysis", "buffer assignment", "memory usage report", "out-of-memory message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class AssignedMemory:
     aliased : int
         The part of the outputs that reuses the memory of arguments.
     total : int
-        All allocations, each once.
+        All allocations, each once; not those of a thread, such as the scalars of a reducer.
     """
 
     arguments: int
@@ -53,6 +53,8 @@ class Peak:
         XLA's sums, if known.
     estimate_nbytes : int
         The estimate, if `nbytes` is XLA's number.
+    temporary_nbytes : int
+        The part of the estimate that is not arguments, outputs or constants.
     """
 
     nbytes: int
@@ -65,6 +67,7 @@ class Peak:
     timeline: tuple[tuple[int, int, int], ...] = ()
     assigned: AssignedMemory | None = None
     estimate_nbytes: int = 0
+    temporary_nbytes: int = 0
 
     @property
     def wasted_nbytes(self) -> int:
@@ -88,7 +91,7 @@ class ModuleUse:
     nbytes, logical_nbytes : int
         Of all its buffers, and the index table.
     table_nbytes : int
-        Of the table through which it returns a tuple; it is in the sums and the peak, and no row.
+        Of the tables of tuples; they are in the sums and the peak, and no rows.
     partition_count : int
         Over how many devices the arrays are divided; the sizes are those of one.
     peak : Peak or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fastindex.core.shape import Shape
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
@@ -15,10 +16,9 @@ from fastindex.hlo.problems import Problem
 from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.tuple_tables import table_nbytes
+from fastindex.hlo.tuple_tables import inner_tables_nbytes, table_nbytes
 from fastindex.hlo.uses import Counted
 from fastindex.hlo.walk import DEEPEST
-from fastindex.shapes.shape import Shape
 
 _BEFORE_LAYOUTS = (
     "before layout assignment: there are no layouts yet, so no padding can be seen; dump with "
@@ -68,11 +68,15 @@ def module_uses(
         if found.too_deep:
             message = f"computations call each other more than {DEEPEST} deep; their buffers are not counted"
             problems.append(Problem(0, message, module.name, source.name))
-        lives = _lives(found, table) if module.is_scheduled and found.buffers else {}
+        lives = _lives(found, table, module.is_for_tpu) if module.is_scheduled and found.buffers else {}
         alive = frozenset(number for live in lives.values() for number in live.alive)
         uses = _buffer_rows(module, found, alive, table, label)
-        tables = table_nbytes(module, table)
-        peaks = {space: _peak(found, live, 0 if space else tables) for space, live in lives.items()}
+        inner = inner_tables_nbytes(module, table)
+        tables = table_nbytes(module, table) + inner
+        peaks = {
+            space: _peak(found, live, 0 if space else tables - inner, 0 if space else inner)
+            for space, live in lives.items()
+        }
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
@@ -172,31 +176,33 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
     return _rows(grouped, table, label)
 
 
-def _lives(found: ModuleBuffers, table: ShapeTable) -> dict[int, Liveness]:
+def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, Liveness]:
     """Compute the liveness in memory space 0, and in those of the others with more than flags in them."""
     sizes: dict[int, int] = {}
     for buffer in found.buffers:
         space = table.spaces[buffer.leaf]
         sizes[space] = sizes.get(space, 0) + table.nbytes[buffer.leaf]
     spaces = [space for space, nbytes in sorted(sizes.items()) if space and nbytes >= _FLAGS_NBYTES]
-    return {space: liveness(found, table, space) for space in (0, *spaces)}
+    return {space: liveness(found, table, space, on_tpu) for space in (0, *spaces)}
 
 
-def _peak(found: ModuleBuffers, live: Liveness, more: int) -> Peak:
+def _peak(found: ModuleBuffers, live: Liveness, result_table: int, inner_tables: int) -> Peak:
     """Return the peak, with bytes that are in use all the time besides the buffers."""
+    more = result_table + inner_tables
     instruction, name = "", ""
     step, nbytes, logical_nbytes = live.peak
     # If only arguments, outputs and constants are live, no step is special.
     if any(found.buffers[number].role == "temporary" for number in live.alive):
         instruction, name = _at_step(found, step)
     return Peak(
-        nbytes + more,
-        logical_nbytes + more,
+        nbytes + more + live.gaps,
+        logical_nbytes + more + live.gaps,
         instruction=instruction,
         computation=name,
         step=step,
         steps=live.steps,
         timeline=tuple((at, total + more, elements + more) for at, total, elements in live.timeline),
+        temporary_nbytes=nbytes + live.gaps - live.held + inner_tables,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import (
     BARE_PARAMETERS,
@@ -18,6 +19,7 @@ from fastindex.hlo.attributes import (
     Alias,
     Details,
     aliases_in,
+    details_of_shared,
     element_details,
     metadata_of,
     output_aliases,
@@ -27,7 +29,6 @@ from fastindex.hlo.computations import MADE, Computation, LateCall, OpenComputat
 from fastindex.hlo.inferred_shapes import inferred_shape
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
-from fastindex.shapes.shape import Shape
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
@@ -96,10 +97,15 @@ class Module:
         return "is_scheduled=true" in self.header
 
     @property
+    def is_for_tpu(self) -> bool:
+        """Whether there are tiles: only compilers for TPUs assign them."""
+        return any(b":T(" in text for text in self.shapes)
+
+    @property
     def is_before_layouts(self) -> bool:
         """Whether layouts have not been assigned yet: arrays without one, or only default ones and no schedule."""
         arrays = [text for text in self.shapes if _HAS_DIMENSIONS.search(text)]
-        if not arrays or any(b":T(" in text for text in arrays):
+        if not arrays or self.is_for_tpu:
             return False
         return not self.is_scheduled or not any(b"{" in text for text in arrays)
 
@@ -235,6 +241,8 @@ class ModuleReader:
                     origin = metadata.setdefault(text, len(metadata))
                 if opcode.read_details is not None:
                     details = opcode.read_details(operand_text, attributes)
+                elif attributes[-2:] == b"}}":
+                    details = details_of_shared(attributes)
             elif opcode.read_details is not None:
                 # Most parameters are of fusions, and have none.
                 details = opcode.bare.get(operand_text) or opcode.read_details(operand_text, attributes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastindex.shapes.integers import INT64_MAX
+from fastindex.core.integers import INT64_MAX
 
 
 def integer(text: str | bytes) -> int:

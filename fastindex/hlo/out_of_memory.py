@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fastindex.advice.spelling import bytes_text
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.log_lines import texts_of
 from fastindex.hlo.metadata import MetadataReader, Origin
@@ -25,7 +25,7 @@ from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
-from fastindex.shapes.shape import Shape
+from fastindex.show.spelling import bytes_text
 
 #: A log without any of these contains no message.
 MARKERS = (
@@ -107,7 +107,7 @@ _TENSORFLOW_TYPES = {
 _ROUNDING = 0.06
 _READER = MetadataReader([])
 _HOW_TO_REPORT = (
-    "report the program itself: fastindex.report(compiled) in Python, or dump it "
+    "report the program itself: fastindex.hlo.report(compiled) in Python, or dump it "
     "with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR"
 )
 _NOTHING_LISTED = f"the message lists no allocations; {_HOW_TO_REPORT}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastindex.advice.spelling import visible
+from fastindex.show.spelling import visible
 
 
 @dataclass(frozen=True, slots=True)

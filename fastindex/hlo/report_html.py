@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from html import escape
 
-from fastindex.advice.spelling import bytes_text
 from fastindex.hlo.module_sums import Peak
 from fastindex.hlo.page_parts import STYLE, page_of, script_of
 from fastindex.hlo.report_text import place_lines, summary
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.uses import SortKey, Uses
+from fastindex.show.spelling import bytes_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
 _MOST_PLACES, _MOST_TIMELINES = 50, 20

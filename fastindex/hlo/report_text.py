@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastindex.advice.spelling import bytes_text, visible
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.uses import SortKey, Uses
+from fastindex.show.spelling import bytes_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,6 +91,8 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
 def peak_lines(peak: Peak) -> list[str]:
     """Return the peak of a module, and what XLA assigned, in lines."""
     basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
+    if peak.basis == "memory usage report":
+        basis += ", with the scratch memory of threads"
     where = f", at {peak.instruction} in {peak.computation}" if peak.instruction else ""
     padding = _padding_text(peak.nbytes, peak.logical_nbytes)
     lines = [f"peak {bytes_text(peak.nbytes)} ({basis}){padding}{where}"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fastindex.advice.changes import Change, cheapest_change
-from fastindex.advice.padding import PaddingStep, describe_step, main_cause
+from fastindex.core.shape import Shape
 from fastindex.hlo.jax_advice import CALLERS_ROLES, INSIDE, cost_text, jax_lines
 from fastindex.hlo.shape_table import array_of
-from fastindex.shapes.shape import Shape
+from fastindex.show.changes import Change, cheapest_change
+from fastindex.show.padding import PaddingStep, describe_step, main_cause
 
 #: Memory spaces in which arrays of the caller lie: the default one, and that of the host.
 _CALLERS_MEMORY = (0, 5)

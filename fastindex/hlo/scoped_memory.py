@@ -6,13 +6,13 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import metadata_of
 from fastindex.hlo.exact_text import ExactText, Instruction, NotWellFormed
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.shapes.shape import Shape
 
 _CONSTRAINTS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?")

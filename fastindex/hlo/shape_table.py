@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import Path
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.xla.sizes import max_split_size
 
 Span = tuple[int, int]
 Spans = tuple[Span, ...]
@@ -71,8 +72,17 @@ class Leaves:
         return span
 
 
+#: A TPU has memory for arrays without tiles in units of so many elements, in these memory spaces.
+_TPU_UNIT, _TPU_SPACES = 1024, (0, 4, 6)
+
+
 class ShapeTable:
     """Numbers the leaves of shapes.
+
+    Parameters
+    ----------
+    on_tpu : bool
+        Whether sizes are what a TPU assigns: more for arrays without tiles, and for each core its part.
 
     Attributes
     ----------
@@ -89,7 +99,8 @@ class ShapeTable:
     ((0, 1, 0), ((0, 1), (1, 3)), [8, 3])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_tpu: bool = False) -> None:
+        self._on_tpu = on_tpu
         self.shapes: list[Shape] = []
         self.nbytes: list[int] = []
         self.logical_nbytes: list[int] = []
@@ -115,7 +126,7 @@ class ShapeTable:
             array = array_of(shape)
             self.spaces.append(array.layout.memory_space if array is not None else 0)
             try:
-                sizes = shape.nbytes, shape.logical_nbytes
+                sizes = _sizes_of(shape, array, self._on_tpu)
             except FastIndexError:
                 sizes = -1, -1
             self.nbytes.append(sizes[0])
@@ -136,6 +147,24 @@ class ShapeTable:
         except FastIndexError as error:
             problem = str(error).splitlines()[0]
         return Leaves(leaves, _spans_of(elements, 0), problem, elements)
+
+
+def _sizes_of(shape: Shape, array: Shape | None, on_tpu: bool) -> tuple[int, int]:
+    """Return the bytes of a leaf, or those that a TPU assigns to it, and those of its elements.
+
+    Of an array divided over the cores of a chip it is the largest part: each core has one.
+    """
+    if array is None or array is not shape:
+        return shape.nbytes, shape.logical_nbytes
+    layout = array.layout
+    if on_tpu and layout.split_configs:
+        sizes = [max_split_size(array, number) for number in range(array.rank)]
+        array = Shape(array.element_type, sizes, replace(layout, split_configs=()))
+    nbytes = array.nbytes
+    if on_tpu and not layout.tiles and layout.memory_space in _TPU_SPACES:
+        elements = -(-array.element_count // _TPU_UNIT) * _TPU_UNIT
+        nbytes = max(nbytes, elements * array.element_bits // 8)
+    return nbytes, array.logical_nbytes
 
 
 def _parts_of(shape: Shape) -> tuple[Shape, ...]:

@@ -46,6 +46,8 @@ class Walk:
         self.places = array("i")
         self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
+        #: Values whose buffers are written in slices, before they are whole.
+        self.whole: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
@@ -290,6 +292,9 @@ class Walk:
         values: Values,
     ) -> None:
         """Join what is written in place, and record what may reuse the memory of an operand."""
+        shared = computation.details[place].shared
+        if shared is not None:
+            self._share_numbered(shared, operands, computation.shape(place), results, values)
         if opcode == "fusion":
             self._share_fusion(computation, place, operands, results, values)
         elif opcode in IN_PLACE:
@@ -301,9 +306,10 @@ class Walk:
             for operand in operands:
                 if operand >= 0:
                     self.join(results[operand], values)
+            self.whole.update(values)
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
-        else:
+        elif shared is None:
             for number, operand in enumerate(operands):
                 if operand >= 0 and may_reuse(opcode, number):
                     result = values[number : number + 1] if opcode == "sort" else values
@@ -326,10 +332,29 @@ class Walk:
             if 0 <= number < len(operands) and operands[number] >= 0:
                 begin, end = self.entries[computation.shape(place)].at(path)
                 self.join(results[operands[number]], values[begin:end])
-        if flow.elementwise and not flow.in_place:
+        if flow.elementwise and not flow.in_place and details.shared is None:
             for number in flow.elementwise:
                 if 0 <= number < len(operands) and operands[number] >= 0:
                     self._note_reuse(computation, operands[number], results[operands[number]], values)
+
+    def _share_numbered(
+        self,
+        shared: Sequence[Sequence[int]],
+        operands: Sequence[int],
+        shape: int,
+        results: list[Values],
+        values: Values,
+    ) -> None:
+        """Join the operands and results that the TPU compiler lists together."""
+        spans = self.entries[shape].spans or ((0, len(values)),)
+        for numbers in shared:
+            taken = [
+                results[operands[number]] for number in numbers if number < len(operands) and operands[number] >= 0
+            ]
+            given = [number - len(operands) for number in numbers if number >= len(operands)]
+            taken += [values[spans[number][0] : spans[number][1]] for number in given if number < len(spans)]
+            for other in taken[1:]:
+                self.join(taken[0], other)
 
     def _share_listed(
         self,

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fastindex.algebra.sides import Coordinates
+from fastindex.core.digits import Digits, Variable, canonical, digit, scaled
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.lowering.index.regrouped import Coordinates
 from fastindex.patterns.grammar import OPTIONS, Group, Pattern
-from fastindex.tiling.digits import Digits, Variable, canonical, digit, scaled
 
 Ints = tuple[int, ...]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError
-from fastindex.interop.host_arrays import host_array
 
 Bits = NDArray[np.uint8]
 Places = NDArray[np.int64]

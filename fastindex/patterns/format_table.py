@@ -126,7 +126,7 @@ REFUSED = {
     "tenstorrent_bfp8": "16 values share an exponent",
     "tenstorrent_bfp4": "16 values share an exponent",
     "kleidiai": "values, sums and scales are packed together",
-    "machete": "the order is computed on the device; discover(...) finds it there",
+    "machete": "the order is computed on the device; fastindex.weights.discover(...) finds it there",
 }
 
 #: Data-dependent orders: what a caller gives as `order`, the places of the rows of K.

@@ -32,7 +32,7 @@ def values_for(row: Row) -> dict[str, Any]:
 def variants(name: str) -> list[dict[str, Any]]:
     """Return what a format is, the default first, for each width and each value of a parameter that rows tell apart.
 
-    Keys are those that `fastindex.formats` documents.
+    Keys are those that `fastindex.weights.formats` documents.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def _variant(row: Row, bits: int) -> dict[str, Any] | None:
 
 
 def unit_order(row: Row) -> tuple[int, ...]:
-    """Return where each bit of a unit lies, as `fastindex.discover` says it; nothing where all are in order.
+    """Return where each bit of a unit lies, as `fastindex.weights.discover` says it; nothing where all are in order.
 
     Examples
     --------

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.core.digits import Digits, Variable, digit
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
-from fastindex.tiling.digits import Digits, Variable, digit
 
 #: The array itself: the codes, one in a byte, or elements of their own width.
 PLAIN = "plain"
@@ -82,9 +82,8 @@ def check_name(name: str) -> None:
         raise UnsupportedError(f"{name} is no permutation of bits: {REFUSED[name]}")
     if name != PLAIN and name not in names():
         close = sorted(known for known in names() if known[:4] == name[:4])
-        raise FastIndexError(
-            f"no format is called {name!r}; {'did you mean ' + ' or '.join(close) if close else 'formats() lists them'}"
-        )
+        hint = f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
+        raise FastIndexError(f"no format is called {name!r}; {hint}")
 
 
 def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
@@ -224,7 +223,8 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
-            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; repack moves it"
+            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; "
+            "fastindex.weights.repack moves it"
         )
     return Layout.parse("{" + _with_values(layout, one.values) + "}")
 

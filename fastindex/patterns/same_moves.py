@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from fastindex.lowering.index.joined_variables import joined_variables
-from fastindex.lowering.index.regrouped import RegroupedShape, own_digits
-from fastindex.lowering.relayout.problem.loops import MOST_NESTS, Loop, Nest, coalesced, relayout_loops
-from fastindex.tiling.digits import Names, always_equal
+from fastindex.algebra.joined_variables import joined_variables
+from fastindex.algebra.loops import MOST_NESTS, Loop, Nest, coalesced, relayout_loops
+from fastindex.algebra.sides import RegroupedShape, own_digits
+from fastindex.core.digits import Names, always_equal
 
 Sides = tuple[RegroupedShape, RegroupedShape]
 
@@ -21,8 +21,8 @@ def same_moves(a: Sides, b: Sides) -> bool:
 
     Examples
     --------
-    >>> from fastindex.shapes.shape import Shape
-    >>> from fastindex.tiling.digits import Variable, digit
+    >>> from fastindex.core.shape import Shape
+    >>> from fastindex.core.digits import Variable, digit
     >>> x, y = Variable("x", 4, True), Variable("y", 6, True)
     >>> whole = Variable("n", 24, True)
     >>> one = RegroupedShape(Shape.parse("u8[4,6]"), (digit(1, x, 1, None), digit(1, y, 1, None)), (x, y))

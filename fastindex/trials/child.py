@@ -10,7 +10,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from fastindex.interop.jax_programs import (
+from fastindex.trials.jax_programs import (
     CompiledProgram,
     NamedSpec,
     Wanted,
@@ -39,7 +39,6 @@ def answer(request: Request) -> CompiledProgram | str:
         if any(spec is not None for spec in (*specs[0], *specs[1])):
             # Over several devices, results without a sharding keep what XLA gives them.
             outputs = [None if spec is None else item for spec, item in zip(specs[1], outputs, strict=True)]
-            wanted = tuple(None if spec is None else item for spec, item in zip(specs[1], wanted, strict=True))
         return compile_with_layouts(function, avals, (layouts[0], wanted), (inputs, outputs), donated)
     except Exception as error:
         # JAX and libtpu raise errors of many classes.

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from fastindex.errors import FastIndexError
-from fastindex.interop.jax_programs import (
+from fastindex.trials.jax_programs import (
     CompiledProgram,
     FlatProgram,
     NamedSpec,
@@ -95,7 +96,7 @@ class LocalCompiler:
 
 
 class TopologyCompiler:
-    """Compiles for a TPU that is not there, by libtpu in a child process, which may end at any time.
+    """Compiles for a TPU that is not there, by libtpu in a child process, which may end at any time, or never.
 
     Raises
     ------
@@ -109,7 +110,9 @@ class TopologyCompiler:
         topology: str,
         shardings: tuple[Sequence[Any], Sequence[Any]],
         donated: Sequence[int],
+        time_limit: float,
     ) -> None:
+        self._time_limit = time_limit
         for module, package in (("libtpu", "libtpu"), ("flatbuffers", "flatbuffers")):
             if importlib.util.find_spec(module) is None:
                 raise FastIndexError(
@@ -159,9 +162,12 @@ class TopologyCompiler:
             return "the compiler could not be started"
         try:
             pipe.send(request)
+            last = time.monotonic() + self._time_limit
             # Short waits let an interrupt through.
             while not pipe.poll(_POLL_SECONDS):
-                pass
+                if time.monotonic() > last:
+                    self._end()
+                    return f"it took more than {self._time_limit:g} seconds, the most allowed"
             answer: CompiledProgram | str = pipe.recv()
             return answer
         except (EOFError, OSError):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from fastindex.advice.copy_sentences import shared_origins_text
-from fastindex.advice.spelling import bytes_text
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import FlatProgram, jax_format
-from fastindex.interop.notebooks import ShownInNotebooks
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.show.copy_sentences import shared_origins_text
+from fastindex.show.spelling import bytes_text
+from fastindex.trials.jax_programs import FlatProgram, Wanted, jax_format, memory_kind
 from fastindex.trials.variants import Trial
 
 if TYPE_CHECKING:
@@ -29,6 +28,24 @@ class _Code:
         return self._text
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for.
+
+    Attributes
+    ----------
+    program : FlatProgram
+    shardings : (sequence, sequence)
+        Of the arguments and of the results, flat; None for none.
+    donated, static : tuple of int
+    """
+
+    program: FlatProgram
+    shardings: tuple[Sequence[Any], Sequence[Any]]
+    donated: tuple[int, ...]
+    static: tuple[int, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class Best:
     """The best variant, and how to ask for it.
@@ -43,9 +60,7 @@ class Best:
 
     trial: Trial
     base: Trial
-    _program: FlatProgram
-    _shardings: tuple[Sequence[Any], Sequence[Any]]
-    _donated: tuple[int, ...]
+    _asked: Asked
 
     @property
     def name(self) -> str:
@@ -61,76 +76,88 @@ class Best:
     def layouts(self) -> Any:
         """The layouts of the arguments that it changes, in the structure of the arguments without static ones.
 
-        None where JAX's default stays. A `fastindex.interop.jax.JaxLayout` has `minor_to_major` and `tiles`.
+        None where JAX's default stays. A `fastindex.core.jax_layouts.JaxLayout` has `minor_to_major` and `tiles`.
         """
-        return self._program.rebuild(self._changed(self.trial.inputs, self.base.inputs))
+        pairs = zip(self.trial.inputs, self.base.inputs, strict=True)
+        return self._asked.program.rebuild([new if new != old else None for new, old in pairs])
 
     @property
     def formats(self) -> Any:
-        """What `jax.jit` takes as ``in_shardings``: a ``Format`` for each argument that changes, None for the others.
+        """What `jax.jit` takes as ``in_shardings``: a ``Format`` for what changes, your shardings of the others.
 
-        Formats without a sharding of yours are for the first device of JAX.
+        Formats without a sharding of yours are for the first device of JAX. Where ``Layout.AUTO`` is best, the arrays
+        have to be put into ``compiled.input_formats``.
         """
-        return self._program.rebuild(self._formats(self.trial.inputs, self.base.inputs, self._shardings[0]))
+        return self._asked.program.rebuild(_formats(self.trial.variant.inputs, self._asked.shardings[0]))
 
     @property
     def result_formats(self) -> Any:
         """What `jax.jit` takes as ``out_shardings``."""
-        return self._program.rebuild_result(self._formats(self.trial.outputs, self.base.outputs, self._shardings[1]))
+        return self._asked.program.rebuild_result(_formats(self.trial.variant.outputs, self._asked.shardings[1]))
 
     @property
     def code(self) -> str:
-        """The lines of JAX that ask for these layouts; "" if nothing changes."""
-        inputs = self._changed(self.trial.inputs, self.base.inputs)
-        outputs = self._changed(self.trial.outputs, self.base.outputs)
+        """The lines of JAX that ask for these layouts; "" if nothing changes.
+
+        ``sharding`` is where the program runs, and ``mesh`` that of your shardings.
+        """
         lines = []
-        if any(inputs) or any(outputs):
+        variant, asked = self.trial.variant, self._asked
+        if any(variant.inputs) or any(variant.outputs):
             lines.append("from jax.experimental.layout import Format, Layout")
-            parts = [f"in_shardings={_structure(self._program.rebuild, inputs)}"] if any(inputs) else []
-            parts += [f"out_shardings={_structure(self._program.rebuild_result, outputs)}"] if any(outputs) else []
-            if self._donated:
-                parts.append(f"donate_argnums={self._donated}")
-            lines.append(f"jax.jit({self._program.function.__name__}, {', '.join(parts)})")
-        for (loop, element), order in self.trial.variant.constraints:
+            parts = []
+            for name, wanted, shardings, rebuild in (
+                ("in_shardings", variant.inputs, asked.shardings[0], asked.program.rebuild),
+                ("out_shardings", variant.outputs, asked.shardings[1], asked.program.rebuild_result),
+            ):
+                if any(wanted) or any(sharding is not None for sharding in shardings):
+                    parts.append(f"{name}={_structure(rebuild, wanted, shardings)}")
+            if "NamedSharding(" in "".join(parts):
+                lines.append("from jax.sharding import NamedSharding, PartitionSpec")
+            for name, numbers in (("donate_argnums", asked.donated), ("static_argnums", asked.static)):
+                parts += [f"{name}={numbers}"] if numbers else []
+            lines.append(f"jax.jit({asked.program.function.__name__}, {', '.join(parts)})")
+        for (loop, element), order in variant.constraints:
             lines.append("from jax.experimental.layout import Layout, with_layout_constraint")
             lines.append(f"# at the beginning of the body of loop {loop}, on element {element} of what it carries:")
             lines.append(f"x = with_layout_constraint(x, Layout({order}))")
         return "\n".join(dict.fromkeys(lines))
 
-    def _changed(self, after: Sequence[JaxLayout | None], before: Sequence[JaxLayout | None]) -> list[JaxLayout | None]:
-        return [new if new != old else None for new, old in zip(after, before, strict=True)]
 
-    def _formats(
-        self, after: Sequence[JaxLayout | None], before: Sequence[JaxLayout | None], shardings: Sequence[Any]
-    ) -> list[Any]:
-        import jax
-
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        changed = self._changed(after, before)
-        return [
-            sharding if layout is None else jax_format(layout, here if sharding is None else sharding)
-            for layout, sharding in zip(changed, shardings, strict=True)
-        ]
+def _formats(wanted: Sequence[Wanted], shardings: Sequence[Any]) -> list[Any]:
+    return [jax_format(each, sharding) for each, sharding in zip(wanted, shardings, strict=True)]
 
 
-def _structure(rebuild: Callable[[Sequence[Any]], Any], layouts: Sequence[JaxLayout | None]) -> str:
+def _structure(rebuild: Callable[[Sequence[Any]], Any], wanted: Sequence[Wanted], shardings: Sequence[Any]) -> str:
     items = []
-    for layout in layouts:
-        if layout is None:
-            items.append(_Code("None"))
-            continue
-        parts = [str(layout.minor_to_major[::-1])]
-        parts += [str(layout.tiles)] if layout.tiles else []
-        # JAX compares layouts, and the compiler's has the width of packed elements.
-        bits = layout.element_size_in_bits
-        parts += [f"sub_byte_element_size_in_bits={bits}"] if bits else []
-        items.append(_Code(f"Format(Layout({', '.join(parts)}), sharding)"))
+    for each, sharding in zip(wanted, shardings, strict=True):
+        where = _sharding_code(sharding)
+        if each is None:
+            items.append(_Code("None" if sharding is None else where))
+        elif isinstance(each, str):
+            items.append(_Code(f"Format(Layout.AUTO, {where})"))
+        else:
+            parts = [str(each.minor_to_major[::-1])]
+            parts += [str(each.tiles)] if each.tiles else []
+            # JAX compares layouts, and the compiler's has the width of packed elements.
+            bits = each.element_size_in_bits
+            parts += [f"sub_byte_element_size_in_bits={bits}"] if bits else []
+            items.append(_Code(f"Format(Layout({', '.join(parts)}), {where})"))
     return repr(rebuild(items))
+
+
+def _sharding_code(sharding: Any) -> str:
+    """Return a sharding as code, with your names for your mesh and your device."""
+    if not hasattr(sharding, "spec"):
+        return "sharding"
+    kind = memory_kind(sharding)
+    in_memory = f", memory_kind={kind!r}" if kind else ""
+    return f"NamedSharding(mesh, PartitionSpec({', '.join(map(repr, sharding.spec))}){in_memory})"
 
 
 @dataclass(frozen=True, repr=False)
 class TriedLayouts(ShownInNotebooks):
-    """The variants of a program that were compiled.
+    """The variants of a program that were compiled; made by `fastindex.hlo.try_layouts`.
 
     Attributes
     ----------
@@ -140,12 +167,10 @@ class TriedLayouts(ShownInNotebooks):
         Whether more variants would have been compiled if `most_compilations` allowed it.
     """
 
-    _program: FlatProgram
+    _asked: Asked
     trials: tuple[Trial, ...]
     _base: Trial
     _best: Trial
-    _shardings: tuple[Sequence[Any], Sequence[Any]]
-    _donated: tuple[int, ...]
     ran_out: bool
 
     @property
@@ -156,7 +181,7 @@ class TriedLayouts(ShownInNotebooks):
     @property
     def best(self) -> Best:
         """The variant that moves least and is not refused; the program as it is if there is none."""
-        return Best(self._best, self._base, self._program, self._shardings, self._donated)
+        return Best(self._best, self._base, self._asked)
 
     @property
     def refused(self) -> tuple[Trial, ...]:
@@ -211,8 +236,8 @@ class TriedLayouts(ShownInNotebooks):
         from rich.table import Table
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in ("copies", "moved", "arguments", "peak", "by memory space"):
-            table.add_column(title, justify="right", no_wrap=title != "by memory space")
+        for title in ("copies", "moved", "arguments", "device memory", "other memory"):
+            table.add_column(title, justify="right", no_wrap=title != "other memory")
         table.add_column("what changed, and why it is refused", overflow="fold")
         for cells in self._cells():
             table.add_row(*cells)
@@ -223,10 +248,13 @@ class TriedLayouts(ShownInNotebooks):
         for trial in self.trials:
             verdict = "best: " if trial is self._best else ""
             words = f"{verdict}{trial.name}" + (f"; refused: {trial.refused}" if trial.refused else "")
+            words += f"; {trial.remark}" if trial.remark else ""
             if trial.table is None:
                 rows.append(("", "", "", "", "", words))
                 continue
-            spaces = ",\n".join(f"S({space}) {bytes_text(nbytes)}" for space, nbytes in trial.space_peaks if nbytes)
+            spaces = ",\n".join(
+                f"S({space}) {bytes_text(nbytes)}" for space, nbytes in trial.space_peaks if space and nbytes
+            )
             numbers = trial.moved_nbytes, trial.argument_nbytes, trial.peak_nbytes
             rows.append((str(trial.copy_count), *map(bytes_text, numbers), spaces, words))
         return rows
@@ -238,7 +266,14 @@ class TriedLayouts(ShownInNotebooks):
         return self.text()
 
     def _repr_html_(self) -> str:
-        titles = ("copies", "moved", "arguments", "peak", "by memory space", "what changed, and why it is refused")
+        titles = (
+            "copies",
+            "moved",
+            "arguments",
+            "device memory",
+            "other memory",
+            "what changed, and why it is refused",
+        )
         head = "".join(f"<th>{title}</th>" for title in titles)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in self._cells()

@@ -5,32 +5,56 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.copies.layout_copies import layout_copies
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.modules import Module
-from fastindex.hlo.report import report
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import AUTO, FlatProgram, Loop, Wanted
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
+from fastindex.hlo.reports import report
 from fastindex.trials.compilers import CompileError, Compiler
+from fastindex.trials.jax_programs import AUTO, FlatProgram, Loop, Wanted
 from fastindex.trials.variants import Limits, Trial, Variant
 
 AS_IT_IS = "as it is"
-#: How JAX names the arguments of what `fastindex.interop.jax_programs` compiles.
+#: How JAX names the arguments of what `fastindex.trials.jax_programs` compiles.
 _LEAF = re.compile(r'op_name="leaves\[(\d+)\]"')
 #: Receives how many compilations are done, and what comes next.
 Notify = Callable[[int, str], None]
+
+
+class _Reported:
+    """A compiled program as `fastindex.report` takes it."""
+
+    def __init__(self, text: str, memory: dict[str, int]) -> None:
+        self._text = text
+        self._memory = SimpleNamespace(**memory)
+
+    def as_text(self) -> str:
+        return self._text
+
+    def memory_analysis(self) -> Any:
+        return self._memory
 
 
 class Search:
     """Compiles variants of one program and keeps what they cost."""
 
     def __init__(
-        self, compiler: Compiler, program: FlatProgram, limits: Limits, most_compilations: int, notify: Notify
+        self,
+        compiler: Compiler,
+        program: FlatProgram,
+        limits: Limits,
+        most_compilations: int,
+        notify: Notify,
+        free: tuple[Sequence[bool], Sequence[bool]],
     ) -> None:
+        # Which arguments and results can be given a layout.
+        self._free_inputs, self._free_results = free
         self._compiler = compiler
         self._program = program
         self._limits = limits
@@ -58,17 +82,35 @@ class Search:
         if base is None or base.table is None:
             raise CompileError(base.refused if base is not None else "no compilation is allowed")
         if base.moved_nbytes:
-            auto = self._try("AUTO for all", Variant((AUTO,) * len(none.inputs), (AUTO,) * len(none.outputs)), base)
+            inputs, outputs = (
+                tuple(AUTO if free else None for free in side) for side in (self._free_inputs, self._free_results)
+            )
+            auto = self._try("AUTO for all", Variant(inputs, outputs), base)
             singles = list(self._singles(base, auto)) if auto is not None and auto.table is not None else []
             if any(row.at_loop for row in base.rows):
                 singles += _loop_changes(base, loops(), none)
             self._combine(base, singles)
+            best = self.best(base)
+            if best is auto:
+                # Layouts that are written down are easier to use, where they leave as few copies.
+                self._try("the layouts that AUTO chose", self._pinned(base, best), base)
         return base
 
     def best(self, base: Trial) -> Trial:
         """Return the trial that moves least and is not refused; of equal ones, the one with fewest changes."""
         allowed = [trial for trial in self.trials if not trial.refused and trial.table is not None]
         return min(allowed, key=lambda trial: (*_cost(trial), *_changes(trial, base)), default=base)
+
+    def _pinned(self, base: Trial, auto: Trial) -> Variant:
+        """Ask for the layouts that the compiler chose."""
+        inputs, outputs = (
+            tuple(new if can and new != old else None for new, old, can in zip(*side, strict=True))
+            for side in (
+                (auto.inputs, base.inputs, self._free_inputs),
+                (auto.outputs, base.outputs, self._free_results),
+            )
+        )
+        return Variant(inputs, outputs)
 
     def _variant(self) -> Variant:
         return Variant((None,) * len(self._program.avals), (None,) * len(self._program.results))
@@ -89,21 +131,23 @@ class Search:
             trial = Trial(name, variant, refused=f"does not compile: {error}")
         else:
             text = _named(compiled.text, self._program.paths)
-            spaces = report(text)
-            peaks = tuple((space.memory_space, space.peak_nbytes or 0) for space in spaces.memory_spaces)
+            found = report(_Reported(text, compiled.memory))
+            peaks = tuple((space.memory_space, space.peak_nbytes or 0) for space in found.memory_spaces)
             trial = Trial(
                 name,
                 variant,
                 layout_copies(text),
                 compiled.memory.get("argument_size_in_bytes", 0),
-                _peak(text, compiled.memory),
+                found.peak_nbytes or 0,
                 peaks,
                 tuple(compiled.inputs),
                 tuple(compiled.outputs),
                 aliases_of(text),
             )
             if base is not None:
-                trial = trial.with_refusal(self._limits.refusal(trial, base))
+                trial = replace(
+                    trial, refused=self._limits.refusal(trial, base), remark=self._limits.remark(trial, base)
+                )
         self._known[variant] = trial
         self.trials.append(trial)
         return trial
@@ -112,7 +156,11 @@ class Search:
         """Pin the compiler's choice for one argument at a time, a donated one with its result; then results."""
         none = self._variant()
         partners = _donated_results(base)
-        arguments = [i for i, layout in enumerate(auto.inputs) if layout is not None and layout != base.inputs[i]]
+        arguments = [
+            i
+            for i, layout in enumerate(auto.inputs)
+            if self._free_inputs[i] and layout is not None and layout != base.inputs[i]
+        ]
         copied = {row.argument for row in base.rows}
         paired: set[int] = set()
         for number in sorted(arguments, key=lambda number: number not in copied):
@@ -121,13 +169,14 @@ class Search:
                 continue
             outputs = list(none.outputs)
             for result in partners.get(number, ()):
-                outputs[result] = layout
+                outputs[result] = layout if self._free_results[result] else None
                 paired.add(result)
             with_result = " and its result" if partners.get(number) else ""
             name = f"argument {number}, {self._program.paths[number]}{with_result}: {layout_words(layout)}"
             yield name, replace(none, inputs=_at(none.inputs, number, layout), outputs=tuple(outputs))
         for number, layout in enumerate(auto.outputs):
-            if layout is not None and layout != base.outputs[number] and number not in paired:
+            free = self._free_results[number]
+            if free and layout is not None and layout != base.outputs[number] and number not in paired:
                 name = f"result {number}: {layout_words(layout)}"
                 yield name, replace(none, outputs=_at(none.outputs, number, layout))
 
@@ -193,14 +242,6 @@ def _changes(trial: Trial, base: Trial) -> tuple[int, bool]:
     differ += sum(new != old for new, old in zip(trial.outputs, base.outputs, strict=False))
     differ += len(trial.variant.constraints)
     return differ, AUTO in trial.variant.inputs
-
-
-def _peak(text: str, memory: dict[str, int]) -> int:
-    """Return XLA's peak: on a TPU what it says, elsewhere the sum of what it assigned, of which that is a part."""
-    if ":T(" in text:
-        return memory.get("peak_memory_in_bytes", 0)
-    parts = (memory.get(f"{part}_size_in_bytes", 0) for part in ("argument", "output", "temp"))
-    return sum(parts) - memory.get("alias_size_in_bytes", 0)
 
 
 def _donated_results(base: Trial) -> dict[int, list[int]]:

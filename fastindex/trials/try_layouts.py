@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastindex.errors import FastIndexError
-from fastindex.interop.jax_programs import flat_program, flat_shardings, loops_of
 from fastindex.terminal import is_terminal
 from fastindex.trials.compilers import Compiler, LocalCompiler, TopologyCompiler
-from fastindex.trials.results import TriedLayouts
+from fastindex.trials.jax_programs import flat_program, flat_shardings, loops_of, memory_kind, named_spec
+from fastindex.trials.results import Asked, TriedLayouts
 from fastindex.trials.search import Notify, Search
 from fastindex.trials.variants import Limits
 
@@ -27,6 +27,7 @@ def try_layouts(
     argument_growth: float = 0.05,
     peak_growth: float = 0.01,
     most_compilations: int = 40,
+    time_limit: float = 600.0,
     show_progress: bool = True,
 ) -> TriedLayouts:
     """Compile a program with other layouts, and say which avoid copies without costing more elsewhere.
@@ -51,11 +52,14 @@ def try_layouts(
     in_shardings, out_shardings : optional
         As `jax.jit` takes them, `jax.sharding.NamedSharding` for programs on several devices. For a topology, only the
         mesh and the partition count, not the devices. Results over several devices keep their layouts unless
-        `out_shardings` says where they go.
+        `out_shardings` says where they go, and so do arrays with a ``memory_kind`` of the host.
     argument_growth, peak_growth : float
-        By which part the bytes of the arguments, and the peak of memory, may grow before a variant is refused.
+        By which part the bytes of the arguments, and the peak of device memory, may grow before a variant is refused.
+        What it needs more of the core's own memory, or of the host's, is said.
     most_compilations : int
         At most so many variants are compiled.
+    time_limit : float
+        How many seconds libtpu may take for a variant, with a topology; then it is ended, and the variant refused.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
 
@@ -78,12 +82,14 @@ def try_layouts(
 
         def step(cache, x): ...
 
-        tried = fi.try_layouts(step, cache, x, topology="v5e:2x2", donate_argnums=0)
+        tried = fi.hlo.try_layouts(step, cache, x, topology="v5e:2x2", donate_argnums=0)
         print(tried)
         jax.jit(step, in_shardings=tried.best.formats, donate_argnums=0)
     """
     if most_compilations < 1:
         raise FastIndexError(f"most_compilations must be at least 1, got {most_compilations}")
+    if not time_limit > 0:
+        raise FastIndexError(f"time_limit must be above 0 seconds, got {time_limit!r}")
     static = _numbers(static_argnums, len(arguments), "static_argnums")
     donated = _numbers(donate_argnums, len(arguments), "donate_argnums")
     program = flat_program(function, arguments, static)
@@ -96,12 +102,25 @@ def try_layouts(
     if topology is None:
         compiler = LocalCompiler(program, shardings, leaves)
     else:
-        compiler = TopologyCompiler(program, topology, shardings, leaves)
+        compiler = TopologyCompiler(program, topology, shardings, leaves, time_limit)
     with compiler, _progress(most_compilations, show_progress) as notify:
-        search = Search(compiler, program, Limits(argument_growth, peak_growth), most_compilations, notify)
+        limits = Limits(argument_growth, peak_growth)
+        search = Search(compiler, program, limits, most_compilations, notify, _free(shardings))
         base = search.run(lambda: loops_of(program))
         best = search.best(base)
-    return TriedLayouts(program, tuple(search.trials), base, best, shardings, donated, search.ran_out)
+    asked = Asked(program, shardings, donated, static)
+    return TriedLayouts(asked, tuple(search.trials), base, best, search.ran_out)
+
+
+def _free(shardings: tuple[Sequence[Any], Sequence[Any]]) -> tuple[list[bool], list[bool]]:
+    """Return which arguments and results can be given a layout.
+
+    Arrays in the memory of the host cannot, nor results without a sharding where others have one.
+    """
+    several = any(named_spec(sharding) is not None for sharding in (*shardings[0], *shardings[1]))
+    inputs = [memory_kind(sharding) is None for sharding in shardings[0]]
+    outputs = [(not several or named_spec(each) is not None) and memory_kind(each) is None for each in shardings[1]]
+    return inputs, outputs
 
 
 def _numbers(given: int | Sequence[int], count: int, name: str) -> tuple[int, ...]:

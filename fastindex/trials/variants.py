@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from fastindex.advice.spelling import bytes_text
+from fastindex.core.jax_layouts import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import Wanted
+from fastindex.hlo.divisions import HOST_SPACE
+from fastindex.show.spelling import bytes_text
 from fastindex.trials.compilers import Constraints
+from fastindex.trials.jax_programs import Wanted
+
+#: Less memory of a core is not worth a remark.
+_MENTIONED = 1 << 16
+#: Growth that is no reason, however small the program: two tables of tuples on a TPU.
+_TABLES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +59,17 @@ class Trial:
     argument_nbytes : int
         Of all arguments of one device, padding included.
     peak_nbytes : int
-        XLA's peak; on some TPUs with the fast memory of the core.
-    space_peaks : dict of int to int
-        The peak in each memory space, estimated from live ranges.
+        Of the memory of the device: what XLA assigns.
+    space_peaks : tuple of (int, int)
+        The peak in each memory space; but for the first, that of the device, estimated from live ranges.
     inputs, outputs : tuple of JaxLayout or None
         The layouts that the compiled program has.
     aliases : tuple of (path, int)
         Which result takes the memory of which argument.
     refused : str
         Why it is worse than the program as it is; or "".
+    remark : str
+        Which memory besides the device's it needs more of: that of the core, or of the host; or "".
     """
 
     name: str
@@ -74,6 +82,7 @@ class Trial:
     outputs: tuple[JaxLayout | None, ...] = ()
     aliases: tuple[tuple[tuple[int, ...], int], ...] = ()
     refused: str = ""
+    remark: str = ""
 
     @property
     def rows(self) -> tuple[CopyRow, ...]:
@@ -95,10 +104,6 @@ class Trial:
         """Bytes that these read and write, in all trips of loops; in one trip where their number is not known."""
         return sum(row.moved_nbytes for row in self.rows)
 
-    def with_refusal(self, reason: str) -> Trial:
-        """Return the trial with the reason why it is refused."""
-        return replace(self, refused=reason)
-
     def to_json(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
         return {
@@ -109,6 +114,7 @@ class Trial:
             "peak_nbytes": self.peak_nbytes,
             "space_peaks": {str(space): nbytes for space, nbytes in self.space_peaks},
             "refused": self.refused or None,
+            "remark": self.remark or None,
         }
 
 
@@ -119,7 +125,7 @@ class Limits:
     Attributes
     ----------
     argument_growth, peak_growth : float
-        By which part the bytes of the arguments, and the peak, may grow.
+        By which part the bytes of the arguments, and those of device memory, may grow.
     """
 
     argument_growth: float
@@ -130,11 +136,22 @@ class Limits:
         reasons = []
         if trial.moved_nbytes >= base.moved_nbytes:
             reasons.append(f"no less is moved, {bytes_text(base.moved_nbytes)} and {bytes_text(trial.moved_nbytes)}")
-        for what, before, after, growth in (
-            ("the arguments", base.argument_nbytes, trial.argument_nbytes, self.argument_growth),
-            ("the peak", base.peak_nbytes, trial.peak_nbytes, self.peak_growth),
+        for what, before, after, growth, more in (
+            ("the arguments", base.argument_nbytes, trial.argument_nbytes, self.argument_growth, 0),
+            ("device memory", base.peak_nbytes, trial.peak_nbytes, self.peak_growth, _TABLES),
         ):
-            if after > before * (1 + growth):
+            if after > before * (1 + growth) + more:
                 times = f", {after / before:.3g} times" if before else ""
                 reasons.append(f"{what} would grow from {bytes_text(before)} to {bytes_text(after)}{times}")
         return "; ".join(reasons)
+
+    def remark(self, trial: Trial, base: Trial) -> str:
+        """Say which memory besides the device's a trial needs more of, or ""."""
+        before = dict(base.space_peaks)
+        grown = []
+        for space, nbytes in trial.space_peaks:
+            was = before.get(space, 0)
+            if space and nbytes >= _MENTIONED and nbytes > was * (1 + self.peak_growth):
+                name = f"S({space})" + (", the host's memory," if space == HOST_SPACE else "")
+                grown.append(f"{name} grows from {bytes_text(was)} to {bytes_text(nbytes)}")
+        return "; ".join(grown)

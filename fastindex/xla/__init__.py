@@ -8,11 +8,15 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "fastindex.core.program_shape": ("ProgramShape",),
+        "fastindex.core.layout_fields": ("SplitConfig",),
         "fastindex.xla.bitcast_sequences": ("BitcastSequence", "bitcast_sequence"),
         "fastindex.xla.bitcasts": (
             "deduce_transpose_dimensions_for_bitcast",
             "is_reshape_or_transpose_bitcast",
             "is_untiled",
+            "reshape_is_bitcast",
+            "transpose_is_bitcast",
         ),
         "fastindex.xla.dimension_edits": (
             "append_major_dimension",
@@ -79,6 +83,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "max_elements_per_split",
             "max_split_size",
             "split_config",
+            "xla_array_size",
         ),
         "fastindex.xla.strides": ("byte_strides", "dimension_stride", "slot_strides", "unpacked_byte_strides"),
     },

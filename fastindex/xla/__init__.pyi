@@ -1,8 +1,12 @@
+from fastindex.core.layout_fields import SplitConfig as SplitConfig
+from fastindex.core.program_shape import ProgramShape as ProgramShape
 from fastindex.xla.bitcast_sequences import BitcastSequence as BitcastSequence
 from fastindex.xla.bitcast_sequences import bitcast_sequence as bitcast_sequence
 from fastindex.xla.bitcasts import deduce_transpose_dimensions_for_bitcast as deduce_transpose_dimensions_for_bitcast
 from fastindex.xla.bitcasts import is_reshape_or_transpose_bitcast as is_reshape_or_transpose_bitcast
 from fastindex.xla.bitcasts import is_untiled as is_untiled
+from fastindex.xla.bitcasts import reshape_is_bitcast as reshape_is_bitcast
+from fastindex.xla.bitcasts import transpose_is_bitcast as transpose_is_bitcast
 from fastindex.xla.dimension_edits import append_major_dimension as append_major_dimension
 from fastindex.xla.dimension_edits import append_minor_dimension as append_minor_dimension
 from fastindex.xla.dimension_edits import delete_dimensions as delete_dimensions
@@ -61,6 +65,7 @@ from fastindex.xla.sizes import element_count_recursive as element_count_recursi
 from fastindex.xla.sizes import max_elements_per_split as max_elements_per_split
 from fastindex.xla.sizes import max_split_size as max_split_size
 from fastindex.xla.sizes import split_config as split_config
+from fastindex.xla.sizes import xla_array_size as xla_array_size
 from fastindex.xla.strides import byte_strides as byte_strides
 from fastindex.xla.strides import dimension_stride as dimension_stride
 from fastindex.xla.strides import slot_strides as slot_strides

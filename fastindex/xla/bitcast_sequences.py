@@ -15,13 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fastindex.shapes.permutations import permuted
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of, check_placed
-from fastindex.shapes.shape_strides import MOST_ELEMENTS_VISITED
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis
-from fastindex.tiling.digits import Variable, canonical, digit, slot_digits
-from fastindex.tiling.scalar_index import slot_of
+from fastindex.core.digits import Variable, canonical, digit, slot_digits
+from fastindex.core.integers import permuted
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of, check_placed
+from fastindex.core.strides import MOST_ELEMENTS_VISITED
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, slot_of
 
 #: A digit of the buffer within a dimension: what it counts there, and its weight in slots.
 _Part = tuple[int, int]

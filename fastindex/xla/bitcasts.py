@@ -3,7 +3,7 @@
 XLA's functions of the same names only look at the order of the dimensions. Here a reshape or transpose is a bitcast if
 every element keeps its slot, the buffer keeps its size, and the element types are the same.
 
-This is proved by digits (see `fastindex.tiling.digits`), which works for any size. There is no proof if tile sizes
+This is proved by digits (see `fastindex.core.digits`), which works for any size. There is no proof if tile sizes
 split a digit unevenly and the two layouts differ in structure. Then arrays of up to `MOST_ELEMENTS_VISITED` elements
 are checked element by element, and larger ones are reported as not a bitcast.
 """
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import SupportsIndex
 
-from fastindex.shapes.permutations import checked_permutation, inverse, permuted
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of, check_placed
-from fastindex.shapes.shape_strides import MOST_ELEMENTS_VISITED
-from fastindex.tiling.digits import Digits, Names, Variable, always_equal, digit, slot_digits
-from fastindex.tiling.scalar_index import slot_of
+from fastindex.core.digits import Digits, Names, Variable, always_equal, digit, slot_digits
+from fastindex.core.integers import checked_permutation, inverse, permuted
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of, check_placed
+from fastindex.core.strides import MOST_ELEMENTS_VISITED
+from fastindex.core.tiles import slot_of
 
 
 def reshape_is_bitcast(a: Shape | str, b: Shape | str) -> bool:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integer, as_integers, checked_permutation, permuted
+from fastindex.core.layout import Layout
+from fastindex.core.layout_fields import SplitConfig
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError, UnsupportedError
-from fastindex.shapes.integers import as_integer, as_integers
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.permutations import checked_permutation, permuted
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.split_config import SplitConfig
 
 
 def descending_with_same_physical_layout(shape: Shape | str) -> Shape:

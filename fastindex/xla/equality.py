@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fastindex.shapes import shape_equality
-from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_equality import same_tree
+from fastindex.core import shape_fields as shape_equality
+from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.shape_fields import same_tree
 
 
 def same_dimensions(a: Shape | str, b: Shape | str) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integers, spelled
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_placed
 from fastindex.errors import LayoutError, OutOfBoundsError
-from fastindex.shapes.integers import as_integers, spelled
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import check_placed
 
 
 def index_in_bounds(shape: Shape | str, multi_index: Iterable[SupportsIndex]) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integers, inverse
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import LayoutError
-from fastindex.shapes.integers import as_integers
-from fastindex.shapes.permutations import inverse
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def logical_to_physical(shape: Shape | str) -> tuple[int, ...]:

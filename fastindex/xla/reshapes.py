@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integers, checked_permutation, inverse, permuted, spelled
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_placed
 from fastindex.errors import LayoutError, UnsupportedError
-from fastindex.shapes.integers import as_integers, spelled
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.permutations import checked_permutation, inverse, permuted
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import check_placed
 from fastindex.xla.bitcasts import reshape_is_bitcast
 from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.xla.layout_queries import is_monotonic_with_dim0_major

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import LayoutError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape, as_shape
 from fastindex.xla.equality import equal_structure
 from fastindex.xla.shape_trees import map_leaves
 

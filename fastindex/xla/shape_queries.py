@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import SupportsIndex
 
+from fastindex.core.integers import UNBOUNDED
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import UnsupportedError
-from fastindex.shapes.integers import UNBOUNDED
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def is_dynamic(shape: Shape | str) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integers, spelled
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError
-from fastindex.shapes.integers import as_integers, spelled
-from fastindex.shapes.shape import Shape, as_shape
 
 ShapeIndex = tuple[int, ...]
 

@@ -10,13 +10,12 @@ import math
 from itertools import pairwise
 from typing import SupportsIndex
 
+from fastindex.core.integers import as_integer
+from fastindex.core.layout_fields import SplitConfig
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of, bytes_of, check_placed, check_sized
+from fastindex.core.tiles import COMBINE, slot_of
 from fastindex.errors import LayoutError, UnsupportedError
-from fastindex.shapes.integers import as_integer
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of, bytes_of, check_placed, check_sized
-from fastindex.shapes.split_config import SplitConfig
-from fastindex.tiling.definition import COMBINE
-from fastindex.tiling.scalar_index import slot_of
 
 
 def element_count_recursive(shape: Shape | str) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import SupportsIndex
 
+from fastindex.core import strides as shape_strides
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import UnsupportedError
-from fastindex.shapes import shape_strides
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def slot_strides(shape: Shape | str) -> tuple[int, ...] | None:

@@ -1,6 +1,6 @@
 """Memory maps larger than memory: the bytes of the slow reference, and a process that stays below its limit.
 
-Tests of: bulk.bounded_relayouts, cpu.box_arrays, cpu.memory_maps.
+Tests of: bulk.bounded_relayouts, moving.box_arrays, moving.memory_maps.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.arrays import described
-from fastindex.cpu import box_arrays, memory_maps
+from fastindex.arrays.arrays import described
+from fastindex.moving import box_arrays, memory_maps
 from tests.bulk.mapped_files import ENOUGH, Mapped
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
@@ -67,7 +67,7 @@ def test_what_comes_back(tmp_path: Path) -> None:
     found = fi.unpack(mapped(tmp_path / "b", PACKED), TILED, max_memory=ENOUGH)
     assert (found.shape, found.dtype, found.tobytes()) == (VALUES.shape, VALUES.dtype, VALUES.tobytes())
     out = np.memmap(tmp_path / "c", np.float32, "w+", shape=(300, 70))
-    turned = fi.relayout(values, PLAIN, "f32[70,300]{0,1}", shape=True, out=out, max_memory=ENOUGH)
+    turned = fi.relayout(values, PLAIN, "f32[70,300]{0,1}", as_array=True, out=out, max_memory=ENOUGH)
     assert turned is out
     np.testing.assert_array_equal(np.fromfile(tmp_path / "c", np.float32).reshape(300, 70), VALUES.T)
     turned = np.memmap(tmp_path / "d", np.float32, "w+", shape=(70, 300), order="F")

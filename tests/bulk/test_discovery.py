@@ -70,9 +70,9 @@ def in_units(buffer: Any, order: tuple[int, ...]) -> bytes:
 @pytest.mark.parametrize(("name", "shape", "bits", "parameters"), FOUND)
 def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, parameters: dict[str, Any]) -> None:
     def packer(codes: Any) -> Any:
-        return fi.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
+        return fi.weights.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
 
-    found = fi.discover(packer, shape, np.uint8, bits)
+    found = fi.weights.discover(packer, shape, np.uint8, bits)
     assert found.reason is None
     assert found.flipped_bits == (8 if name.startswith("ggml") else 0)
     # The layout that was found writes the same bytes.
@@ -98,10 +98,12 @@ def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, p
 
 
 def test_every_source_bit_is_said() -> None:
-    found = fi.discover(lambda codes: codes[:, 0::2] | codes[:, 1::2] << 4, (3, 4), np.uint8, 4)
+    found = fi.weights.discover(lambda codes: codes[:, 0::2] | codes[:, 1::2] << 4, (3, 4), np.uint8, 4)
     assert found.places.tolist() == list(range(48))
     assert found.padding == 0
-    assert fi.discover(lambda codes: np.pad(codes, ((0, 1), (0, 3))), (3, 5), np.uint8).padding == 8 * (4 * 8 - 15)
+    assert fi.weights.discover(lambda codes: np.pad(codes, ((0, 1), (0, 3))), (3, 5), np.uint8).padding == 8 * (
+        4 * 8 - 15
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_every_source_bit_is_said() -> None:
     ],
 )
 def test_what_is_no_layout_is_disproved(packer: Any, words: str) -> None:
-    found = fi.discover(packer, (4, 4), np.uint8, bits=8)
+    found = fi.weights.discover(packer, (4, 4), np.uint8, bits=8)
     assert found.layout is None
     assert found.reason is not None
     assert re.search(words, found.reason), found.reason
@@ -135,9 +137,9 @@ def test_what_is_no_layout_is_disproved(packer: Any, words: str) -> None:
 
 def test_inputs_disprove_it() -> None:
     """A bit of the result would be one value more than any bit of the array has."""
-    lost = fi.discover(lambda codes: codes & 0x7F, (2, 2), np.uint8)
+    lost = fi.weights.discover(lambda codes: codes & 0x7F, (2, 2), np.uint8)
     assert [one.tolist() for one in lost.inputs] == [[[0, 0], [0, 0]], [[128, 0], [0, 0]]]
-    shifted = fi.discover(lambda codes: codes + 1, (2, 2), np.uint8)
+    shifted = fi.weights.discover(lambda codes: codes + 1, (2, 2), np.uint8)
     assert shifted.reason is not None
     byte, bit = (int(n) for n in re.findall(r"bit (\d) of byte (\d)", shifted.reason)[0][::-1])
     zeros, ones, one, other = ((given + 1).reshape(-1)[byte] >> bit & 1 for given in shifted.inputs)
@@ -146,7 +148,7 @@ def test_inputs_disprove_it() -> None:
     # A bit of the array, inverted or not, is different for a word and its complement; padding is the same for all.
     assert zeros == ones or one == other
     assert not zeros == ones == one == other
-    remapped = fi.discover(lambda codes: np.where(codes == 3, 2, codes), (4, 4), np.uint8)
+    remapped = fi.weights.discover(lambda codes: np.where(codes == 3, 2, codes), (4, 4), np.uint8)
     assert (remapped.inputs[0] == 3).any()
 
 
@@ -168,7 +170,7 @@ def gated(codes: Any) -> Any:
     ],
 )
 def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advice: str | None) -> None:
-    found = fi.discover(packer, shape, np.uint8)
+    found = fi.weights.discover(packer, shape, np.uint8)
     assert found.layout is not None
     assert found.confirmed == confirmed
     assert (found.advice is None) == (advice is None)
@@ -177,36 +179,36 @@ def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advic
 
 def test_second_sizes_beyond_the_limit_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastindex.bulk.discovery._MOST_BITS", 1 << 12)
-    found = fi.discover(lambda codes: codes.T, (16, 32), np.uint8)
+    found = fi.weights.discover(lambda codes: codes.T, (16, 32), np.uint8)
     assert (found.layout, found.confirmed) == ("u8[16,32]{0,1}", ())
     assert found.advice is not None
     assert re.search(r"\(32, 64\) has more than 4096 bits", found.advice), found.advice
 
 
 def test_one_element_with_padding_behind() -> None:
-    found = fi.discover(lambda codes: np.pad(codes, ((0, 3), (0, 7))), (1, 1), np.uint8)
+    found = fi.weights.discover(lambda codes: np.pad(codes, ((0, 3), (0, 7))), (1, 1), np.uint8)
     assert (found.layout, found.padding) == ("u8[1,1]{0,1:L(32)}", 248)
     assert fi.Shape.parse(found.layout).nbytes == 32
 
 
 def test_bytes_in_another_order() -> None:
-    found = fi.discover(lambda codes: codes, (2, 8), ">i2")
+    found = fi.weights.discover(lambda codes: codes, (2, 8), ">i2")
     assert found.layout == "u16[2,8]{1,0}"
     assert found.unit_order == (*range(8, 16), *range(8))
 
 
 def test_errors_of_discover() -> None:
     with pytest.raises(fi.ArgumentTypeError, match="integers"):
-        fi.discover(lambda codes: codes, (4,), np.float32)
+        fi.weights.discover(lambda codes: codes, (4,), np.float32)
     with pytest.raises(fi.FastIndexError, match="from 1 to 8"):
-        fi.discover(lambda codes: codes, (4,), np.uint8, bits=9)
+        fi.weights.discover(lambda codes: codes, (4,), np.uint8, bits=9)
     with pytest.raises(fi.FastIndexError, match="has 0 bits"):
-        fi.discover(lambda codes: codes, (0, 4), np.uint8)
+        fi.weights.discover(lambda codes: codes, (0, 4), np.uint8)
     with pytest.raises(fi.FastIndexError, match="give an array of 1 to"):
-        fi.discover(lambda codes: codes, (1 << 13, 1 << 13), np.uint8)
+        fi.weights.discover(lambda codes: codes, (1 << 13, 1 << 13), np.uint8)
     with pytest.raises(fi.FastIndexError, match="none below 0"):
-        fi.discover(lambda codes: codes, (-4, 2), np.uint8)
+        fi.weights.discover(lambda codes: codes, (-4, 2), np.uint8)
     with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
-        fi.discover(lambda codes: codes, "48", np.uint8)  # type: ignore[arg-type]
+        fi.weights.discover(lambda codes: codes, "48", np.uint8)  # type: ignore[arg-type]
     with pytest.raises(fi.ArgumentTypeError, match="this one returned NoneType"):
-        fi.discover(lambda codes: None, (4, 2), np.uint8)
+        fi.weights.discover(lambda codes: None, (4, 2), np.uint8)

@@ -15,7 +15,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk.repack_plans import repack_plan
-from fastindex.lowering.index.programs import conversion_program
+from fastindex.index.programs import conversion_program
 from fastindex.patterns.format_table import PARAMETERS
 from tests.bulk.test_repacking import CASES, IDS, codes_of, stored
 from tests.cases import strategies
@@ -69,12 +69,12 @@ SIGNATURES: dict[str, dict[str, Any]] = {
 
 
 def test_names_parameters_and_defaults() -> None:
-    assert {one["name"]: one["parameters"] for one in fi.formats() if one["refused"] is None} == SIGNATURES
+    assert {one["name"]: one["parameters"] for one in fi.weights.formats() if one["refused"] is None} == SIGNATURES
 
 
 def packed_or_error(codes: Any, name: str, bits: int, parameters: dict[str, Any]) -> tuple[Any, str]:
     try:
-        return fi.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters), ""
+        return fi.weights.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters), ""
     except fi.FastIndexError as error:
         return None, str(error)
 
@@ -82,7 +82,7 @@ def packed_or_error(codes: Any, name: str, bits: int, parameters: dict[str, Any]
 def refused(error: str, name: str, shape: tuple[int, ...]) -> bool:
     """Whether an error names a dimension of this shape and what it is no multiple of."""
     found = re.search(r"takes (\w) in multiples of (\d+).*, got \1=(\d+)", error)
-    letters = next(one["dimensions"] for one in fi.formats() if one["name"] == name)
+    letters = next(one["dimensions"] for one in fi.weights.formats() if one["name"] == name)
     return (
         found is not None
         and shape[letters.index(found[1])] == int(found[3])
@@ -112,7 +112,7 @@ def test_sizes_at_random_are_right_or_refused_with_the_rule(
             assert refused(error, name, shape), (shape, error)
             continue
         assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
-        assert np.array_equal(fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
+        assert np.array_equal(fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
 
 
 #: What parameters may be, besides what the cases have.
@@ -141,7 +141,7 @@ WIDTHS = [8, 16, 32, 64]
 
 
 def of_any_width(name: str) -> bool:
-    return None in next(one["bits"] for one in fi.formats() if one["name"] == name)
+    return None in next(one["bits"] for one in fi.weights.formats() if one["name"] == name)
 
 
 @pytest.mark.parametrize("seed", strategies.rotating_seeds(6))
@@ -172,7 +172,7 @@ def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed
             bits,
             parameters,
         )
-        assert np.array_equal(fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
+        assert np.array_equal(fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
 
 
 def refused_parameter(error: str, name: str, parameters: dict[str, Any]) -> bool:
@@ -191,9 +191,9 @@ def test_no_elements(name: str, bits: int, parameters: dict[str, Any], shapes: l
     for d in range(len(shapes[0])):
         shape = (*shapes[0][:d], 0, *shapes[0][d + 1 :])
         codes = codes_of(shape, bits)
-        got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
+        got = fi.weights.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
         assert got.nbytes == format_places.nbytes(name, shape, bits, {**PARAMETERS.get(name, {}), **parameters})
-        back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
+        back = fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import fastindex as fi
 
-LISTED = [(one, variant) for one in fi.formats() for variant in one["variants"]]
+LISTED = [(one, variant) for one in fi.weights.formats() for variant in one["variants"]]
 IDS = ["-".join(map(str, (one["name"], v["bits"], *v["parameters"].values()))) for one, v in LISTED]
 
 
@@ -76,7 +76,7 @@ def packed_by_text(codes: Any, one: dict[str, Any], variant: dict[str, Any]) -> 
 
 def same(one: dict[str, Any], variant: dict[str, Any], shape: tuple[int, ...]) -> bool:
     codes = codes_of(shape, variant["bits"])
-    got = fi.repack(codes, "plain", one["name"], shape=shape, bits=variant["bits"], **variant["parameters"])
+    got = fi.weights.repack(codes, "plain", one["name"], shape=shape, bits=variant["bits"], **variant["parameters"])
     return got.tobytes() == packed_by_text(codes, one, variant)
 
 
@@ -105,7 +105,7 @@ def test_multiples_are_what_repack_takes(one: dict[str, Any], variant: dict[str,
 
 
 def test_the_default_is_first() -> None:
-    for one in fi.formats():
+    for one in fi.weights.formats():
         if not one["variants"]:
             continue
         first = one["variants"][0]
@@ -115,14 +115,14 @@ def test_the_default_is_first() -> None:
         shape = tuple(2 * first["multiples"].get(letter, 1) for letter in one["dimensions"])
         codes = codes_of(shape, first["bits"])
         # Where elements have any width, the array tells it.
-        by_default = fi.repack(codes, "plain", one["name"], shape=shape, bits=first["bits"])
+        by_default = fi.weights.repack(codes, "plain", one["name"], shape=shape, bits=first["bits"])
         assert by_default.tobytes() == packed_by_text(codes, one, first), one["name"]
         listed = {variant["bits"] for variant in one["variants"]}
         assert listed == {8, 16, 32, 64} & listed | {bits for bits in one["bits"] if bits is not None}
 
 
 def test_what_is_refused_has_all_keys() -> None:
-    found = fi.formats()
+    found = fi.weights.formats()
     assert {frozenset(one) for one in found} == {frozenset(found[0])}
     assert [one["dimensions"] for one in found if one["refused"]] == [()] * 8
 
@@ -130,7 +130,7 @@ def test_what_is_refused_has_all_keys() -> None:
 def test_known_sizes() -> None:
     """What each takes, by its vendor's function: AutoAWQ asserts N % 8, `marlin_permute_scales` views rows of 64
     columns, FlashInfer 32 rows, aiter 64 half bytes; GPTQModel pads K, and Marlin's tiles have 16 rows."""
-    multiples = {one["name"]: one["multiples"] for one in fi.formats()}
+    multiples = {one["name"]: one["multiples"] for one in fi.weights.formats()}
     assert multiples["awq"] == {"N": 8}
     assert multiples["marlin_scales"] == {"N": 64}
     assert multiples["trtllm_shuffle_matrix_a"] == {"M": 32}

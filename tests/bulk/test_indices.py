@@ -1,6 +1,6 @@
 """Index conversion in bulk against the slow reference: every feature, both ways, every kind of input.
 
-Tests of: arguments.index_arguments, cpu.index_programs, tiling.definition, tiling.scalar_index, arguments.offenders.
+Tests of: arrays.index_arguments, index.executors, core.tiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 
 import fastindex as fi
-import fastindex.tiling.definition
+import fastindex.core.tiles
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.comparison import (
@@ -329,8 +329,8 @@ def test_a_wrong_tiling_shows(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = sum(entry != fi.Layout.COMBINE for entry in tile)
         return result[len(result) - sizes :] + result[: len(result) - sizes]
 
-    right = fastindex.tiling.definition.tile_axes
-    monkeypatch.setattr(fastindex.tiling.definition, "tile_axes", offsets_first)
+    right = fastindex.core.tiles.tile_axes
+    monkeypatch.setattr(fastindex.core.tiles, "tile_axes", offsets_first)
     assert differences_in_indices(reference.parse("f32[37,41]{1,0:T(4,6)}")) != []
 
 
@@ -340,14 +340,14 @@ def test_a_wrong_slot_count_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     def rounded_down(axes: Any, tile: Any) -> Any:
         result = right(axes, tile)
         return [
-            fastindex.tiling.definition.CountAxis(axis.whole.size // axis.tile_size, axis.whole, axis.tile_size)
-            if isinstance(axis, fastindex.tiling.definition.CountAxis)
+            fastindex.core.tiles.CountAxis(axis.whole.size // axis.tile_size, axis.whole, axis.tile_size)
+            if isinstance(axis, fastindex.core.tiles.CountAxis)
             else axis
             for axis in result
         ]
 
-    right = fastindex.tiling.definition.tile_axes
-    monkeypatch.setattr(fastindex.tiling.definition, "tile_axes", rounded_down)
+    right = fastindex.core.tiles.tile_axes
+    monkeypatch.setattr(fastindex.core.tiles, "tile_axes", rounded_down)
     assert differences_in_sizes(reference.parse("f32[43,41]{1,0:T(4,6)}")) != []
 
 

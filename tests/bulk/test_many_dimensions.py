@@ -23,13 +23,13 @@ def images() -> np.ndarray:
 
 def test_channels_last_in_one_line(images: np.ndarray) -> None:
     wanted = images.transpose(0, 2, 3, 1)
-    found = fi.relayout(images, NCHW, NHWC, shape=True)
+    found = fi.relayout(images, NCHW, NHWC, as_array=True)
     assert found.shape == (4, 10, 12, 3)
     np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(fi.relayout(found, NHWC, NCHW, shape=True), images)
-    np.testing.assert_array_equal(fi.relayout(images, NCHW, NHWC, fill=0, shape=True), wanted)
+    np.testing.assert_array_equal(fi.relayout(found, NHWC, NCHW, as_array=True), images)
+    np.testing.assert_array_equal(fi.relayout(images, NCHW, NHWC, fill=0, as_array=True), wanted)
     plan = fi.plan_relayout(NCHW, NHWC)
-    np.testing.assert_array_equal(plan(images, shape=True), wanted)
+    np.testing.assert_array_equal(plan(images, as_array=True), wanted)
     assert plan(images).shape == (4 * 3 * 10 * 12,)
 
 
@@ -64,8 +64,8 @@ def test_what_is_not_one_piece_is_refused(images: np.ndarray) -> None:
             fi.relayout(wrong, NCHW, NHWC)
     with pytest.raises(fi.FastIndexError):
         fi.relayout(images, TILED, NHWC)
-    with pytest.raises(fi.FastIndexError, match="shape=True needs a destination without tiles"):
-        fi.relayout(images, NCHW, TILED, shape=True)
+    with pytest.raises(fi.FastIndexError, match="as_array=True needs a destination without tiles"):
+        fi.relayout(images, NCHW, TILED, as_array=True)
     with pytest.raises(fi.FastIndexError, match="overlaps"):
         fi.relayout(images, NCHW, NHWC, out=images.reshape(4, 10, 12, 3))
     with pytest.raises(fi.FastIndexError):

@@ -150,7 +150,7 @@ def test_bits_beside_those_of_an_element_do_not_matter() -> None:
 
 @pytest.mark.parametrize("kind", ["u1", "s8", "i4"])
 def test_bounded_memory_and_files(kind: str, tmp_path: Path) -> None:
-    from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
+    from fastindex.jobs.layout_jobs import pack_file, relayout_file, unpack_file
 
     source = {"u1": np.uint8, "s8": np.int8, "i4": np.int32}[kind]
     values = np.random.default_rng(3).integers(0, 8, (700, 900)).astype(source)
@@ -180,16 +180,18 @@ def test_checkpoints(tmp_path: Path) -> None:
     values = np.random.default_rng(4).integers(0, 16, (64, 48), dtype=np.uint8)
     rules = [{"names": "w", "dtype": "u4"}]
     save_file({"w": values}, tmp_path / "good.safetensors")
-    fi.pack_checkpoint(tmp_path / "good.safetensors", tmp_path / "good", rules)
+    fi.weights.pack_checkpoint(tmp_path / "good.safetensors", tmp_path / "good", rules)
     values[33, 7] = 200
     save_file({"w": values}, tmp_path / "bad.safetensors")
-    refused(lambda: fi.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "bad", rules), 200, (33, 7), "u4")
-    fi.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "unsafe", rules, casting="unsafe")
+    refused(
+        lambda: fi.weights.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "bad", rules), 200, (33, 7), "u4"
+    )
+    fi.weights.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "unsafe", rules, casting="unsafe")
 
 
 def test_stores(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    from fastindex.files.layout_jobs import pack_file
+    from fastindex.jobs.layout_jobs import pack_file
 
     values = np.random.default_rng(5).integers(0, 16, (60, 40), dtype=np.uint8)
     shape = fi.Shape.parse("u4[60,40]{0,1:E(4)}")

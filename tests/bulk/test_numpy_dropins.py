@@ -14,7 +14,7 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.cpu import index_programs as execution
+    from fastindex.index import executors as execution
 
     count = [0]
     right = execution.run
@@ -44,7 +44,7 @@ def same(ours, numpys):
 def both(name, *arguments, **options):
     """Call ours and NumPy's; the same result, or an error of the same class and text."""
     results = []
-    for module in (fi, np):
+    for module in (fi.numpy, np):
         try:
             results.append(getattr(module, name)(*arguments, **options))
         except (ValueError, TypeError) as error:

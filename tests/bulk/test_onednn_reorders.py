@@ -4,7 +4,7 @@ Skipped without the wheel ``onednn-cpu-gomp``. Every tag that the library has is
 
     python -m tests.bulk.test_onednn_reorders
 
-Tests of: advice.format_names.
+Tests of: show.format_names.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def compare(tag: str, theirs: str, sizes: Sizes, number: int, dtype: Any) -> Non
     expected = np.full(size_of(tagged), 0xA5, np.uint8)
     reorder.reorder(array, plain, expected, tagged)()
     keys: dict[str, Any] = {"shape": sizes, "tag": tag, "bits": 8 * array.itemsize}
-    got = fi.repack(array, "plain", "onednn", **keys)
+    got = fi.weights.repack(array, "plain", "onednn", **keys)
     assert got.tobytes() == expected.tobytes(), (tag, sizes, dtype)
     back = np.empty_like(array)
     reorder.reorder(got, tagged, back, plain)()
     assert back.tobytes() == array.tobytes(), (tag, sizes, dtype)
-    assert fi.repack(expected, "onednn", "plain", **keys).tobytes() == array.tobytes(), (tag, sizes, dtype)
+    assert fi.weights.repack(expected, "onednn", "plain", **keys).tobytes() == array.tobytes(), (tag, sizes, dtype)
 
 
 @pytest.mark.parametrize(("number", "dtype"), TYPES, ids=["s8", "bf16", "f32"])

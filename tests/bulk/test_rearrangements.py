@@ -1,6 +1,6 @@
 """Plans between any layouts: against the definition, composed, inverted and compared.
 
-Tests of: bulk.rearrangements, patterns.grammar, lowering.index.regrouped, patterns.same_moves.
+Tests of: bulk.rearrangements, patterns.grammar, algebra.sides, patterns.same_moves.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.cpu.movements import Movement
-from fastindex.lowering.machine import EPYC_1M
+from fastindex import RearrangePlan
+from fastindex.moving.movements import Movement
+from fastindex.runtime.machine import EPYC_1M
 from tests.cases import rearrangement_cases, strategies
 from tests.oracles import reference
 from tests.oracles.rearranged import Case, random_case
@@ -53,7 +53,7 @@ def test_reshape_between_any_layouts(seed: int) -> None:
         for s in (left, right)
     ]
     assert fi.reshape(buffers[0], str(left), str(right)).tobytes() == buffers[1].tobytes(), (left, right)
-    if fi.same_bytes(str(left), str(right)):
+    if fi.layouts.same_bytes(str(left), str(right)):
         places = [[reference.linear_index(s, i) for i in reference.every_index(s.dimensions)] for s in (left, right)]
         assert places[0] == places[1], (left, right)
 
@@ -81,7 +81,7 @@ def test_same_bytes_knows_every_reshape_that_moves_nothing() -> None:
         same = left.element_type == right.element_type and reference.element_bits(left) == reference.element_bits(right)
         same = same and reference.slot_count(left) == reference.slot_count(right)
         places = [[reference.linear_index(s, i) for i in reference.every_index(s.dimensions)] for s in (left, right)]
-        assert fi.same_bytes(a, b) == (same and places[0] == places[1]), (a, b)
+        assert fi.layouts.same_bytes(a, b) == (same and places[0] == places[1]), (a, b)
 
 
 def test_relayout_names_reshape() -> None:

@@ -1,6 +1,6 @@
 """Plans and outputs of whole-array calls: kept plans, `out` of any strides at any address, overlap refused.
 
-Tests of: cpu.compiled_passes, cpu.movements.
+Tests of: moving.compiled_passes, moving.movements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex import RelayoutPlan
+from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk import relayout_plans, relayouts
-from fastindex.bulk.relayout_plans import RelayoutPlan
-from fastindex.cpu.movements import movement
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.movements import movement
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
@@ -315,7 +315,7 @@ def test_plans_of_random_pairs_write_to_out(first: int) -> None:
 )
 def test_plans_know_arrays_of_bytes_too(pair: tuple[str, str]) -> None:
     """Slots or bytes on either side: each is a single native call, which looks at sizes."""
-    importlib.import_module("fastindex.kernels.compilation")
+    importlib.import_module("fastindex.runtime.kernels")
     plan = fi.plan_relayout(*pair)
     in_bytes = np.random.default_rng(1).integers(0, 256, plan.source.nbytes, np.uint8)
     slots = in_bytes.view(plan(in_bytes).dtype)
@@ -344,7 +344,7 @@ def test_plans_know_arrays_of_bytes_too(pair: tuple[str, str]) -> None:
 def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     """A plan that has moved plain arrays in a single native call begins with that; other arrays go the long way."""
     # From here on, kernels answer, not NumPy.
-    importlib.import_module("fastindex.kernels.compilation")
+    importlib.import_module("fastindex.runtime.kernels")
     plan = fi.plan_relayout("f32[40,50]", "f32[40,50]{0,1}")
     # A native call is made for an `out` that begins with a line; what is written past the cache elsewhere has a plan of
     # its own.
@@ -366,7 +366,7 @@ def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     assert np.array_equal(plan(source.tobytes(), out=out), wanted)
     assert np.array_equal(plan(source[::-1][::-1], out=out), wanted)
     assert np.array_equal(plan(source, out=np.zeros((50, 40), np.float32)).reshape(-1), wanted)
-    assert plan(source, out=out, shape=True).shape == (50, 40)
+    assert plan(source, out=out, as_array=True).shape == (50, 40)
     assert np.array_equal(plan(source, out=out, threads=2), wanted)
     with pytest.raises(fi.FastIndexError, match="threads"):
         plan(source, out=out, threads=0)

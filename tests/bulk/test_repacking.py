@@ -142,15 +142,15 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
     everything = {**PARAMETERS.get(name, {}), **parameters}
     for shape in shapes:
         codes = codes_of(shape, bits)
-        got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
+        got = fi.weights.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
         assert got.dtype == np.uint8
         assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
-        back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
+        back = fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
         assert np.array_equal(back, codes), shape
         again = np.full_like(got, 0xA5)
         assert (
-            fi.repack(
+            fi.weights.repack(
                 codes.tobytes() if bits <= 8 else codes, "plain", name, shape=shape, bits=bits, out=again, **parameters
             )
             is again
@@ -159,7 +159,7 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
 
 
 def test_every_name_has_a_definition() -> None:
-    listed = {one["name"] for one in fi.formats() if one["refused"] is None}
+    listed = {one["name"] for one in fi.weights.formats() if one["refused"] is None}
     assert listed == set(format_places.DEFINITIONS) == {name for name, *_ in CASES}
 
 
@@ -181,14 +181,14 @@ PAIRS = [
 @pytest.mark.parametrize(("first", "last", "shape", "bits"), PAIRS)
 def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: Shape, bits: int) -> None:
     codes = codes_of(shape, bits)
-    buffer = fi.repack(codes, "plain", first, shape=shape, bits=bits)
-    got = fi.repack(buffer, first, last, shape=shape, bits=bits)
+    buffer = fi.weights.repack(codes, "plain", first, shape=shape, bits=bits)
+    got = fi.weights.repack(buffer, first, last, shape=shape, bits=bits)
     # Formats that name their dimensions in another order are of the transposed array.
-    letters = {one["name"]: one.get("dimensions") for one in fi.formats()}
+    letters = {one["name"]: one.get("dimensions") for one in fi.weights.formats()}
     turned = len(set(letters[first]) & set(letters[last])) < 2 and letters[first][0] != "K" and letters[last][0] == "K"
     turned = turned or (letters[first][0] == "K") != (letters[last][0] == "K")
     plain = codes.T.copy() if turned else codes
-    assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
+    assert np.array_equal(got, fi.weights.repack(plain, "plain", last, shape=plain.shape, bits=bits))
 
 
 #: From a format of two's complement to formats that pad.
@@ -203,41 +203,43 @@ PADDED = [
 @pytest.mark.parametrize(("last", "shape", "parameters"), PADDED)
 def test_padding_is_not_flipped(last: str, shape: Shape, parameters: dict[str, Any]) -> None:
     codes = codes_of(shape, 4)
-    buffer = fi.repack(codes, "plain", "ggml_q4_0_repacked_body", shape=shape, rows=1, interleave=8)
+    buffer = fi.weights.repack(codes, "plain", "ggml_q4_0_repacked_body", shape=shape, rows=1, interleave=8)
     own = {"rows": 1, "interleave": 8, **parameters}
-    got = fi.repack(buffer, "ggml_q4_0_repacked_body", last, shape=shape, **own)
+    got = fi.weights.repack(buffer, "ggml_q4_0_repacked_body", last, shape=shape, **own)
     plain = codes if last != "blackwell_mx4_value_shuffled" else codes.T.copy()
-    assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, **parameters))
-    assert np.array_equal(fi.repack(got, last, "ggml_q4_0_repacked_body", shape=plain.shape, **own), buffer)
+    assert np.array_equal(got, fi.weights.repack(plain, "plain", last, shape=plain.shape, **parameters))
+    assert np.array_equal(fi.weights.repack(got, last, "ggml_q4_0_repacked_body", shape=plain.shape, **own), buffer)
 
 
 def test_dimensions_of_a_tag_are_those_of_the_other_format_in_order() -> None:
     keys = codes_of((2, 3, 5, 16), 16)
-    buffer = fi.repack(keys, "plain", "vllm_paged_key", shape=keys.shape)
-    got = fi.repack(buffer, "vllm_paged_key", "onednn", shape=keys.shape, bits=16, tag="abcd")
+    buffer = fi.weights.repack(keys, "plain", "vllm_paged_key", shape=keys.shape)
+    got = fi.weights.repack(buffer, "vllm_paged_key", "onednn", shape=keys.shape, bits=16, tag="abcd")
     assert got.tobytes() == keys.tobytes()
-    assert np.array_equal(fi.repack(got, "onednn", "vllm_paged_key", shape=keys.shape, bits=16, tag="abcd"), buffer)
+    assert np.array_equal(
+        fi.weights.repack(got, "onednn", "vllm_paged_key", shape=keys.shape, bits=16, tag="abcd"), buffer
+    )
 
 
 def test_rows_of_bytes_have_the_width_that_their_number_tells() -> None:
     row = np.arange(40, dtype=np.uint8)
     tag = {"shape": (5, 8), "tag": "Ab4a"}
-    expected = fi.repack(row.reshape(5, 8), "plain", "onednn", **tag)
-    assert np.array_equal(fi.repack(row, "plain", "onednn", **tag), expected)
-    assert np.array_equal(fi.repack(row.tobytes(), "plain", "onednn", **tag), expected)
+    expected = fi.weights.repack(row.reshape(5, 8), "plain", "onednn", **tag)
+    assert np.array_equal(fi.weights.repack(row, "plain", "onednn", **tag), expected)
+    assert np.array_equal(fi.weights.repack(row.tobytes(), "plain", "onednn", **tag), expected)
     out = np.empty(40, np.uint8)
-    assert np.array_equal(fi.repack(expected, "onednn", "plain", **tag, out=out), row)
+    assert np.array_equal(fi.weights.repack(expected, "onednn", "plain", **tag, out=out), row)
 
 
 def test_twos_complement() -> None:
     values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
     offset = (values.astype(np.int16) + 8).astype(np.uint8)
-    got = fi.repack(values, "plain", "pack_quantized", shape=(2, 8))
-    assert np.array_equal(got, fi.repack(offset, "plain", "pack_quantized", shape=(2, 8)))
+    got = fi.weights.repack(values, "plain", "pack_quantized", shape=(2, 8))
+    assert np.array_equal(got, fi.weights.repack(offset, "plain", "pack_quantized", shape=(2, 8)))
     out = np.empty((2, 8), np.int8)
-    assert np.array_equal(fi.repack(got, "pack_quantized", "plain", shape=(2, 8), out=out), values)
+    assert np.array_equal(fi.weights.repack(got, "pack_quantized", "plain", shape=(2, 8), out=out), values)
     # Padding stays 0: it is not flipped.
-    assert fi.repack(values[:, :3].copy(), "plain", "pack_quantized", shape=(2, 3)).tolist() == [
+    assert fi.weights.repack(values[:, :3].copy(), "plain", "pack_quantized", shape=(2, 3)).tolist() == [
         16,
         2,
         0,
@@ -263,30 +265,30 @@ def test_twos_complement_of_eight_bits_by_every_way(name: str, parameters: dict[
     values = np.arange(-128, 128, dtype=np.int8).repeat(32).reshape(shape)
     body = values.tobytes()
     codes = (values.astype(np.int16) + 128).astype(np.uint8)
-    assert fi.repack(values, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
-    assert fi.repack(codes, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    assert fi.weights.repack(values, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    assert fi.weights.repack(codes, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
     # M by K, as GGUF has it, or K by N.
     turned = format_letters(name)[0] == "K"
     own = codes.T.copy() if turned else codes
     expected = format_places.packed(name, own, 8, {**PARAMETERS.get(name, {}), **parameters})
-    got = fi.repack(body, "gguf_body", name, shape=shape, bits=8, type="q8_0", **parameters)
+    got = fi.weights.repack(body, "gguf_body", name, shape=shape, bits=8, type="q8_0", **parameters)
     assert got.tobytes() == expected
     for plain in (own, (own ^ np.uint8(128)).view(np.int8)):
-        assert fi.repack(plain, "plain", name, shape=own.shape, bits=8, **parameters).tobytes() == expected
-        back = fi.repack(got, name, "plain", shape=own.shape, bits=8, out=np.empty_like(plain), **parameters)
+        assert fi.weights.repack(plain, "plain", name, shape=own.shape, bits=8, **parameters).tobytes() == expected
+        back = fi.weights.repack(got, name, "plain", shape=own.shape, bits=8, out=np.empty_like(plain), **parameters)
         assert np.array_equal(back, plain)
-    back = fi.repack(got, name, "gguf_body", shape=own.shape, bits=8, type="q8_0", **parameters)
+    back = fi.weights.repack(got, name, "gguf_body", shape=own.shape, bits=8, type="q8_0", **parameters)
     assert back.tobytes() == body
 
 
 def format_letters(name: str) -> tuple[str, ...]:
-    return next(one["dimensions"] for one in fi.formats() if one["name"] == name)
+    return next(one["dimensions"] for one in fi.weights.formats() if one["name"] == name)
 
 
 def test_q8_0_is_what_mlx_loads() -> None:
     """The words that `mlx.core.load` (0.32.4) makes of a GGUF file with one Q8_0 tensor of these values."""
     values = np.tile(np.array([-128, -1, 0, 127], np.int8), 16).reshape(1, 64)
-    got = fi.repack(values.tobytes(), "gguf_body", "mlx", shape=(1, 64), bits=8, type="q8_0")
+    got = fi.weights.repack(values.tobytes(), "gguf_body", "mlx", shape=(1, 64), bits=8, type="q8_0")
     assert got.view(np.uint32).tolist() == [0xFF807F00] * 16
 
 
@@ -303,25 +305,27 @@ WORDS = {
 def test_versions_of_compressed_tensors(bits: int) -> None:
     codes = (np.arange(11) % (1 << bits)).astype(np.uint8).reshape(1, 11)
     for dense, words in zip((True, False), WORDS[bits], strict=True):
-        got = fi.repack(codes, "plain", "pack_quantized", shape=codes.shape, bits=bits, dense=dense)
+        got = fi.weights.repack(codes, "plain", "pack_quantized", shape=codes.shape, bits=bits, dense=dense)
         assert got.view(np.uint32).tolist() == words
         assert np.array_equal(
-            fi.repack(got, "pack_quantized", "plain", shape=codes.shape, bits=bits, dense=dense), codes
+            fi.weights.repack(got, "pack_quantized", "plain", shape=codes.shape, bits=bits, dense=dense), codes
         )
-    assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(1, 11), bits=bits, dense=False))
+    assert np.array_equal(
+        got, fi.weights.repack(codes, "plain", "pack_quantized", shape=(1, 11), bits=bits, dense=False)
+    )
 
 
 def test_a_size_of_the_other_version_is_named() -> None:
     new, old = (
-        fi.repack(np.zeros((2, 64), np.uint8), "plain", "pack_quantized", shape=(2, 64), bits=3, dense=dense)
+        fi.weights.repack(np.zeros((2, 64), np.uint8), "plain", "pack_quantized", shape=(2, 64), bits=3, dense=dense)
         for dense in (True, False)
     )
     with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes \(56 with dense=False: .* up to 0.17.1\), .* has 56"):
-        fi.repack(old, "pack_quantized", "plain", shape=(2, 64), bits=3)
+        fi.weights.repack(old, "pack_quantized", "plain", shape=(2, 64), bits=3)
     with pytest.raises(fi.FastIndexError, match=r"takes 56 bytes \(48 with dense=True: .* 0.18.0 and later\)"):
-        fi.repack(new, "pack_quantized", "mlx", shape=(2, 64), bits=3, dense=False)
+        fi.weights.repack(new, "pack_quantized", "mlx", shape=(2, 64), bits=3, dense=False)
     with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes, the buffer has 55$"):
-        fi.repack(old[:-1], "pack_quantized", "plain", shape=(2, 64), bits=3)
+        fi.weights.repack(old[:-1], "pack_quantized", "plain", shape=(2, 64), bits=3)
 
 
 def test_three_layouts_of_awq_with_8_bits() -> None:
@@ -333,11 +337,11 @@ def test_three_layouts_of_awq_with_8_bits() -> None:
         ("gptqmodel", "0001020304050607"),
         ("auto_round", "0002040601030507"),
     ):
-        got = fi.repack(codes, "plain", "awq", shape=(1, 32), bits=8, packer=packer)
+        got = fi.weights.repack(codes, "plain", "awq", shape=(1, 32), bits=8, packer=packer)
         assert got[:8].tobytes().hex() == first
     for source, destination in (("plain", "awq"), ("awq", "plain"), ("awq", "gptq"), ("gptq", "awq")):
         with pytest.raises(fi.FastIndexError, match="8 bits is known with packer='vllm'; packer='gptqmodel'; packer="):
-            fi.repack(codes, source, destination, shape=(1, 32), bits=8)
+            fi.weights.repack(codes, source, destination, shape=(1, 32), bits=8)
 
 
 #: The words that `pack_bitstream` of auto-round 0.16.1 makes along K of the codes 0 to 31, 63 or 127.
@@ -351,10 +355,10 @@ GPTQ_WORDS = {
 @pytest.mark.parametrize("bits", GPTQ_WORDS)
 def test_gptq_of_auto_round(bits: int) -> None:
     codes = np.arange(32, dtype=np.uint8).reshape(32, 1)
-    got = fi.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits, packer="auto_round")
+    got = fi.weights.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits, packer="auto_round")
     assert got.view(np.uint32).tolist() == GPTQ_WORDS[bits]
     with pytest.raises(fi.FastIndexError, match="packer='auto_round', got packer=None"):
-        fi.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits)
+        fi.weights.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits)
 
 
 @pytest.mark.parametrize(("kind", "c0"), [("u1", 32), ("i1", 32), ("u2", 16), ("f2", 16), ("f4", 8), ("i4", 8)])
@@ -362,12 +366,12 @@ def test_fractals_are_32_bytes_wide(kind: str, c0: int) -> None:
     """CANN, aclnnNpuFormatCast: C0 is 32 bytes over the size of the type; both functions say the same."""
     array = np.arange(48 * 96).reshape(48, 96).astype(kind)
     expected = array.reshape(3, 16, 96 // c0, c0).transpose(2, 0, 1, 3)
-    got = fi.repack(array, "plain", "fractal_nz", shape=array.shape)
+    got = fi.weights.repack(array, "plain", "fractal_nz", shape=array.shape)
     assert got.tobytes() == expected.tobytes()
     name = {"u1": "u8", "i1": "s8", "u2": "u16", "f2": "f16", "f4": "f32", "i4": "s32"}[kind]
-    shape = fi.Shape(name, (48, 96), fi.named_layout("NZ", f"{name}[48,96]"))
+    shape = fi.Shape(name, (48, 96), fi.layouts.named_layout("NZ", f"{name}[48,96]"))
     assert fi.pack(array, shape).tobytes() == got.tobytes()
-    assert fi.layout_name(shape) == "NZ"
+    assert fi.layouts.layout_name(shape) == "NZ"
 
 
 def test_fractals_of_half_bytes() -> None:
@@ -381,21 +385,23 @@ def test_fractals_of_half_bytes() -> None:
     expected = (flat[0::2] | flat[1::2] << 4).tobytes()
     values = ((codes ^ 8).astype(np.int8) - 8).astype(np.int8)
     for array in (codes, values, values.astype(ml_dtypes.int4), codes.astype(ml_dtypes.uint4)):
-        assert fi.repack(array, "plain", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
-    assert fi.repack(values.astype(ml_dtypes.int4), "plain", "fractal_nz", shape=codes.shape).tobytes() == expected
+        assert fi.weights.repack(array, "plain", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
+    assert (
+        fi.weights.repack(values.astype(ml_dtypes.int4), "plain", "fractal_nz", shape=codes.shape).tobytes() == expected
+    )
     buffer = np.frombuffer(expected, np.uint8)
     for plain in (codes, values):
-        back = fi.repack(buffer, "fractal_nz", "plain", shape=codes.shape, bits=4, out=np.empty_like(plain))
+        back = fi.weights.repack(buffer, "fractal_nz", "plain", shape=codes.shape, bits=4, out=np.empty_like(plain))
         assert np.array_equal(back, plain)
     for name, array in (("s4", values.astype(ml_dtypes.int4)), ("u4", codes.astype(ml_dtypes.uint4))):
-        layout = fi.named_layout("NZ", f"{name}[40,100]{{1,0:E(4)}}")
+        layout = fi.layouts.named_layout("NZ", f"{name}[40,100]{{1,0:E(4)}}")
         assert str(layout) == "{0,1:T(64,16)(64,1)E(4)}"
         assert fi.pack(array, fi.Shape(name, (40, 100), layout)).tobytes() == expected
     with pytest.raises(fi.FastIndexError, match="elements of either sign"):
-        fi.repack(np.zeros(32 * 64 // 2, np.uint8), "awq", "fractal_nz", shape=(32, 64), bits=4)
+        fi.weights.repack(np.zeros(32 * 64 // 2, np.uint8), "awq", "fractal_nz", shape=(32, 64), bits=4)
     # Codes of fp4 have no other value there.
-    packed = fi.repack(codes, "plain", "nvfp4", shape=codes.shape)
-    assert fi.repack(packed, "nvfp4", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
+    packed = fi.weights.repack(codes, "plain", "nvfp4", shape=codes.shape)
+    assert fi.weights.repack(packed, "nvfp4", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
 
 
 #: Formats whose vendors store a matrix of words: bits, parameters, sizes, dimensions of the matrix, and its dtype.
@@ -429,21 +435,21 @@ def test_the_dimensions_of_a_matrix_of_words_tell_the_shape(
     name: str, bits: int, parameters: dict[str, Any], shape: Shape, matrix: Shape, kind: str
 ) -> None:
     codes = codes_of(shape, bits)
-    flat = fi.repack(codes, "plain", name, bits=bits, **parameters)
+    flat = fi.weights.repack(codes, "plain", name, bits=bits, **parameters)
     words = flat.view(kind).reshape(matrix)
     keys: dict[str, Any] = {"bits": bits, **parameters}
-    assert np.array_equal(fi.repack(words, name, "plain", **keys), codes)
-    assert np.array_equal(fi.repack(np.stack([words] * 2), name, "plain", **keys), np.stack([codes] * 2))
-    assert np.array_equal(fi.repack(words, name, "plain", shape=shape, **keys), codes)
+    assert np.array_equal(fi.weights.repack(words, name, "plain", **keys), codes)
+    assert np.array_equal(fi.weights.repack(np.stack([words] * 2), name, "plain", **keys), np.stack([codes] * 2))
+    assert np.array_equal(fi.weights.repack(words, name, "plain", shape=shape, **keys), codes)
     # As many bytes, of other dimensions.
     wrong = shape[0] // 2, shape[1] * 2
     if name in ("awq", "nvfp4", "trtllm_gated_rows") or (name, bits, len(parameters)) == ("pack_quantized", 4, 0):
         words_of_wrong = rf"matrix of \({wrong[0]}, {matrix[1] * 2}\) words.*its shape is \({shape[0]}, {shape[1]}\)"
         with pytest.raises(fi.FastIndexError, match=words_of_wrong):
-            fi.repack(words, name, "plain", shape=wrong, **keys)
-    assert fi.repack(flat, name, "plain", shape=shape, **keys).shape == shape
+            fi.weights.repack(words, name, "plain", shape=wrong, **keys)
+    assert fi.weights.repack(flat, name, "plain", shape=shape, **keys).shape == shape
     with pytest.raises(fi.FastIndexError, match="give shape="):
-        fi.repack(flat, name, "plain", **keys)
+        fi.weights.repack(flat, name, "plain", **keys)
 
 
 def test_a_shape_that_the_matrix_contradicts() -> None:
@@ -452,60 +458,60 @@ def test_a_shape_that_the_matrix_contradicts() -> None:
     with pytest.raises(
         fi.FastIndexError, match=r"\(11008, 512\) words .* \(4096, 1376\): its shape is \(4096, 11008\)"
     ):
-        fi.repack(words, "awq", "marlin", shape=(11008, 4096))
-    assert fi.repack(words, "awq", "plain").shape == (4096, 11008)
+        fi.weights.repack(words, "awq", "marlin", shape=(11008, 4096))
+    assert fi.weights.repack(words, "awq", "plain").shape == (4096, 11008)
     # Where to write is memory of any dimensions.
     out = np.empty_like(words)
-    assert fi.repack(words, "awq", "marlin", out=out) is out
+    assert fi.weights.repack(words, "awq", "marlin", out=out) is out
     with pytest.raises(fi.FastIndexError, match="give shape="):
-        fi.repack(np.zeros((128, 4), np.uint8), "blocked_scales", "plain")
+        fi.weights.repack(np.zeros((128, 4), np.uint8), "blocked_scales", "plain")
 
 
 def test_int4_holds_values() -> None:
     import ml_dtypes
 
     values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
-    expected = fi.repack((values + 8).astype(np.uint8), "plain", "awq", shape=(2, 8))
-    assert np.array_equal(fi.repack(values.astype(ml_dtypes.int4), "plain", "awq", shape=(2, 8)), expected)
+    expected = fi.weights.repack((values + 8).astype(np.uint8), "plain", "awq", shape=(2, 8))
+    assert np.array_equal(fi.weights.repack(values.astype(ml_dtypes.int4), "plain", "awq", shape=(2, 8)), expected)
 
 
 def test_elements_of_either_sign_are_no_codes() -> None:
     """A format that keeps int8 as it is does not say what codes of another mean there."""
     body = np.zeros((64, 64), np.int8)
     for name in ("vnni", "col32", "trtllm_gated_rows"):
-        assert not fi.repack(body, "plain", name, shape=body.shape).any()
+        assert not fi.weights.repack(body, "plain", name, shape=body.shape).any()
         with pytest.raises(fi.FastIndexError, match="elements of either sign"):
-            fi.repack(body, "gguf_body", name, shape=body.shape, bits=8, type="q8_0")
+            fi.weights.repack(body, "gguf_body", name, shape=body.shape, bits=8, type="q8_0")
         with pytest.raises(fi.FastIndexError, match="elements of either sign"):
-            fi.repack(body, name, "gguf_body", shape=body.shape, bits=8, type="q8_0")
+            fi.weights.repack(body, name, "gguf_body", shape=body.shape, bits=8, type="q8_0")
 
 
 def test_several_arrays_one_after_the_other() -> None:
     codes = codes_of((3, 32, 64), 4)
-    got = fi.repack(codes, "plain", "marlin", shape=codes.shape)
-    each = [fi.repack(one, "plain", "marlin", shape=one.shape) for one in codes]
+    got = fi.weights.repack(codes, "plain", "marlin", shape=codes.shape)
+    each = [fi.weights.repack(one, "plain", "marlin", shape=one.shape) for one in codes]
     assert np.array_equal(got, np.concatenate(each))
-    assert np.array_equal(fi.repack(got, "marlin", "plain", shape=codes.shape), codes)
+    assert np.array_equal(fi.weights.repack(got, "marlin", "plain", shape=codes.shape), codes)
 
 
 def test_order_of_rows_is_an_argument() -> None:
     codes, order = codes_of((32, 64), 4), np.random.default_rng(1).permutation(32)
-    got = fi.repack(codes, "plain", "marlin", shape=(32, 64), order=order)
-    assert np.array_equal(got, fi.repack(codes[order], "plain", "marlin", shape=(32, 64)))
+    got = fi.weights.repack(codes, "plain", "marlin", shape=(32, 64), order=order)
+    assert np.array_equal(got, fi.weights.repack(codes[order], "plain", "marlin", shape=(32, 64)))
     with pytest.raises(fi.FastIndexError, match="permutation of the 32 rows"):
-        fi.repack(codes, "plain", "marlin", shape=(32, 64), order=[0] * 32)
+        fi.weights.repack(codes, "plain", "marlin", shape=(32, 64), order=[0] * 32)
     with pytest.raises(fi.FastIndexError, match="order= is for"):
-        fi.repack(codes, "plain", "awq", shape=(32, 64), order=order)
+        fi.weights.repack(codes, "plain", "awq", shape=(32, 64), order=order)
 
 
 @pytest.mark.parametrize("tag", ["nChw16c", "aBcd32b", "OIhw16i16o", "OIhw4i16o4i", "BA16a64b4a", "BA16a64b2a", "NHWC"])
 def test_onednn_is_named_layout(tag: str) -> None:
     shape = (20, 70) if tag.startswith("BA") else (20, 33, 3, 2)
     array = np.arange(math.prod(shape), dtype=np.uint16).reshape(shape)
-    layout = fi.named_layout(tag)
-    got = fi.repack(array, "plain", "onednn", shape=shape, tag=tag)
+    layout = fi.layouts.named_layout(tag)
+    got = fi.weights.repack(array, "plain", "onednn", shape=shape, tag=tag)
     assert got.tobytes() == fi.pack(array, fi.Shape("u16", shape, layout)).tobytes()
-    assert np.array_equal(fi.repack(got, "onednn", "plain", shape=shape, bits=16, tag=tag), array)
+    assert np.array_equal(fi.weights.repack(got, "onednn", "plain", shape=shape, bits=16, tag=tag), array)
 
 
 def test_errors() -> None:
@@ -516,7 +522,7 @@ def test_errors() -> None:
         ("tenstorrent_bfp8", "exponent"),
     ]:
         with pytest.raises(fi.UnsupportedError, match=words):
-            fi.repack(codes, "plain", name, shape=(32, 64))
+            fi.weights.repack(codes, "plain", name, shape=(32, 64))
     for kwargs, words in [
         ({"destination": "marlinn"}, "did you mean marlin"),
         ({"destination": "marlin", "shape": (32, 60)}, "N in multiples of 64"),
@@ -534,16 +540,16 @@ def test_errors() -> None:
     ]:
         arguments: dict[str, Any] = {"shape": (32, 64), **kwargs}
         with pytest.raises(fi.FastIndexError, match=words):
-            fi.repack(codes, "plain", **arguments)
+            fi.weights.repack(codes, "plain", **arguments)
     with pytest.raises(fi.FastIndexError, match="takes 1024 bytes"):
-        fi.repack(np.zeros(1023, np.uint8), "awq", "marlin", shape=(32, 64))
+        fi.weights.repack(np.zeros(1023, np.uint8), "awq", "marlin", shape=(32, 64))
     with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
-        fi.repack(codes, "plain", "awq", shape="32x64")  # type: ignore[arg-type]
+        fi.weights.repack(codes, "plain", "awq", shape="32x64")  # type: ignore[arg-type]
 
 
 def test_zero_sizes() -> None:
-    assert fi.repack(np.zeros((0, 64), np.uint8), "plain", "awq", shape=(0, 64)).shape == (0,)
-    assert fi.repack(np.zeros(0, np.uint8), "blocked_scales", "plain", shape=(0, 4)).shape == (0, 4)
+    assert fi.weights.repack(np.zeros((0, 64), np.uint8), "plain", "awq", shape=(0, 64)).shape == (0,)
+    assert fi.weights.repack(np.zeros(0, np.uint8), "blocked_scales", "plain", shape=(0, 4)).shape == (0, 4)
 
 
 # What callers hand in
@@ -551,22 +557,24 @@ def test_zero_sizes() -> None:
 
 def test_integers_of_any_kind() -> None:
     codes = codes_of((32, 128), 3)
-    expected = fi.repack(codes, "plain", "pack_quantized", shape=(32, 128), bits=3, packed_dim=0)
+    expected = fi.weights.repack(codes, "plain", "pack_quantized", shape=(32, 128), bits=3, packed_dim=0)
     shape = [np.int32(32), np.uint8(128)]
-    got = fi.repack(codes, "plain", "pack_quantized", shape=shape, bits=np.int64(3), packed_dim=np.int8(0))  # type: ignore[arg-type]
+    got = fi.weights.repack(codes, "plain", "pack_quantized", shape=shape, bits=np.int64(3), packed_dim=np.int8(0))  # type: ignore[arg-type]
     assert np.array_equal(got, expected)
     for pair in ([32, 16], np.array([32, 16]), (np.int64(32), 16)):
-        got = fi.repack(codes, "plain", "aiter_shuffle_weight", shape=codes.shape, bits=8, layout=pair)
-        assert np.array_equal(got, fi.repack(codes, "plain", "aiter_shuffle_weight", shape=(32, 128), layout=(32, 16)))
+        got = fi.weights.repack(codes, "plain", "aiter_shuffle_weight", shape=codes.shape, bits=8, layout=pair)
+        assert np.array_equal(
+            got, fi.weights.repack(codes, "plain", "aiter_shuffle_weight", shape=(32, 128), layout=(32, 16))
+        )
 
 
 def test_views_that_are_not_contiguous() -> None:
     wide = codes_of((64, 32), 4)
-    expected = fi.repack(wide[::2].copy(), "plain", "awq", shape=(32, 32))
+    expected = fi.weights.repack(wide[::2].copy(), "plain", "awq", shape=(32, 32))
     for view in (wide[::2], memoryview(wide)[::2], np.asfortranarray(wide[::2])):
-        assert np.array_equal(fi.repack(view, "plain", "awq", shape=(32, 32)), expected)
+        assert np.array_equal(fi.weights.repack(view, "plain", "awq", shape=(32, 32)), expected)
     with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
-        fi.repack(wide, "plain", "awq", shape=(True, 2048))
+        fi.weights.repack(wide, "plain", "awq", shape=(True, 2048))
 
 
 #: Formats of codes: whether int8 is two's complement for them, with `bits`.
@@ -580,8 +588,8 @@ def test_codes_that_are_too_large(name: str, is_signed: bool) -> None:
         codes = np.random.default_rng(0).integers(least, most + 1, shape).astype(kind)
         codes[0, :2] = least, most
         if name != "plain":
-            got = fi.repack(codes, "plain", name, shape=shape, bits=4)
-            back = fi.repack(got, name, "plain", shape=shape, bits=4, out=np.empty_like(codes))
+            got = fi.weights.repack(codes, "plain", name, shape=shape, bits=4)
+            back = fi.weights.repack(got, name, "plain", shape=shape, bits=4, out=np.empty_like(codes))
             assert np.array_equal(back, codes)
         for wrong in (most + 1, least - 1, 127):
             if not np.iinfo(kind).min <= wrong:
@@ -590,11 +598,11 @@ def test_codes_that_are_too_large(name: str, is_signed: bool) -> None:
             bad[5, 7] = wrong
             words = rf"codes of 4 bits are from {least} to {most} for {name}, the one at \(5, 7\) is {wrong}"
             with pytest.raises(fi.FastIndexError, match=words):
-                fi.repack(bad, "plain", name, shape=shape, bits=4)
+                fi.weights.repack(bad, "plain", name, shape=shape, bits=4)
     # All eight bits are the code.
-    fi.repack(np.full(shape, 255, np.uint8), "plain", "gptq", shape=shape, bits=8)
+    fi.weights.repack(np.full(shape, 255, np.uint8), "plain", "gptq", shape=shape, bits=8)
     with pytest.raises(fi.FastIndexError, match=r"from 0 to 7 .* is 8"):
-        fi.repack(np.full((32, 8), 8, np.uint8), "plain", "gptq", shape=(32, 8), bits=3)
+        fi.weights.repack(np.full((32, 8), 8, np.uint8), "plain", "gptq", shape=(32, 8), bits=3)
 
 
 @pytest.mark.parametrize(("name", "bits"), [("pack_quantized", 4), ("pack_quantized", 3), ("cutlass_mixed_gemm", 8)])
@@ -602,15 +610,17 @@ def test_twos_complement_is_the_unsigned_code_less_half(name: str, bits: int) ->
     """Their packers take int8 and add half the range: uint8 is what they make of it, and goes in as it is."""
     codes = codes_of((64, 64), bits)
     values = (codes.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
-    got = fi.repack(values, "plain", name, shape=values.shape, bits=bits)
-    assert np.array_equal(got, fi.repack(codes, "plain", name, shape=codes.shape, bits=bits))
+    got = fi.weights.repack(values, "plain", name, shape=values.shape, bits=bits)
+    assert np.array_equal(got, fi.weights.repack(codes, "plain", name, shape=codes.shape, bits=bits))
     # So that codes move to formats of unsigned ones as they are.
     if name == "pack_quantized":
-        assert np.array_equal(fi.repack(got, name, "gptq", shape=(64, 64), bits=bits), _gptq_of(codes.T.copy(), bits))
+        assert np.array_equal(
+            fi.weights.repack(got, name, "gptq", shape=(64, 64), bits=bits), _gptq_of(codes.T.copy(), bits)
+        )
 
 
 def _gptq_of(codes: Any, bits: int) -> Any:
-    return fi.repack(codes, "plain", "gptq", shape=codes.shape, bits=bits)
+    return fi.weights.repack(codes, "plain", "gptq", shape=codes.shape, bits=bits)
 
 
 @pytest.mark.parametrize(
@@ -629,7 +639,7 @@ def _gptq_of(codes: Any, bits: int) -> Any:
 )
 def test_wrong_arrays(buffer: Any, name: str, words: str) -> None:
     with pytest.raises((fi.FastIndexError, fi.ArgumentTypeError), match=words):
-        fi.repack(buffer, "plain", name, shape=(2, 8))
+        fi.weights.repack(buffer, "plain", name, shape=(2, 8))
 
 
 @pytest.mark.parametrize(
@@ -660,27 +670,27 @@ def test_wrong_arrays(buffer: Any, name: str, words: str) -> None:
 def test_wrong_parameters(name: str, parameters: dict[str, Any], words: str) -> None:
     codes = np.zeros((64, 768), np.uint8)
     with pytest.raises((fi.FastIndexError, fi.ArgumentTypeError), match=words):
-        fi.repack(codes, "plain", name, shape=codes.shape, **parameters)
+        fi.weights.repack(codes, "plain", name, shape=codes.shape, **parameters)
 
 
 def test_width_of_elements_is_that_of_the_plain_array() -> None:
     for kind in (np.uint8, np.float32, np.int64, ">u2"):
         values = np.arange(40 * 35).astype(kind).reshape(40, 35)
-        got = fi.repack(values, "plain", "col32", shape=values.shape)
+        got = fi.weights.repack(values, "plain", "col32", shape=values.shape)
         assert len(got) == 40 * 64 * values.dtype.itemsize
         out = np.zeros_like(values, values.dtype.newbyteorder("="))
-        assert np.array_equal(fi.repack(got, "col32", "plain", shape=values.shape, out=out), values)
+        assert np.array_equal(fi.weights.repack(got, "col32", "plain", shape=values.shape, out=out), values)
 
 
 def test_codes_in_types_of_less_than_a_byte() -> None:
     import ml_dtypes
 
     codes = codes_of((4, 16), 4)
-    expected = fi.repack(codes, "plain", "awq", shape=(4, 16))
-    assert np.array_equal(fi.repack(codes.astype(ml_dtypes.uint4), "plain", "awq", shape=(4, 16)), expected)
+    expected = fi.weights.repack(codes, "plain", "awq", shape=(4, 16))
+    assert np.array_equal(fi.weights.repack(codes.astype(ml_dtypes.uint4), "plain", "awq", shape=(4, 16)), expected)
     signed = (codes.astype(np.int8) - 8).astype(ml_dtypes.int4)
-    got = fi.repack(signed, "plain", "pack_quantized", shape=(4, 16))
-    assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(4, 16)))
+    got = fi.weights.repack(signed, "plain", "pack_quantized", shape=(4, 16))
+    assert np.array_equal(got, fi.weights.repack(codes, "plain", "pack_quantized", shape=(4, 16)))
 
 
 @pytest.mark.in_turn(seconds=1.5)
@@ -688,24 +698,24 @@ def test_codes_in_types_of_less_than_a_byte() -> None:
 def test_jax_arrays() -> None:
     jnp = pytest.importorskip("jax.numpy")
     codes = codes_of((32, 128), 4)
-    expected = fi.repack(codes, "plain", "marlin", shape=codes.shape)
-    assert np.array_equal(fi.repack(jnp.asarray(codes), "plain", "marlin", shape=codes.shape), expected)
-    assert np.array_equal(fi.repack(jnp.asarray(expected), "marlin", "plain", shape=codes.shape), codes)
+    expected = fi.weights.repack(codes, "plain", "marlin", shape=codes.shape)
+    assert np.array_equal(fi.weights.repack(jnp.asarray(codes), "plain", "marlin", shape=codes.shape), expected)
+    assert np.array_equal(fi.weights.repack(jnp.asarray(expected), "marlin", "plain", shape=codes.shape), codes)
     with pytest.raises(fi.FastIndexError, match="read-only"):
-        fi.repack(codes, "plain", "marlin", shape=codes.shape, out=jnp.asarray(expected))
+        fi.weights.repack(codes, "plain", "marlin", shape=codes.shape, out=jnp.asarray(expected))
 
 
 def test_torch_tensors() -> None:
     torch = pytest.importorskip("torch")
     codes = codes_of((32, 128), 4)
-    expected = fi.repack(codes, "plain", "marlin", shape=codes.shape)
+    expected = fi.weights.repack(codes, "plain", "marlin", shape=codes.shape)
     out = torch.zeros(len(expected) // 4, dtype=torch.int32)
-    assert fi.repack(torch.from_numpy(codes), "plain", "marlin", shape=codes.shape, out=out) is out
+    assert fi.weights.repack(torch.from_numpy(codes), "plain", "marlin", shape=codes.shape, out=out) is out
     assert out.numpy().tobytes() == expected.tobytes()
-    assert np.array_equal(fi.repack(out, "marlin", "plain", shape=codes.shape), codes)
+    assert np.array_equal(fi.weights.repack(out, "marlin", "plain", shape=codes.shape), codes)
 
 
 def test_lazy_arrays_are_refused() -> None:
     lazy = pytest.importorskip("dask.array").zeros((32, 64), dtype=np.uint8)
     with pytest.raises(fi.UnsupportedError, match="compute it first"):
-        fi.repack(lazy, "plain", "marlin", shape=(32, 64))
+        fi.weights.repack(lazy, "plain", "marlin", shape=(32, 64))

@@ -1,6 +1,6 @@
 """From one division to another: every transfer against the slow reference, what must move, and moving it.
 
-Tests of: lowering.subarrays.loops, shardings.collectives, shardings.reshard_boxes, shardings.transfers.
+Tests of: moving.box_copies, sharding.collectives, sharding.reshard_boxes, sharding.transfers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def piece_count(moves: set[tuple[int, int, int, int]]) -> int:
 
 def check_plan(seed: int) -> None:
     before, after, source, target, count = random_reshard(seed)
-    plan = fi.plan_reshard(before, source, target, target_shape=after, device_count=count)
+    plan = fi.sharding.plan_reshard(before, source, target, target_shape=after, device_count=count)
     width = reference.element_bits(reference.parse(before)) // 8
     holders, receivers = places_of(before, source, count), places_of(after, target, count)
     must_move = 0
@@ -84,8 +84,8 @@ def check_plan(seed: int) -> None:
     assert pieces <= 2 * piece_count(expected) + len(rows)
     values = np.random.default_rng(seed).integers(0, 2, fi.Shape.parse(before).dimensions)
     values = values.astype(fi.Shape.parse(before).element_type.numpy_dtype)
-    made = plan(fi.shard(values, before, source, count))
-    for found, wanted in zip(made, fi.shard(values, after, target, count), strict=True):
+    made = plan(fi.sharding.shard(values, before, source, count))
+    for found, wanted in zip(made, fi.sharding.shard(values, after, target, count), strict=True):
         assert np.array_equal(np.asarray(found).view(np.uint8), np.asarray(wanted).view(np.uint8)), seed
     assert plan.describe()
 
@@ -117,7 +117,7 @@ def test_many_pairs(first: int) -> None:
     ],
 )
 def test_collectives(source: str, target: str, collective: str | None, messages: int) -> None:
-    plan = fi.plan_reshard("f32[64,64]", source, target, device_count=8)
+    plan = fi.sharding.plan_reshard("f32[64,64]", source, target, device_count=8)
     if collective is not None:
         assert plan.collective == collective
     sent = {(row["source_device"], row["target_device"]) for row in plan.transfers}
@@ -128,22 +128,22 @@ def test_collectives(source: str, target: str, collective: str | None, messages:
 def test_large_boxes_go_through_kernels() -> None:
     shape, tiled = "f32[1024,1100]", "f32[1024,1100]{1,0:T(8,128)}"
     values = np.arange(1024 * 1100, dtype=np.float32).reshape(1024, 1100)
-    plan = fi.plan_reshard(shape, "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}", target_shape=tiled)
-    made = plan(fi.shard(values, shape, "{devices=[2,1]<=[2]}"))
-    for found, wanted in zip(made, fi.shard(values, tiled, "{devices=[1,2]<=[2]}"), strict=True):
+    plan = fi.sharding.plan_reshard(shape, "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}", target_shape=tiled)
+    made = plan(fi.sharding.shard(values, shape, "{devices=[2,1]<=[2]}"))
+    for found, wanted in zip(made, fi.sharding.shard(values, tiled, "{devices=[1,2]<=[2]}"), strict=True):
         assert np.array_equal(found, wanted)
     assert len(plan.transfers) < 12
 
 
 def test_other_devices_after() -> None:
     values = np.arange(10, dtype=np.int32)
-    plan = fi.plan_reshard("s32[10]", "{devices=[4]<=[4]}", "{devices=[3]<=[3]}")
-    made = plan(fi.shard(values, "s32[10]", "{devices=[4]<=[4]}"))
-    assert np.array_equal(fi.unshard(made, "s32[10]", "{devices=[3]<=[3]}"), values)
+    plan = fi.sharding.plan_reshard("s32[10]", "{devices=[4]<=[4]}", "{devices=[3]<=[3]}")
+    made = plan(fi.sharding.shard(values, "s32[10]", "{devices=[4]<=[4]}"))
+    assert np.array_equal(fi.sharding.unshard(made, "s32[10]", "{devices=[3]<=[3]}"), values)
 
 
 def test_replicas_take_turns() -> None:
-    plan = fi.plan_reshard("f32[8]", "{devices=[2,4]<=[8] last_tile_dim_replicate}", "{replicated}")
+    plan = fi.sharding.plan_reshard("f32[8]", "{devices=[2,4]<=[8] last_tile_dim_replicate}", "{replicated}")
     sent = plan.bytes_between - np.diag(np.diag(plan.bytes_between))
     assert sent.sum(axis=1).tolist() == [16] * 8
 
@@ -151,25 +151,25 @@ def test_replicas_take_turns() -> None:
 def test_packed_elements() -> None:
     shape = "s4[8,64]{1,0:E(4)}"
     values = np.random.default_rng(0).integers(-8, 8, (8, 64)).astype(fi.Shape.parse(shape).element_type.numpy_dtype)
-    plan = fi.plan_reshard(shape, "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}")
-    made = plan(fi.shard(values, shape, "{devices=[4,1]<=[4]}"))
-    assert np.array_equal(fi.unshard(made, shape, "{devices=[1,4]<=[4]}"), values)
+    plan = fi.sharding.plan_reshard(shape, "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}")
+    made = plan(fi.sharding.shard(values, shape, "{devices=[4,1]<=[4]}"))
+    assert np.array_equal(fi.sharding.unshard(made, shape, "{devices=[1,4]<=[4]}"), values)
     with pytest.raises(fi.UnsupportedError, match="whole bytes"):
-        fi.plan_reshard("s4[6,5]{1,0:E(4)}", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers  # noqa: B018
+        fi.sharding.plan_reshard("s4[6,5]{1,0:E(4)}", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers  # noqa: B018
 
 
 def test_bad_input() -> None:
     with pytest.raises(fi.LayoutError, match="one array"):
-        fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{devices=[2]<=[2]}", target_shape="f32[9]")
-    with pytest.raises(fi.ShardingError, match="give device_count"):
-        fi.plan_reshard("f32[8]", "{replicated}", "{manual}")
-    with pytest.raises(fi.ShardingError, match="for 2 devices, not 4"):
-        fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}", device_count=4)
+        fi.sharding.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{devices=[2]<=[2]}", target_shape="f32[9]")
+    with pytest.raises(fi.LayoutError, match="give device_count"):
+        fi.sharding.plan_reshard("f32[8]", "{replicated}", "{manual}")
+    with pytest.raises(fi.LayoutError, match="for 2 devices, not 4"):
+        fi.sharding.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}", device_count=4)
     with pytest.raises(fi.UnsupportedError, match="parts of a sum"):
-        fi.plan_reshard("f32[8]", "{unreduced}", "{devices=[2]<=[2]}")
-    plan = fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}")
+        fi.sharding.plan_reshard("f32[8]", "{unreduced}", "{devices=[2]<=[2]}")
+    plan = fi.sharding.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}")
     with pytest.raises(fi.FastIndexError, match="needs 2 buffers"):
         plan([np.zeros(4, np.float32)])
     with pytest.raises(fi.FastIndexError):
         plan([np.zeros(5, np.float32)] * 2)
-    assert len(fi.plan_reshard("f32[0,8]", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers) == 0
+    assert len(fi.sharding.plan_reshard("f32[0,8]", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers) == 0

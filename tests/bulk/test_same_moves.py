@@ -1,6 +1,6 @@
 """Sets of nests that are cut in different ways, compared with what NumPy enumerates.
 
-Tests of: patterns.same_moves, lowering.index.joined_variables.
+Tests of: patterns.same_moves, algebra.joined_variables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.patterns.same_moves import same_nests
 from tests.cases import strategies
 

@@ -37,12 +37,12 @@ def check_round_trip(seed: int) -> None:
     shape = fi.Shape.parse(str(described))
     rules = shard_reference.parse(text, shape.rank, count)
     values = random_values(shape, seed)
-    buffers = fi.shard(values, shape, text, count)
+    buffers = fi.sharding.shard(values, shape, text, count)
     assert len(buffers) == count
-    part = fi.Sharding.parse(text).shard_shape(shape)
+    part = fi.sharding.Sharding.parse(text).shard_shape(shape)
     for device, expected in enumerate(_expected(described, rules, values, part, count)):
         assert np.array_equal(_raw(buffers[device]), _raw(expected)), (text, device)
-    assert np.array_equal(_raw(fi.unshard(buffers, shape, text)), _raw(values))
+    assert np.array_equal(_raw(fi.sharding.unshard(buffers, shape, text)), _raw(values))
 
 
 def _raw(array: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ def _expected(described, rules, values, part, count):
 
 
 def _fill(part: fi.Shape, dtype: np.dtype) -> np.ndarray:
-    from fastindex.arguments.fills import fill_pattern
+    from fastindex.arrays.fills import fill_pattern
 
     return np.frombuffer(fill_pattern(part), np.uint8)[: dtype.itemsize].view(dtype)[0]
 
@@ -79,11 +79,11 @@ def test_jax_maps_of_even_divisions() -> None:
     while len(questions) < 60:
         count = random.choice((2, 4, 8, 16))
         text = tiled_text(random, count, 2)
-        sharding = fi.Sharding.parse(text)
+        sharding = fi.sharding.Sharding.parse(text)
         if sharding.kind == "tiled" and sharding.subgroup_types in ((), ("replicated",)) and "shard_" not in text:
             questions.append((text, count, [parts * random.randint(1, 5) for parts in sharding.parts]))
     for (text, count, sizes), answer in zip(questions, ask([{"indices": q} for q in questions]), strict=True):
-        parts = fi.shards(fi.Shape("f32", sizes), text)
+        parts = fi.sharding.shards(fi.Shape("f32", sizes), text)
         assert answer is not None
         assert [[list(span) for span in zip(p.start, p.stop, strict=True)] for p in parts] == answer["indices"], text
         assert len(parts) == count
@@ -94,7 +94,7 @@ def uneven_cases(count: int, seed: int) -> list[tuple[str, str]]:
     cases: list[tuple[str, str]] = []
     while len(cases) < count:
         text = tiled_text(random, 8, 2)
-        sharding = fi.Sharding.parse(text)
+        sharding = fi.sharding.Sharding.parse(text)
         if sharding.kind != "tiled" or set(sharding.subgroup_types) - {"replicated"} or "shard_" in text:
             continue
         sizes = [random.randint(1, 19), random.randint(1, 19)]
@@ -108,10 +108,10 @@ def check_against_xla(cases: list[tuple[str, str]]) -> None:
     """Run XLA's SPMD partitioner on 8 host devices, and compare what each device then holds."""
     for (shape, text), found in zip(cases, device_buffers(cases), strict=True):
         parsed = fi.Shape.parse(shape)
-        part = fi.Sharding.parse(text).shard_shape(shape)
+        part = fi.sharding.Sharding.parse(text).shard_shape(shape)
         values = np.arange(math.prod(parsed.dimensions), dtype=np.int32).reshape(parsed.dimensions)
-        buffers = fi.shard(values, shape, text)
-        for piece, theirs in zip(fi.shards(shape, text), found, strict=True):
+        buffers = fi.sharding.shard(values, shape, text)
+        for piece, theirs in zip(fi.sharding.shards(shape, text), found, strict=True):
             assert tuple(theirs.shape) == part.dimensions, (shape, text)
             size = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
             held = fi.unpack(buffers[piece.device], part)[tuple(slice(n) for n in size)]
@@ -130,36 +130,36 @@ def test_xla_partitions_many_alike() -> None:
 
 def test_bad_input() -> None:
     values = np.zeros(8, np.float32)
-    with pytest.raises(fi.ShardingError, match="give device_count"):
-        fi.shard(values, "f32[8]", "{replicated}")
+    with pytest.raises(fi.LayoutError, match="give device_count"):
+        fi.sharding.shard(values, "f32[8]", "{replicated}")
     with pytest.raises(fi.FastIndexError):
-        fi.shard(values[:7], "f32[8]", "{devices=[4]<=[4]}")
+        fi.sharding.shard(values[:7], "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.UnsupportedError, match="parts of a sum"):
-        fi.shard(values, "f32[8]", "{unreduced}", 2)
-    with pytest.raises(fi.ShardingError, match="4 devices, not 3"):
-        fi.unshard([values[:2]] * 3, "f32[8]", "{devices=[4]<=[4]}")
+        fi.sharding.shard(values, "f32[8]", "{unreduced}", 2)
+    with pytest.raises(fi.LayoutError, match="4 devices, not 3"):
+        fi.sharding.unshard([values[:2]] * 3, "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.FastIndexError):
-        fi.unshard([values[:3]] * 4, "f32[8]", "{devices=[4]<=[4]}")
+        fi.sharding.unshard([values[:3]] * 4, "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.FastIndexError, match=r"buffers\[1\] is None"):
-        fi.unshard([values[:4], None], "f32[8]", "{devices=[2]<=[2]}")
+        fi.sharding.unshard([values[:4], None], "f32[8]", "{devices=[2]<=[2]}")
 
 
 def test_replicas_have_buffers_of_their_own() -> None:
-    first, second = fi.shard(np.zeros(4, np.float32), "f32[4]", "{replicated}", 2)
+    first, second = fi.sharding.shard(np.zeros(4, np.float32), "f32[4]", "{replicated}", 2)
     first[0] = 1
     assert second[0] == 0
-    assert fi.unshard([first, None], "f32[4]", "{replicated}")[0] == 1
+    assert fi.sharding.unshard([first, None], "f32[4]", "{replicated}")[0] == 1
 
 
 def test_an_empty_shard_is_padding() -> None:
-    buffers = fi.shard(np.arange(9, dtype=np.int32), "s32[9]", "{devices=[8]<=[8]}", fill=-7)
+    buffers = fi.sharding.shard(np.arange(9, dtype=np.int32), "s32[9]", "{devices=[8]<=[8]}", fill=-7)
     assert buffers[4].tolist() == [8, -7]
     assert buffers[5].tolist() == [-7, -7]
-    empty = fi.shard(np.zeros((0, 4), np.int32), "s32[0,4]", "{devices=[2,1]<=[2]}")
+    empty = fi.sharding.shard(np.zeros((0, 4), np.int32), "s32[0,4]", "{devices=[2,1]<=[2]}")
     assert [buffer.size for buffer in empty] == [0, 0]
 
 
 def test_maximal_fills_the_others() -> None:
-    buffers = fi.shard(np.ones(3, np.int32), "s32[3]", "{maximal device=1}", 2)
+    buffers = fi.sharding.shard(np.ones(3, np.int32), "s32[3]", "{maximal device=1}", 2)
     assert [buffer.tolist() for buffer in buffers] == [[0, 0, 0], [1, 1, 1]]
-    assert fi.unshard(buffers, "s32[3]", "{maximal device=1}").tolist() == [1, 1, 1]
+    assert fi.sharding.unshard(buffers, "s32[3]", "{maximal device=1}").tolist() == [1, 1, 1]

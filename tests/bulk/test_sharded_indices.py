@@ -1,6 +1,6 @@
 """Device and slot of every element, and back, against the slow reference; what each device holds.
 
-Tests of: shardings.placement, shardings.shard_program.
+Tests of: sharding.placement, sharding.shard_program.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ def check_places(seed: int) -> None:
     dimensions = shape.dimensions
     rules = shard_reference.parse(text, len(dimensions), count)
     shard = shard_reference.shard_shape(shape, rules)
-    sharding = fi.Sharding.parse(text)
+    sharding = fi.sharding.Sharding.parse(text)
     assert str(sharding.shard_shape(str(shape))) == str(fi.Shape.parse(str(shard)))
     expected = shard_reference.places(shape, rules)
     elements = np.array(list(expected), np.int64).reshape(len(expected), len(dimensions)).T
-    devices, slots = fi.shard_index(str(shape), sharding, elements, replica=None, device_count=count)
+    devices, slots = fi.sharding.shard_index(str(shape), sharding, elements, replica=None, device_count=count)
     holders = {}
     for i, (element, (held_by, slot)) in enumerate(expected.items()):
         assert sorted(devices[:, i].tolist()) == sorted(held_by), (text, element)
         assert (slots[:, i] == slot).all(), (text, element)
         holders.update({(device, slot): element for device in held_by})
     if len(expected):
-        first, slot = fi.shard_index(str(shape), sharding, elements)
+        first, slot = fi.sharding.shard_index(str(shape), sharding, elements)
         assert np.array_equal(first, devices[0])
         assert np.array_equal(slot, slots[0])
-        last, _ = fi.shard_index(str(shape), sharding, elements, len(devices) - 1, device_count=count)
+        last, _ = fi.sharding.shard_index(str(shape), sharding, elements, len(devices) - 1, device_count=count)
         assert np.array_equal(last, devices[-1])
     every = np.arange(count)[:, None], np.arange(reference.slot_count(shard))[None]
-    found = fi.unshard_index(str(shape), sharding, *every, padding="mark")
+    found = fi.sharding.unshard_index(str(shape), sharding, *every, padding="mark")
     for device in range(count):
         for slot in range(reference.slot_count(shard)):
             element = holders.get((device, slot), (-1,) * len(dimensions))
@@ -67,7 +67,7 @@ def test_what_devices_hold(seed: int) -> None:
     for element, (devices, _) in shard_reference.places(shape, rules).items():
         for device in devices:
             holds[device].append(element)
-    parts = fi.shards(str(shape), text, count)
+    parts = fi.sharding.shards(str(shape), text, count)
     assert [part.device for part in parts] == list(range(count))
     for part in parts:
         inside = list(reference.every_index([b - a for a, b in zip(part.start, part.stop, strict=True)]))
@@ -78,11 +78,11 @@ def test_what_devices_hold(seed: int) -> None:
 
 
 def test_large_assignments_need_no_table() -> None:
-    sharding = fi.Sharding.parse("{devices=[1024,1024]<=[1024,1024]T(1,0)}")
-    device, slot = fi.shard_index("f32[4096,4096]", sharding, ([5, 4095], [9, 0]))
+    sharding = fi.sharding.Sharding.parse("{devices=[1024,1024]<=[1024,1024]T(1,0)}")
+    device, slot = fi.sharding.shard_index("f32[4096,4096]", sharding, ([5, 4095], [9, 0]))
     assert device.tolist() == [2 * 1024 + 1, 1023]
     assert slot.tolist() == [5, 12]
-    back = fi.unshard_index("f32[4096,4096]", sharding, device, slot)
+    back = fi.sharding.unshard_index("f32[4096,4096]", sharding, device, slot)
     assert [c.tolist() for c in back] == [[5, 4095], [9, 0]]
 
 
@@ -90,56 +90,72 @@ def test_lists_without_a_counter_in_bulk() -> None:
     random = Random(1)
     ids = list(range(64))
     random.shuffle(ids)
-    sharding = fi.Sharding.parse("{devices=[8,8]" + ",".join(map(str, ids)) + "}")
+    sharding = fi.sharding.Sharding.parse("{devices=[8,8]" + ",".join(map(str, ids)) + "}")
     shape = fi.Shape.parse("f32[1000,900]{1,0:T(8,128)}")
     grid = np.indices(shape.dimensions)
-    device, slot = fi.shard_index(shape, sharding, grid)
+    device, slot = fi.sharding.shard_index(shape, sharding, grid)
     tile = sharding.shard_shape(shape).dimensions
     assert np.array_equal(device, np.array(ids).reshape(8, 8)[grid[0] // tile[0], grid[1] // tile[1]])
-    back = fi.unshard_index(shape, sharding, device, slot)
+    back = fi.sharding.unshard_index(shape, sharding, device, slot)
     assert np.array_equal(np.stack(back), grid)
     strided = np.empty((1000, 1800), np.int64)[:, ::2]
-    fi.shard_index(shape, sharding, grid, out=(strided, slot))
+    fi.sharding.shard_index(shape, sharding, grid, out=(strided, slot))
     assert np.array_equal(strided, device)
 
 
 def test_scalars_and_outputs() -> None:
-    device, slot = fi.shard_index("f32[8]", "{devices=[4]<=[4]}", (5,))
+    device, slot = fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", (5,))
     assert (int(device), int(slot)) == (2, 1)
     assert np.ndim(device) == 0
     out = np.empty(1, np.int64), np.empty(1, np.int64)
-    assert fi.shard_index("f32[8]", "{devices=[4]<=[4]}", ([5],), out=out)[0] is out[0]
-    assert int(fi.unshard_index("f32[8]", "{devices=[4]<=[4]}", 2, 1)[0]) == 5
+    assert fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([5],), out=out)[0] is out[0]
+    assert int(fi.sharding.unshard_index("f32[8]", "{devices=[4]<=[4]}", 2, 1)[0]) == 5
 
 
 def test_maximal() -> None:
     sharding = "{maximal device=3}"
-    assert fi.shard_index("f32[8]", sharding, ([5],))[0].tolist() == [3]
-    assert [part.stop for part in fi.shards("f32[8]", sharding, 4)] == [(0,), (0,), (0,), (8,)]
-    assert fi.unshard_index("f32[8]", sharding, [3, 2], 5, padding="mark")[0].tolist() == [5, -1]
+    assert fi.sharding.shard_index("f32[8]", sharding, ([5],))[0].tolist() == [3]
+    assert [part.stop for part in fi.sharding.shards("f32[8]", sharding, 4)] == [(0,), (0,), (0,), (8,)]
+    assert fi.sharding.unshard_index("f32[8]", sharding, [3, 2], 5, padding="mark")[0].tolist() == [5, -1]
     with pytest.raises(fi.OutOfBoundsError, match="device 3 only"):
-        fi.unshard_index("f32[8]", sharding, 2, 5)
+        fi.sharding.unshard_index("f32[8]", sharding, 2, 5)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: fi.shards("f32[8]", "{replicated}"), fi.ShardingError, "give device_count"),
-        (lambda: fi.shards("f32[8]", "{devices=[4]<=[4]}", 5), fi.ShardingError, "for 4 devices, not 5"),
-        (lambda: fi.shards("f32[8]", "{maximal device=3}", 3), fi.ShardingError, "too small"),
-        (lambda: fi.shards("f32[8]", "{{replicated}}", 3), fi.ShardingError, "tuple"),
-        (lambda: fi.shards("f32[8,8]", "{devices=[4]<=[4]}"), fi.ShardingError, "1 dimensions"),
-        (lambda: fi.shard_index("f32[8]", "{devices=[4]<=[4]}", ([8],)), fi.OutOfBoundsError, "coordinate 8"),
-        (lambda: fi.shard_index("f32[0]", "{devices=[4]<=[4]}", ([0],)), fi.OutOfBoundsError, "size 0"),
-        (lambda: fi.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0],), 1), fi.OutOfBoundsError, "replica 1"),
-        (lambda: fi.shard_index("f32[8]", "{replicated}", ([0],), None), fi.ShardingError, "device_count"),
-        (lambda: fi.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0.5],)), fi.ArgumentTypeError, "integers"),
-        (lambda: fi.unshard_index("f32[8]", "{devices=[4]<=[4]}", [4], 0), fi.OutOfBoundsError, "device 4"),
-        (lambda: fi.unshard_index("f32[8]", "{devices=[4]1,0,3,2}", [-1], 0), fi.OutOfBoundsError, "device -1"),
-        (lambda: fi.unshard_index("f32[8]", "{devices=[4]<=[4]}", [0], 2), fi.OutOfBoundsError, "slot 2"),
-        (lambda: fi.unshard_index("f32[7]", "{devices=[4]<=[4]}", [3], 1), fi.OutOfBoundsError, "device 3.*padding"),
-        (lambda: fi.unshard_index("f32[7]", "{devices=[4]1,0,3,2}", [2], 1), fi.OutOfBoundsError, "device 2.*padding"),
-        (lambda: fi.unshard_index("f32[7]", "{devices=[4]<=[4]}", 0, 0, "no"), fi.FastIndexError, "padding must be"),
+        (lambda: fi.sharding.shards("f32[8]", "{replicated}"), fi.LayoutError, "give device_count"),
+        (lambda: fi.sharding.shards("f32[8]", "{devices=[4]<=[4]}", 5), fi.LayoutError, "for 4 devices, not 5"),
+        (lambda: fi.sharding.shards("f32[8]", "{maximal device=3}", 3), fi.LayoutError, "too small"),
+        (lambda: fi.sharding.shards("f32[8]", "{{replicated}}", 3), fi.LayoutError, "tuple"),
+        (lambda: fi.sharding.shards("f32[8,8]", "{devices=[4]<=[4]}"), fi.LayoutError, "1 dimensions"),
+        (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([8],)), fi.OutOfBoundsError, "coordinate 8"),
+        (lambda: fi.sharding.shard_index("f32[0]", "{devices=[4]<=[4]}", ([0],)), fi.OutOfBoundsError, "size 0"),
+        (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0],), 1), fi.OutOfBoundsError, "replica 1"),
+        (lambda: fi.sharding.shard_index("f32[8]", "{replicated}", ([0],), None), fi.LayoutError, "device_count"),
+        (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0.5],)), fi.ArgumentTypeError, "integers"),
+        (lambda: fi.sharding.unshard_index("f32[8]", "{devices=[4]<=[4]}", [4], 0), fi.OutOfBoundsError, "device 4"),
+        (
+            lambda: fi.sharding.unshard_index("f32[8]", "{devices=[4]1,0,3,2}", [-1], 0),
+            fi.OutOfBoundsError,
+            "device -1",
+        ),
+        (lambda: fi.sharding.unshard_index("f32[8]", "{devices=[4]<=[4]}", [0], 2), fi.OutOfBoundsError, "slot 2"),
+        (
+            lambda: fi.sharding.unshard_index("f32[7]", "{devices=[4]<=[4]}", [3], 1),
+            fi.OutOfBoundsError,
+            "device 3.*padding",
+        ),
+        (
+            lambda: fi.sharding.unshard_index("f32[7]", "{devices=[4]1,0,3,2}", [2], 1),
+            fi.OutOfBoundsError,
+            "device 2.*padding",
+        ),
+        (
+            lambda: fi.sharding.unshard_index("f32[7]", "{devices=[4]<=[4]}", 0, 0, "no"),
+            fi.FastIndexError,
+            "padding must be",
+        ),
     ],
 )
 def test_bad_input(call, error, match) -> None:

@@ -1,8 +1,8 @@
 """`copyto`, `ascontiguousarray` and `asfortranarray` beside NumPy's, whose own tests run on them too.
 
-Tests of fastindex.lowering.relayout.problem.strided_copies: here, since its nests are what these functions run.
+Tests of fastindex.algebra.loops: here, since its nests are what these functions run.
 
-Tests of: lowering.relayout.problem.strided_copies.
+Tests of: algebra.loops.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NumPyWithOurs:
         if name != "copyto":
             return getattr(np, name)
         self.calls += 1
-        return lambda dst, src, *a, **k: np.copyto(dst, src, *a, **k) if a or k else fi.copyto(dst, src)
+        return lambda dst, src, *a, **k: np.copyto(dst, src, *a, **k) if a or k else fi.numpy.copyto(dst, src)
 
 
 def names_of_numpys_own() -> list[str]:
@@ -152,7 +152,7 @@ def pairs() -> Iterator[tuple[str, Any, Any]]:
 @pytest.mark.usefixtures("whatever_the_size")
 def test_results_and_errors_are_numpys(name: str) -> None:
     results = []
-    for function in (fi.copyto, np.copyto):
+    for function in (fi.numpy.copyto, np.copyto):
         dst, src = next((dst, src) for other, dst, src in pairs() if other == name)
         results.append(outcome(function, dst, dst[::-1] if src is None else src))
     assert results[0] == results[1]
@@ -161,7 +161,7 @@ def test_results_and_errors_are_numpys(name: str) -> None:
 @pytest.mark.usefixtures("whatever_the_size")
 def test_a_destination_that_overlaps_itself() -> None:
     results = []
-    for function in (fi.copyto, np.copyto):
+    for function in (fi.numpy.copyto, np.copyto):
         held = np.zeros(400)
         overlapping = np.lib.stride_tricks.as_strided(held, (100, 100), (8, 24))
         function(overlapping, np.arange(10000.0).reshape(100, 100).T)
@@ -171,7 +171,10 @@ def test_a_destination_that_overlaps_itself() -> None:
     assert not strided_copies._copied(overlapping, np.zeros((100, 100)).T, None)
 
 
-CONTIGUOUS = {"C": (fi.ascontiguousarray, np.ascontiguousarray), "F": (fi.asfortranarray, np.asfortranarray)}
+CONTIGUOUS = {
+    "C": (fi.numpy.ascontiguousarray, np.ascontiguousarray),
+    "F": (fi.numpy.asfortranarray, np.asfortranarray),
+}
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -196,16 +199,16 @@ def test_contiguous_arrays_of_other_things(order: str, array: Any) -> None:
 
 def test_what_is_contiguous_is_returned_as_it_is() -> None:
     array = np.zeros((300, 300))
-    assert fi.ascontiguousarray(array) is array
-    assert fi.asfortranarray(array.T).base is array
+    assert fi.numpy.ascontiguousarray(array) is array
+    assert fi.numpy.asfortranarray(array.T).base is array
 
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_threads_are_positive(threads: int) -> None:
     array = np.zeros((2, 2))
     for call in (
-        lambda: fi.copyto(array, array, threads=threads),
-        lambda: fi.ascontiguousarray(array, threads=threads),
+        lambda: fi.numpy.copyto(array, array, threads=threads),
+        lambda: fi.numpy.ascontiguousarray(array, threads=threads),
     ):
         with pytest.raises(fi.FastIndexError, match="threads"):
             call()
@@ -222,11 +225,11 @@ class OnAGpu:
 
 def test_arrays_on_a_gpu_do_not_travel() -> None:
     with pytest.raises(TypeError, match=r"dst is on the host .*nothing travels by itself"):
-        fi.copyto(np.zeros(2), OnAGpu())
+        fi.numpy.copyto(np.zeros(2), OnAGpu())
     with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
-        fi.copyto(np.zeros(2), np.zeros(2), stream=0)
+        fi.numpy.copyto(np.zeros(2), np.zeros(2), stream=0)
     with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
-        fi.ascontiguousarray(np.zeros(2), stream=0)
+        fi.numpy.ascontiguousarray(np.zeros(2), stream=0)
 
 
 WITHOUT_KERNELS = """
@@ -234,7 +237,7 @@ import sys
 import numpy as np
 import fastindex as fi
 array = np.random.default_rng(0).random((300, 300))
-assert np.array_equal(fi.ascontiguousarray(array.T), array.T)
+assert np.array_equal(fi.numpy.ascontiguousarray(array.T), array.T)
 assert "numba" not in sys.modules
 """
 
@@ -251,10 +254,10 @@ import sys
 sys.modules["numba"] = None
 import numpy as np
 import fastindex as fi
-from fastindex.cpu import first_answer
+from fastindex.runtime import first_answer
 first_answer._numba_is_there = lambda: False
 array = np.random.default_rng(0).random((1000, 1000))
-assert np.array_equal(fi.ascontiguousarray(array.T), array.T)
+assert np.array_equal(fi.numpy.ascontiguousarray(array.T), array.T)
 """
 
 

@@ -1,7 +1,7 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: bulk.relayout_plans, cpu.candidate_times, cpu.choices, lowering.relayout.plan.candidates,
-lowering.relayout.passes.calibration, lowering.relayout.passes.counts.
+Tests of: bulk.relayout_plans, moving.candidate_times, moving.timed_choices, moving.choice, moving.calibration,
+moving.counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import RearrangePlan, RelayoutPlan
 from fastindex.bulk import relayout_plans
-from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.bulk.relayout_plans import RelayoutPlan
-from fastindex.cpu import choices
-from fastindex.cpu.choices import Choice
-from fastindex.cpu.movements import Movement, movement, sure_movement
-from fastindex.cpu.this_machine import this_machine
-from fastindex.lowering.machine import EPYC_1M, Machine
-from fastindex.lowering.relayout.plan.candidates import CANDIDATES
-from fastindex.lowering.relayout.plan.choice import plans
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving import timed_choices as choices
+from fastindex.moving.choice import CANDIDATES, plans
+from fastindex.moving.movements import Movement, movement, sure_movement
+from fastindex.moving.timed_choices import Choice
+from fastindex.runtime.machine import EPYC_1M, Machine, this_machine
+from fastindex.runtime.tuning import TUNING
 from tests.cases.machines import run_here
 from tests.cases.pipes import needs_pipes, pipe
 from tests.oracles import reference

@@ -40,9 +40,9 @@ def agree(
         given = codes.astype(kind) if kind != "uint16" else codes.view(np.int16)
         packed = pack(torch.from_numpy(given))
         expected = np.ascontiguousarray(packed.numpy() if hasattr(packed, "numpy") else packed).view(np.uint8).tobytes()
-        got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **more)
+        got = fi.weights.repack(codes, "plain", name, shape=shape, bits=bits, **more)
         assert got.tobytes() == expected, (name, shape, bits, more)
-        back = fi.repack(got, name, "plain", shape=shape, bits=bits, out=np.empty_like(codes), **more)
+        back = fi.weights.repack(got, name, "plain", shape=shape, bits=bits, out=np.empty_like(codes), **more)
         assert np.array_equal(back, codes), (name, shape, bits, more)
 
 
@@ -200,9 +200,9 @@ def test_awq_zero_points_to_marlin(bits: int) -> None:
             packed = utils["awq_to_marlin_zero_points"](torch.from_numpy(points), groups, n, bits, narrow)
             keys: dict[str, Any] = {"shape": (groups, n), "bits": bits, "activation_bits": 8 if narrow else 16}
             keys["packer"] = "vllm"
-            got = fi.repack(points, "awq", "marlin_zero_points", **keys)
+            got = fi.weights.repack(points, "awq", "marlin_zero_points", **keys)
             assert got.tobytes() == packed.numpy().tobytes()
-            assert fi.repack(got, "marlin_zero_points", "awq", **keys).tobytes() == points.tobytes()
+            assert fi.weights.repack(got, "marlin_zero_points", "awq", **keys).tobytes() == points.tobytes()
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -253,11 +253,11 @@ def test_mlx() -> None:
         for rows, columns in ((1, 64), (3, 128), (5, 192)):
             values = np.random.default_rng(bits).standard_normal((rows, columns)).astype(np.float32)
             packed, scales, biases = (np.array(one) for one in core.quantize(core.array(values), 64, bits))
-            codes = fi.repack(packed, "mlx", "plain", shape=(rows, columns), bits=bits)
+            codes = fi.weights.repack(packed, "mlx", "plain", shape=(rows, columns), bits=bits)
             restored = np.repeat(scales, 64, 1) * codes + np.repeat(biases, 64, 1)
             expected = np.array(core.dequantize(*map(core.array, (packed, scales, biases)), 64, bits))
             assert np.allclose(restored, expected, atol=1e-5)
-            again = fi.repack(codes, "plain", "mlx", shape=(rows, columns), bits=bits)
+            again = fi.weights.repack(codes, "plain", "mlx", shape=(rows, columns), bits=bits)
             assert again.tobytes() == packed.tobytes()
 
 
@@ -269,8 +269,8 @@ def test_bitsandbytes() -> None:
         levels = state.code.numpy()
         scale = np.repeat(state.absmax.numpy(), 64)[:count]
         codes = np.abs(values.numpy()[:, None] / scale[:, None] - levels).argmin(1).astype(np.uint8)
-        assert fi.repack(codes, "plain", "bnb_nf4", shape=(count,)).tobytes() == packed.numpy().tobytes()
-        assert np.array_equal(fi.repack(packed.numpy(), "bnb_nf4", "plain", shape=(count,)), codes)
+        assert fi.weights.repack(codes, "plain", "bnb_nf4", shape=(count,)).tobytes() == packed.numpy().tobytes()
+        assert np.array_equal(fi.weights.repack(packed.numpy(), "bnb_nf4", "plain", shape=(count,)), codes)
 
 
 def test_gguf() -> None:
@@ -286,16 +286,16 @@ def test_gguf() -> None:
             scale = packed[:, :2].copy().view(np.float16).astype(np.float32)
             bits = 8 if kind == "q8_0" else 4
             out = np.empty(values.shape, np.int8 if bits == 8 else np.uint8)
-            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind, out=out).reshape(
-                -1, 32
-            )
+            codes = fi.weights.repack(
+                body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind, out=out
+            ).reshape(-1, 32)
             if kind == "q5_0":
                 codes = codes | (np.unpackbits(packed[:, 2:6], axis=1, bitorder="little") << 4)
             restored = (codes.astype(np.int16) + low) * scale
             expected = quants.dequantize(packed, types[kind.upper()])
             assert np.array_equal(restored.astype(np.float32), expected), kind
             codes = (codes if bits == 8 else codes & 15).reshape(values.shape)
-            again = fi.repack(codes, "plain", "gguf_body", shape=values.shape, bits=bits, type=kind)
+            again = fi.weights.repack(codes, "plain", "gguf_body", shape=values.shape, bits=bits, type=kind)
             assert again.tobytes() == body.tobytes()
 
 
@@ -315,7 +315,7 @@ def test_gguf_to_mlx(kind: str, tmp_path: Path) -> None:
     writer.close()
     head, size, bits = {"q4_0": (2, 18, 4), "q4_1": (4, 20, 4), "q8_0": (2, 34, 8)}[kind]
     body = np.ascontiguousarray(blocks.reshape(-1, size)[:, head:])
-    got = fi.repack(body, "gguf_body", "mlx", shape=values.shape, bits=bits, type=kind, group_size=32)
+    got = fi.weights.repack(body, "gguf_body", "mlx", shape=values.shape, bits=bits, type=kind, group_size=32)
     assert got.tobytes() == np.array(core.load(path)["a.weight"]).tobytes()
 
 
@@ -350,8 +350,8 @@ def test_parts_of_gguf_blocks(kind: str) -> None:
         for start, bits, shift in parts:
             body = np.ascontiguousarray(blocks[:, start : start + values * bits // 8])
             keys: dict[str, Any] = {"shape": codes.shape, "bits": bits, "type": kind}
-            part = fi.repack(body, "gguf_body", "plain", **keys)
-            assert fi.repack(part, "plain", "gguf_body", **keys).tobytes() == body.tobytes()
+            part = fi.weights.repack(body, "gguf_body", "plain", **keys)
+            assert fi.weights.repack(part, "plain", "gguf_body", **keys).tobytes() == body.tobytes()
             codes |= part << shift
         expected = quants.dequantize(blocks, types[kind.upper()]).reshape(codes.shape)
         table = np.arange(64) + zero if isinstance(zero, int) else np.array(getattr(quants, zero).kvalues)
@@ -430,7 +430,7 @@ def test_sglang_scales(monkeypatch: pytest.MonkeyPatch) -> None:
         exact = torch.from_numpy(np.ldexp(1.0, codes.astype(np.int32) - 127).astype(np.float32))
         packed = pack(exact)
         memory = packed.mT.contiguous().numpy().tobytes()
-        assert fi.repack(codes, "plain", "deep_gemm_packed_ue8m0", shape=shape).tobytes() == memory
+        assert fi.weights.repack(codes, "plain", "deep_gemm_packed_ue8m0", shape=shape).tobytes() == memory
 
 
 def layout(file: str, name: str, *more: str, **around: Any) -> Any:

@@ -1,7 +1,7 @@
 """The contiguous pieces of windows against slots that the reference lists and sorts.
 
-Tests of: arguments.windows, lowering.relayout.problem.digit_places, lowering.windows.run_tree, lowering.windows.runs,
-lowering.windows.strided_runs, lowering.index.units, lowering.windows.window.
+Tests of: arrays.index_arguments, algebra.shared_digits, algebra.run_tree, index.runs, algebra.strided_runs,
+index.programs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.relayout.problem.loops import relayout_loops
-from fastindex.lowering.subarrays.segments import Grid, box_segments, box_steps
+from fastindex.algebra.loops import relayout_loops
+from fastindex.algebra.segments import Grid, box_segments, box_steps
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.nest_places import places

@@ -53,7 +53,7 @@ def test_first_wrong_slot(seed: int, part_bytes: int, monkeypatch: pytest.Monkey
     rng = np.random.default_rng(seed)
     array, buffer = planted(shape, rng)
     given = buffer.copy()
-    assert fi.check(array, buffer, str(shape)) is None
+    assert fi.weights.check(array, buffer, str(shape)) is None
     cells = reference.slots(shape)
     slots = [slot for slot, cell in enumerate(cells) if cell is not None]
     width = min(reference.VALUE_BITS[shape.element_type], bits)
@@ -61,7 +61,7 @@ def test_first_wrong_slot(seed: int, part_bytes: int, monkeypatch: pytest.Monkey
     for slot in wrong:
         at = slot * bits + int(rng.integers(width))
         buffer[at // 8] ^= 1 << at % 8
-    found = fi.check(array, buffer, str(shape))
+    found = fi.weights.check(array, buffer, str(shape))
     if not wrong:
         assert found is None
         return
@@ -82,10 +82,10 @@ def test_late_slots_take_little_memory(slots_wrong: list[int]) -> None:
     array = np.random.default_rng(0).integers(0, 256, shape.dimensions, np.uint8)
     buffer = fi.pack(array, shape)
     buffer[slots_wrong] ^= 1
-    fi.check(array, buffer, shape)
+    fi.weights.check(array, buffer, shape)
     tracemalloc.start()
     try:
-        found = fi.check(array, buffer, shape)
+        found = fi.weights.check(array, buffer, shape)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -100,10 +100,10 @@ def test_other_padding_everywhere() -> None:
     shape = "f32[800,130]{1,0:T(8,128)}"
     array = np.random.default_rng(0).random((800, 130), np.float32)
     buffer = fi.pack(array, shape, np.nan)
-    assert fi.check(array, buffer, shape) is None
+    assert fi.weights.check(array, buffer, shape) is None
     last = int(fi.linear_index(shape, (799, 129)))
     buffer[last] = 7
-    found = fi.check(array, buffer, shape)
+    found = fi.weights.check(array, buffer, shape)
     assert found is not None
     assert (found.index, found.slot, found.got, found.found) == ((799, 129), last, 7, None)
 
@@ -112,22 +112,22 @@ def test_flipped_bits() -> None:
     """A format that stores codes with the top bit inverted, checked in the layout that was found for it."""
 
     def packer(codes: Any) -> Any:
-        return fi.repack(codes, "plain", "ggml_q4_0_repacked_body", shape=codes.shape)
+        return fi.weights.repack(codes, "plain", "ggml_q4_0_repacked_body", shape=codes.shape)
 
     codes = np.random.default_rng(0).integers(0, 16, (8, 64), np.uint8)
-    found = fi.discover(packer, codes.shape, np.uint8, bits=4)
+    found = fi.weights.discover(packer, codes.shape, np.uint8, bits=4)
     assert found.flipped_bits == 8
     split = fi.Shape.parse(str(found.layout))
     stored = (codes ^ found.flipped_bits).reshape(split.dimensions).astype(split.element_type.numpy_dtype)
     buffer = packer(codes)
-    assert fi.check(stored, buffer, split) is None
+    assert fi.weights.check(stored, buffer, split) is None
     buffer[-1] ^= 0x80
-    wrong = fi.check(stored, buffer, split)
+    wrong = fi.weights.check(stored, buffer, split)
     assert wrong is not None
     assert (wrong.byte, wrong.bit, wrong.slot) == (255, 4, 511)
     assert np.ravel_multi_index(wrong.index, split.dimensions) == 511
     assert wrong.expected ^ 8 == wrong.got
-    unflipped = fi.check(codes.reshape(split.dimensions).astype(stored.dtype), packer(codes), split)
+    unflipped = fi.weights.check(codes.reshape(split.dimensions).astype(stored.dtype), packer(codes), split)
     assert unflipped is not None
     assert unflipped.slot == 0
 
@@ -139,11 +139,11 @@ def test_odd_arrays(text: str) -> None:
     shape = fi.Shape.parse(text)
     array = np.ones(shape.dimensions, np.int8).astype(shape.element_type.numpy_dtype)
     buffer = np.ascontiguousarray(fi.pack(array, shape)).view(np.uint8).copy()
-    assert fi.check(array, buffer, shape) is None
-    assert fi.check(array, buffer.tobytes(), shape) is None
+    assert fi.weights.check(array, buffer, shape) is None
+    assert fi.weights.check(array, buffer.tobytes(), shape) is None
     if array.size:
         buffer[0] ^= 2
-        found = fi.check(array, bytearray(buffer), shape)
+        found = fi.weights.check(array, bytearray(buffer), shape)
         assert found is not None
         assert (found.index, found.slot, found.expected) == ((0,) * array.ndim, 0, 1)
         assert str(found).startswith("slot 0 (byte 0, bit 0) is for the element at ")
@@ -151,11 +151,11 @@ def test_odd_arrays(text: str) -> None:
 
 def test_same_numbers_of_other_bits() -> None:
     zeros = np.zeros(4, np.float32)
-    found = fi.check(zeros, -zeros, "f32[4]")
+    found = fi.weights.check(zeros, -zeros, "f32[4]")
     assert found is not None
     assert str(found) == "slot 0 (byte 0, bit 0) is for the element at (0,), 0.0; it holds -0.0"
     ones = np.ones(4, np.complex128)
-    found = fi.check(ones, ones.conj(), "c128[4]")
+    found = fi.weights.check(ones, ones.conj(), "c128[4]")
     assert found is not None
     assert (found.slot, found.byte, found.found) == (0, 0, None)
 
@@ -163,7 +163,7 @@ def test_same_numbers_of_other_bits() -> None:
 def test_whose_value_is_there() -> None:
     array = np.arange(32, dtype=np.uint16).reshape(4, 8)
     layout = "u16[4,8]{1,0:T(2,4)}"
-    found = fi.check(array, fi.pack(array, "u16[4,8]{0,1}"), layout)
+    found = fi.weights.check(array, fi.pack(array, "u16[4,8]{0,1}"), layout)
     assert found is not None
     assert (found.index, found.found, found.byte, found.expected, found.got) == ((0, 1), (1, 0), 2, 1, 8)
 
@@ -171,15 +171,15 @@ def test_whose_value_is_there() -> None:
 def test_what_is_no_buffer_of_the_layout() -> None:
     array = np.arange(32, dtype=np.uint16).reshape(4, 8)
     with pytest.raises(fi.FastIndexError, match="takes 64 bytes, got 63"):
-        fi.check(array, bytes(63), "u16[4,8]")
+        fi.weights.check(array, bytes(63), "u16[4,8]")
     with pytest.raises(fi.FastIndexError, match="dimensions"):
-        fi.check(array.T, array, "u16[4,8]")
+        fi.weights.check(array.T, array, "u16[4,8]")
     with pytest.raises(fi.ArgumentTypeError, match="f32 is not cast to u16"):
-        fi.check(array.astype(np.float32), array, "u16[4,8]")
+        fi.weights.check(array.astype(np.float32), array, "u16[4,8]")
     with pytest.raises(fi.ArgumentTypeError, match="bytes or an array of numbers, got NoneType of object"):
-        fi.check(array, None, "u16[4,8]")
+        fi.weights.check(array, None, "u16[4,8]")
     with pytest.raises(fi.ArgumentTypeError, match="got str of <U"):
-        fi.check(array, "a" * 16, "u16[4,8]")
+        fi.weights.check(array, "a" * 16, "u16[4,8]")
 
 
 def test_buffers_of_any_kind() -> None:
@@ -188,8 +188,8 @@ def test_buffers_of_any_kind() -> None:
     buffer = fi.pack(array, "u16[4,8]{0,1}")
     spread = np.repeat(buffer.view(np.uint8), 2)
     for after in (buffer.view(np.int32).reshape(4, 4), spread[::2], memoryview(spread)[::2], buffer.tobytes()):
-        assert fi.check(array, after, "u16[4,8]{0,1}") is None
-        assert fi.check(array, after, "u16[4,8]") is not None
+        assert fi.weights.check(array, after, "u16[4,8]{0,1}") is None
+        assert fi.weights.check(array, after, "u16[4,8]") is not None
 
 
 FORMATS: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [
@@ -216,8 +216,8 @@ def test_first_wrong_slot_of_a_format(
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 1 << bits, sizes).astype("u2" if bits > 8 else "u1")
     everything = {**PARAMETERS.get(name, {}), **parameters}
-    buffer = fi.repack(codes, "plain", name, shape=sizes, bits=bits, **parameters)
-    assert fi.check(codes, buffer, name, bits=bits, **parameters) is None
+    buffer = fi.weights.repack(codes, "plain", name, shape=sizes, bits=bits, **parameters)
+    assert fi.weights.check(codes, buffer, name, bits=bits, **parameters) is None
     # Where each bit of each code lies, by the definition.
     owners: dict[int, tuple[int, ...]] = {}
     for index in np.ndindex(sizes):
@@ -226,16 +226,16 @@ def test_first_wrong_slot_of_a_format(
     padding = [bit for bit in range(8 * buffer.size) if bit not in owners]
     for bit in padding[:3] + padding[-3:]:
         buffer[bit // 8] ^= np.uint8(1 << bit % 8)
-    assert fi.check(codes, buffer, name, shape=sizes, bits=bits, **parameters) is None
+    assert fi.weights.check(codes, buffer, name, shape=sizes, bits=bits, **parameters) is None
     places = sorted(rng.choice(list(owners), 3, replace=False).tolist())
     for bit in places:
         buffer[bit // 8] ^= np.uint8(1 << bit % 8)
     wrong = {owners[bit] for bit in places}
     first = min(bit for bit, index in owners.items() if index in wrong)
-    found = fi.check(codes, buffer, name, shape=sizes, bits=bits, **parameters)
+    found = fi.weights.check(codes, buffer, name, shape=sizes, bits=bits, **parameters)
     assert found is not None
     assert (found.index, 8 * found.byte + found.bit, found.slot) == (owners[first], first, first // bits)
-    held = fi.repack(buffer, name, "plain", shape=sizes, bits=bits, **parameters)
+    held = fi.weights.repack(buffer, name, "plain", shape=sizes, bits=bits, **parameters)
     assert (found.expected, found.got) == (codes[found.index], held[found.index])
     values = codes.reshape(-1).tolist()
     alone = [index for index in np.ndindex(sizes) if codes[index] == found.got]
@@ -252,8 +252,8 @@ def test_formats_that_are_not_there() -> None:
         ("u8[16,64]", {"bits": 4}, "of named formats"),
     ):
         with pytest.raises(fi.FastIndexError, match=words):
-            fi.check(codes, codes, layout, **keys)
+            fi.weights.check(codes, codes, layout, **keys)
     with pytest.raises(fi.FastIndexError, match="takes 512 bytes, the buffer has 1024"):
-        fi.check(codes, codes.reshape(-1), "awq")
+        fi.weights.check(codes, codes.reshape(-1), "awq")
     with pytest.raises(fi.FastIndexError, match="from 0 to 15 for awq"):
-        fi.check(codes + np.uint8(16), np.zeros(512, np.uint8), "awq")
+        fi.weights.check(codes + np.uint8(16), np.zeros(512, np.uint8), "awq")

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
-from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.lowering.relayout.problem.shared_digits import shared_digits
-from fastindex.lowering.tuning import TUNING
+from fastindex.algebra.shared_digits import shared_digits
+from fastindex.arrays.addresses import address_of
+from fastindex.moving.compiled_passes import CompiledPasses
+from fastindex.moving.moves.block_permute.geometry import permuted_blocks
+from fastindex.moving.moves.blocks.plan import BlockPermutes
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.moving.problem import Context
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases.machines import run_here
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.cast_movements import CastMovement, movement_between
-from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.tuning import TUNING
+from fastindex.arrays.addresses import address_of
+from fastindex.moving.cast_movements import CastMovement, movement_between
+from fastindex.moving.compiled_passes import CompiledPasses
+from fastindex.moving.passes import Pass
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 
 Bytes = NDArray[np.uint8]

@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.cpu.warmup import CASTS
-from fastindex.lowering.casts import cast_of
-from fastindex.shapes.element_types import BY_NAME
-from fastindex.tables.casts import conversion_code
+from fastindex.algebra.cast_numbers import conversion_code
+from fastindex.algebra.casts import cast_of
+from fastindex.core.element_types import BY_NAME
+from fastindex.moving.warmup import CASTS
 from tests.cases import strategies
 from tests.oracles import casts
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fastindex.cpu.this_machine import this_machine
-from fastindex.lowering.machine import EPYC_1M, SMALL_CACHES, Cache, Caches, Machine, Target
+from fastindex.runtime.machine import EPYC_1M, SMALL_CACHES, Cache, Caches, Machine, Target, this_machine
 
 EPYC_512K_AVX2 = Machine(Caches(Cache.of(32, 8), Cache.of(512, 8)), 2, Target.of({"sse2", "ssse3", "avx2", "f16c"}))
 XEON_2M = Machine(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fastindex as fi
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.problem.loops import relayout_loops
-from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.lowering.tuning import TUNING
+from fastindex.algebra.loops import relayout_loops
+from fastindex.moving.moves.nibble_pairs.plan import pair_passes
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.moving.problem import Context
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases.assembly_cases import Pair
 
 #: Even and odd rows and columns, rows that alternate in groups of 1, 2 and 4 bytes, columns with gaps and in tiles,

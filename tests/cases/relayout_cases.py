@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.compiled_passes import gather_kernel, run_pass
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves.gather_passes import gather_passes
-from fastindex.lowering.relayout.moves.nest_passes import drafts, packed_drafts, passes, whole_buffer_passes
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, in_bytes
-from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
+from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
+from fastindex.arrays.addresses import address_of
+from fastindex.moving.compiled_passes import gather_kernel, run_pass
+from fastindex.moving.moves.gathers.plan import gather_passes
+from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
+from fastindex.moving.numbers import GATHERED_BYTES, MOST_PIECE_BYTES
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.moving.problem import Context
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING, Tuning
 from tests.oracles import reference
 from tests.oracles.nest_places import byte_places, loops, places
 

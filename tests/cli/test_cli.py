@@ -145,7 +145,7 @@ def test_every_index() -> None:
 @pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i4", "u1", "<u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_indices_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, order: Any) -> None:
-    monkeypatch.setattr("fastindex.files.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
     generator = np.random.default_rng(0)
     y, x = generator.integers(0, 3, (50, 7)), generator.integers(0, 5, (50, 7))
     slots = (y // 2 * 3 + x // 2) * 4 + y % 2 * 2 + x % 2
@@ -246,7 +246,7 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, instead: str) -> Non
         assert instead in message
         assert ".npy and .zarr, raw bytes, and checkpoints of .safetensors and .gguf" in message
     with pytest.raises(fi.FastIndexError, match="which is not read"):
-        fi.pack_checkpoint(source, tmp_path / "c", [])
+        fi.weights.pack_checkpoint(source, tmp_path / "c", [])
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
@@ -314,7 +314,7 @@ def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 @pytest.mark.in_turn(seconds=1.1)
 def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.cli.demo
-    import fastindex.cpu.warmup
+    import fastindex.moving.warmup
 
     original = fastindex.cli.demo.run_demo
 
@@ -327,7 +327,7 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", status=1)
     assert "WRONG" in result.stdout
     assert result.stderr == "fastindex: the demo found wrong results\n"
-    monkeypatch.setattr(fastindex.cpu.warmup, "relayout_kernels", lambda: iter([("fill", 1, 1)]))
+    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda: iter([("fill", 1, 1)]))
     assert run("warmup").output == ""
 
 
@@ -482,7 +482,7 @@ def test_no_gpu(tmp_path: Path) -> None:
 
 
 def test_coordinates_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.files.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
     source, target = tmp_path / "a.npy", tmp_path / "b.npy"
     np.save(source, np.zeros((500, 2), np.int64))
     assert "(2, ...), one row per dimension; transpose it" in fails(
@@ -521,7 +521,7 @@ def test_no_error_shows_a_traceback(monkeypatch: pytest.MonkeyPatch, error: Exce
     def fail(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("fastindex.pictures.picture.Picture.text", fail)
+    monkeypatch.setattr("fastindex.show.picture.Picture.text", fail)
     assert message in fails("show", SHAPE)
 
 
@@ -640,7 +640,7 @@ def test_a_signal_while_the_writer_of_files_is_imported() -> None:
     program = """
 import os, signal, sys, types
 from fastindex.cli.commands import main
-sys.modules["fastindex.files.writing"] = types.ModuleType("fastindex.files.writing")
+sys.modules["fastindex.jobs.writing"] = types.ModuleType("fastindex.jobs.writing")
 main.make_context = lambda *args, **extra: os.kill(os.getpid(), signal.SIGTERM)
 main(["info", "f32[2]"])
 """

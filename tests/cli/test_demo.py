@@ -12,7 +12,7 @@ import pytest
 import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import demo
-from fastindex.kernels import compilation
+from fastindex.runtime import kernels as compilation
 
 
 def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
@@ -41,12 +41,12 @@ def test_compiling_is_over_before_anything_is_timed() -> None:
         "    def start(self, total): self.total = total\n"
         "    def advance(self, count): self.done += count\n"
         "steps = Steps()\n"
-        "from fastindex.cpu.compiled_passes import pass_kernel\n"
+        "from fastindex.moving.compiled_passes import pass_kernel\n"
         "def write(line):\n"
         "    if line.startswith('kernels ready'):\n"
         "        write.at_ready = (steps.done, steps.total, compiled())\n"
         "def compiled():\n"
-        "    from fastindex.kernels.compilation import registered_kernels\n"
+        "    from fastindex.runtime.kernels import registered_kernels\n"
         "    return pass_kernel.cache_info().currsize, sum(len(d.signatures) for d, _ in registered_kernels())\n"
         "assert demo.run_demo(write, rows=3000, columns=2000, indices=300_000, progress=steps)\n"
         "assert write.at_ready == (steps.total, steps.total, compiled()), (write.at_ready, compiled())\n"

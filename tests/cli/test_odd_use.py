@@ -215,7 +215,7 @@ def folder() -> Iterator[Path]:
     (path / "secret").write_bytes(bytes(96))
     np.save(path / "in.npy", np.zeros((2, 3), np.int64))
     save_file({"a": np.zeros((2, 3), np.float32)}, path / "in.safetensors")
-    fi.pack_checkpoint(path / "in.safetensors", path / "packed", [])
+    fi.weights.pack_checkpoint(path / "in.safetensors", path / "packed", [])
     (path / "module").write_text(MODULE)
     for name in ("folder", "folder.html", "folder.svg", "locked", "hidden"):
         (path / name).mkdir()

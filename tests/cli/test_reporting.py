@@ -65,7 +65,7 @@ def test_from_a_log_to_the_line(tmp_path: Path) -> None:
         assert part in text
     # An allocation of the program's own: its layout is the compiler's choice, and nothing is promised.
     assert "saves" not in text
-    assert "fastindex.try_layouts" in " ".join(text.split())
+    assert "fastindex.hlo.try_layouts" in " ".join(text.split())
     assert run("report", "-", stdin=log.read_text()).stdout == text
 
 

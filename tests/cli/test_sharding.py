@@ -43,7 +43,7 @@ def test_svg(tmp_path: Path) -> None:
 def test_index() -> None:
     result = run("index", "f32[64,64]", "--sharding", "{devices=[2,4]<=[8]}", "40", "9")
     assert result.stdout == "device 4, slot 137 of f32[32,16]{1,0}\n"
-    device, slot = fi.shard_index("f32[64,64]", "{devices=[2,4]<=[8]}", (40, 9))
+    device, slot = fi.sharding.shard_index("f32[64,64]", "{devices=[2,4]<=[8]}", (40, 9))
     assert (int(device), int(slot)) == (4, 137)
     assert run("index", "f32[64]", "--sharding", "{replicated}", "--linear", "4").exit_code == 2
 

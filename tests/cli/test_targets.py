@@ -1,6 +1,6 @@
 """What every command that writes a file does with one that is there already.
 
-Tests of: cli.options, files.writing.
+Tests of: cli.options, jobs.writing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     np.save(path / "in.npy", np.zeros((2, 3), np.int64))
     (path / "module").write_text(MODULE)
     save_file({"a": np.zeros((2, 3), np.float32)}, path / "in.safetensors")
-    fi.pack_checkpoint(path / "in.safetensors", path / "packed")
+    fi.weights.pack_checkpoint(path / "in.safetensors", path / "packed")
     (path / "in.safetensors").unlink()
     monkeypatch.chdir(path)
     yield path

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.cpu import choices
-from fastindex.cpu.movements import movement
+from fastindex.moving import timed_choices as choices
+from fastindex.moving.movements import movement
 from tests.commands import run_command
 
 SOURCE, DESTINATION = "f32[700,513]", "f32[700,513]{0,1:T(8,128)}"

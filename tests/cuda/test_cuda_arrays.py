@@ -1,6 +1,6 @@
 """What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked.
 
-Tests of: cuda.arrays, cuda.dlpack, cuda.libraries.
+Tests of: cuda.arrays, cuda.devices, cuda.dlpack, cuda.libraries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arguments.arrays import check_apart, check_target
+from fastindex.arrays.arrays import check_apart, check_target
 from fastindex.cuda import dlpack, libraries
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array, on_gpu
 from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
@@ -268,7 +268,7 @@ def torch_module() -> SimpleNamespace:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     pytest.importorskip("numba")
-    from fastindex.kernels.cuda import device
+    from fastindex.cuda.kernels import device
 
     module = torch_module()
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -361,13 +361,13 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(libraries, "_new_numba", full)
-    with pytest.raises(fi.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
+    with pytest.raises(fi.cuda.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
         new_device_array(described(), (10,), np.int64, 0)
 
 
 def test_memory_errors_are_both() -> None:
-    assert issubclass(fi.DeviceMemoryError, MemoryError)
-    assert issubclass(fi.DeviceMemoryError, fi.FastIndexError)
+    assert issubclass(fi.cuda.DeviceMemoryError, MemoryError)
+    assert issubclass(fi.cuda.DeviceMemoryError, fi.FastIndexError)
 
 
 @pytest.mark.in_turn(seconds=3)

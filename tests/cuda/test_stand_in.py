@@ -1,7 +1,7 @@
 """Runs `stand_in/host_side.py`, and the benchmark, in processes that load the stand-in driver as CUDA's.
 
-Tests of: cuda.index_programs, cuda.movements, cuda.queues, cuda.streaming, cuda.relayouts, kernels.cuda.compilation,
-kernels.cuda.device.
+Tests of: cuda.index_programs, cuda.movements, cuda.queues, cuda.streaming, cuda.relayouts, cuda.kernels.compilation,
+cuda.kernels.device.
 """
 
 from __future__ import annotations

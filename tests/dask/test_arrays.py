@@ -1,6 +1,6 @@
 """Whole Dask arrays of random chunks against the slow reference, and what a lazy result has to be.
 
-Tests of: dask.arrays, dask.rechunking, dask.segments, dask.tasks, arguments.engines.
+Tests of: dask.arrays, dask.rechunking, dask.segments, dask.tasks, arrays.arrays.
 """
 
 from __future__ import annotations
@@ -234,12 +234,12 @@ def test_buffers_in_several_dimensions() -> None:
     images = np.arange(8 * 3 * 5 * 6, dtype=np.uint8).reshape(8, 3, 5, 6)
     x = da.from_array(images, chunks=(2, 3, 2, 6))
     source, turned, tiled = "u8[8,3,5,6]", "u8[8,3,5,6]{1,3,2,0}", "u8[8,3,5,6]{3,2,1,0:T(8,128)}"
-    assert_eq(fi.relayout(x, source, turned, shape=True), images.transpose(0, 2, 3, 1))
+    assert_eq(fi.relayout(x, source, turned, as_array=True), images.transpose(0, 2, 3, 1))
     assert_eq(fi.relayout(x, source, tiled), fi.pack(images, tiled))
     assert_eq(fi.unpack(x.transpose(0, 2, 3, 1), turned), images)
-    assert_eq(fi.relayout(fi.pack(x, tiled), tiled, turned, shape=True), images.transpose(0, 2, 3, 1))
-    with pytest.raises(fi.FastIndexError, match="shape=True needs a destination without tiles"):
-        fi.relayout(x, source, tiled, shape=True)
+    assert_eq(fi.relayout(fi.pack(x, tiled), tiled, turned, as_array=True), images.transpose(0, 2, 3, 1))
+    with pytest.raises(fi.FastIndexError, match="as_array=True needs a destination without tiles"):
+        fi.relayout(x, source, tiled, as_array=True)
 
 
 def test_types_of_ml_dtypes() -> None:
@@ -380,7 +380,7 @@ def test_casts_of_arrays_in_memory_order() -> None:
     found = fi.unpack(lazy, "f32[3,4]{1,0}", dtype="s8", casting="unsafe")
     expected = np.clip(np.trunc(values), -128, 127).astype(np.int8)
     assert np.array_equal(at_once(found)[0], expected)
-    turned = fi.relayout(lazy, "f32[3,4]{1,0}", "s8[3,4]{0,1}", shape=True, casting="unsafe")
+    turned = fi.relayout(lazy, "f32[3,4]{1,0}", "s8[3,4]{0,1}", as_array=True, casting="unsafe")
     assert turned.dtype == np.int8
     assert np.array_equal(at_once(turned)[0], expected.T)
     for call in (

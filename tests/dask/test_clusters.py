@@ -45,7 +45,7 @@ def client() -> Iterator[Any]:
 
 
 def loaded_kernels() -> int:
-    from fastindex.cpu.warmup import every_kernel
+    from fastindex.moving.warmup import every_kernel
 
     return sum(bool(dispatcher.overloads) for dispatcher, _ in every_kernel().values())
 

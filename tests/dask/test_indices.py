@@ -115,7 +115,9 @@ def test_bad_input_raises_at_once(call: Any, error: type[Exception], text: str) 
     assert text in str(found.value)
 
 
-@pytest.mark.parametrize("call", [fi.linear_index, fi.tile_index, partial(fi.shard_index, sharding="{replicated}")])
+@pytest.mark.parametrize(
+    "call", [fi.linear_index, fi.tile_index, partial(fi.sharding.shard_index, sharding="{replicated}")]
+)
 def test_coordinates_that_lie_across_are_not_iterated(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(da.Array, "__getitem__", lambda *_: pytest.fail("it was iterated"))
     monkeypatch.setattr(da.Array, "__iter__", lambda *_: pytest.fail("it was iterated"))
@@ -126,10 +128,10 @@ def test_coordinates_that_lie_across_are_not_iterated(call: Any, monkeypatch: py
 def test_ravel_multi_index_does_not_iterate_either(monkeypatch: pytest.MonkeyPatch) -> None:
     across = da.zeros((50_000_000, 2), dtype=np.int64, chunks=(1_000_000, 2))
     both = da.from_array(np.array([[3, 6, 6], [4, 5, 1]]), chunks=2)
-    assert fi.ravel_multi_index(both, (7, 6)).compute().tolist() == [22, 41, 37]
+    assert fi.numpy.ravel_multi_index(both, (7, 6)).compute().tolist() == [22, 41, 37]
     monkeypatch.setattr(da.Array, "__iter__", lambda *_: pytest.fail("it was iterated"))
     with pytest.raises(ValueError, match=r"must be a sequence of length 2: its shape is \(50000000, 2\), transpose it"):
-        fi.ravel_multi_index(across, (300, 500))
+        fi.numpy.ravel_multi_index(across, (300, 500))
 
 
 def test_names_are_deterministic_and_readable() -> None:

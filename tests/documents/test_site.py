@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import sys
@@ -13,8 +12,6 @@ from types import ModuleType
 import pytest
 
 import fastindex as fi
-import fastindex.cuda
-from fastindex import xla
 from tests.documents.pages import PAGES, ROOT, blocks, name_of
 
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
@@ -60,21 +57,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_public_name_is_in_the_reference_once() -> None:
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     found = Counter(re.findall(r"^::: (\S+)$", "\n".join(page.read_text() for page in pages), re.MULTILINE))
-    of_cuda = {
-        name for name, value in vars(fastindex.cuda).items() if getattr(value, "__module__", "") == "fastindex.cuda"
-    }
-    public = [*(f"fastindex.{name}" for name in fi.__all__), *(f"fastindex.xla.{name}" for name in xla.__all__)]
-    public += [f"fastindex.cuda.{name}" for name in of_cuda if not name.startswith("_")]
-    # Functions for Dask are named by their modules, which can be read without Dask.
-    public += [f"{module}.{name}" for module, names in lazy_modules("fastindex.dask").items() for name in names]
-    assert found == Counter(public)
-
-
-def lazy_modules(package: str) -> dict[str, list[str]]:
-    """Return the public names of a package that imports them when they are used, by their modules."""
-    source = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-    (table,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict))
-    return ast.literal_eval(table)
+    submodules = {name for name in dir(fi) if not name.startswith("__")} - {*fi.__all__}
+    modules = [fi, *(getattr(fi, name) for name in sorted(submodules))]
+    assert found == Counter(f"{module.__name__}.{name}" for module in modules for name in module.__all__)
 
 
 def test_pictures_are_of_shapes(hooks: ModuleType) -> None:
@@ -134,7 +119,7 @@ def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
     """The page is written from the table; the names on the page of how to use them are all of them."""
     page = hooks.page_of_formats()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    for one in fi.formats():
+    for one in fi.weights.formats():
         if one["refused"] is not None:
             assert f"`{one['name']}`: {one['refused']}" in page
             continue

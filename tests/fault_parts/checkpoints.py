@@ -24,9 +24,9 @@ import ml_dtypes
 import numpy as np
 
 import fastindex as fi
-from fastindex.files.weights.gguf_files import read_gguf
-from fastindex.files.weights.safetensors_files import tensors_of
-from fastindex.files.weights.tensors import TensorFiles
+from fastindex.weights.gguf_files import read_gguf
+from fastindex.weights.safetensors_files import tensors_of
+from fastindex.weights.tensors import TensorFiles
 from tests.fault_parts.damage import damaged, damaged_bytes
 from tests.fault_parts.file_jobs import LEFT_BY_KILL, buffer_of
 from tests.fault_parts.tally import Tally
@@ -113,7 +113,7 @@ def run(tally: Tally) -> None:
 
 
 def _calls_of(case: Case, out: Path) -> int:
-    fi.pack_checkpoint(case.source, out, _RULES)
+    fi.weights.pack_checkpoint(case.source, out, _RULES)
     wrong = what_is_wrong(case, out)
     if wrong:
         raise AssertionError(f"packing does not work: {wrong}")
@@ -127,7 +127,7 @@ def _calls_of(case: Case, out: Path) -> int:
     before = {call: getattr(os, call) for call in _CALLS}
     _watch_calls(note)
     try:
-        fi.pack_checkpoint(case.source, out, _RULES)
+        fi.weights.pack_checkpoint(case.source, out, _RULES)
     finally:
         for call, original in before.items():
             setattr(os, call, original)
@@ -186,7 +186,7 @@ def _pack_and_die(case: Case, out: Path, at: int) -> None:
     status = 99
     try:
         _watch_calls(note)
-        fi.pack_checkpoint(case.source, out, _RULES)
+        fi.weights.pack_checkpoint(case.source, out, _RULES)
         status = 0
     finally:
         os._exit(status)
@@ -216,7 +216,7 @@ def what_is_wrong(case: Case, out: Path, kept: dict[str, int] | None = None) -> 
     if litter:
         wrong.append(f"it holds {sorted(litter)}")
     try:
-        fi.open_checkpoint(out).verify()
+        fi.weights.open_checkpoint(out).verify()
         if not set(case.expected) <= names:
             wrong.append("it counts as complete, and lacks files")
     except fi.FastIndexError:

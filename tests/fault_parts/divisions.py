@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 
 import fastindex as fi
-from fastindex.pictures.shard_picture import ShardPicture
+from fastindex.show.shard_picture import ShardPicture
 from tests.cases.sharding_texts import mesh_text, random_text, tiled_text
 from tests.fault_parts.damage import damaged
 from tests.fault_parts.tally import Tally
@@ -90,11 +90,11 @@ def check(source: Random, shape: str, sharding: str) -> None:
     AssertionError
         An answer is wrong.
     """
-    divided = fi.Sharding.parse(sharding)
+    divided = fi.sharding.Sharding.parse(sharding)
     count = divided.device_count or source.choice((1, 2, 8))
     if count > _MOST_DEVICES:
         return
-    parts = fi.shards(shape, divided, count)
+    parts = fi.sharding.shards(shape, divided, count)
     words = fi.explain(shape, divided)
     assert str(divided) in words
     picture = ShardPicture(shape, divided, count)
@@ -109,7 +109,7 @@ def check(source: Random, shape: str, sharding: str) -> None:
         _reference_agrees(parsed, divided, parts)
 
 
-def _reference_agrees(shape: fi.Shape, sharding: fi.Sharding, parts: list[fi.Shard]) -> None:
+def _reference_agrees(shape: fi.Shape, sharding: fi.sharding.Sharding, parts: list[fi.sharding.Shard]) -> None:
     """Compare where each element is, on which devices."""
     if 0 in sharding.dimensions or not sharding.dimensions:
         return

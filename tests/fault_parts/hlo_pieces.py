@@ -85,7 +85,7 @@ def _try(tally: Tally, row: str, text: str) -> None:
     tally.begin(repr(text))
     tally.count(row)
     try:
-        report = fi.report(text, instruction_results=tally.random.random() < 0.3)
+        report = fi.hlo.report(text, instruction_results=tally.random.random() < 0.3)
         if report.total_nbytes != sum(use.nbytes * use.count for use in report.uses) + report.table_nbytes:
             tally.find(row, f"total {report.total_nbytes} is not the sum of the rows of {text!r}")
         # Of an assignment with lines missing, XLA's own peak is more than what is left.
@@ -107,7 +107,7 @@ def _try(tally: Tally, row: str, text: str) -> None:
 def _try_copies(tally: Tally, row: str, text: str, detailed: bool) -> None:
     """List the copies of a text of which a report was made; only one without a module is refused."""
     try:
-        table = fi.layout_copies(text)
+        table = fi.hlo.layout_copies(text)
     except fi.FastIndexError as error:
         if row == "modules of HLO":
             tally.find(row, f"a report, but no copies: {error}: of {text!r}")

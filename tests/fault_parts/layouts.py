@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-import fastindex.kernels.compilation
-from fastindex.bulk.relayout_plans import RelayoutPlan
-from fastindex.lowering.tuning import TUNING
+import fastindex.runtime.kernels
+from fastindex import RelayoutPlan
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.fault_parts.layout_places import elements_of_slots
 from tests.fault_parts.tally import Tally

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-import fastindex.kernels.compilation
-from fastindex.cpu import long_calls, pass_threads
-from fastindex.tables.pass_jobs import ASLEEP, JOB, WAITING
+import fastindex.runtime.kernels
+from fastindex.moving import pass_threads
+from fastindex.moving import pass_threads as long_calls
+from fastindex.runtime.numbers import ASLEEP, JOB, WAITING
 
 _ROWS, _COLUMNS = 4095, 4090
 _PLAIN, _TILED = f"f32[{_ROWS},{_COLUMNS}]", f"f32[{_ROWS},{_COLUMNS}]{{1,0:T(8,128)}}"
@@ -58,7 +59,7 @@ def cases() -> dict[str, Case]:
         "relayout of halves": (lambda out, threads: fi.relayout(nibbles, *_HALVES, out=out, threads=threads), turned),
         "pack": (lambda out, threads: fi.pack(columns.T, _TILED, 3, out=out, threads=threads), tiles),
         "unpack": (lambda out, threads: fi.unpack(tiles, _TILED, out=out, threads=threads), values),
-        "copyto": (lambda out, threads: fi.copyto(out, values.T, threads=threads), columns),
+        "copyto": (lambda out, threads: fi.numpy.copyto(out, values.T, threads=threads), columns),
     }
 
 

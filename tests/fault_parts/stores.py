@@ -182,7 +182,7 @@ def bytes_of(path: Path) -> bytes | str:
 
 def _damage(tally: Tally, folder: Path, fields: dict[str, Any]) -> None:
     """Open a store whose metadata is damaged: an array, or a FastIndexError, soon."""
-    from fastindex.files.zarr_arrays import stored_zarr_array, stored_zarr_buffer
+    from fastindex.jobs.zarr_arrays import stored_zarr_array, stored_zarr_buffer
 
     store = folder / "damaged.zarr"
     store.mkdir(exist_ok=True)

@@ -31,9 +31,14 @@ def run(tally: Tally) -> None:
     kinds: tuple[tuple[str, Callable[[Any], Any], Callable[[Tally, Any], None], list[Any]], ...] = (
         ("texts of shapes", fi.Shape.parse, _shape_holds, _shape_texts(tally)),
         ("texts of layouts", fi.Layout.parse, _layout_holds, _layout_texts(tally)),
-        ("texts of shardings", fi.Sharding.parse, _sharding_holds, _sharding_texts(tally)),
+        ("texts of shardings", fi.sharding.Sharding.parse, _sharding_holds, _sharding_texts(tally)),
         ("protos of shapes", fi.Shape.from_proto, _shape_holds, _protos(fi.Shape, REAL_TEXTS)),
-        ("protos of shardings", fi.Sharding.from_proto, _sharding_holds, _protos(fi.Sharding, sharding_texts.REAL)),
+        (
+            "protos of shardings",
+            fi.sharding.Sharding.from_proto,
+            _sharding_holds,
+            _protos(fi.sharding.Sharding, sharding_texts.REAL),
+        ),
     )
     while tally.going():
         for row, read, holds, corpus in kinds:
@@ -102,9 +107,9 @@ def _answers_or_refuses(shape: fi.Shape) -> None:
     """Sentences, steps and one slot."""
     questions: tuple[Callable[[], Any], ...] = (
         lambda: fi.explain(shape),
-        lambda: fi.steps(shape),
+        lambda: fi.layouts.steps(shape),
         lambda: fi.linear_index(shape, [0] * shape.rank),
-        lambda: fi.suggest_tiles(shape),
+        lambda: fi.layouts.suggest_tiles(shape),
         lambda: fi.strided_runs(shape) if shape.element_count < _MOST_ELEMENTS else None,
     )
     for question in questions:
@@ -120,16 +125,16 @@ def _layout_holds(tally: Tally, layout: fi.Layout) -> None:
     _expect(str(again) == text and again == layout, f"reads back as {again}")
 
 
-def _sharding_holds(tally: Tally, sharding: fi.Sharding) -> None:
+def _sharding_holds(tally: Tally, sharding: fi.sharding.Sharding) -> None:
     text = str(sharding)
     if "last_tile_dims={unreduced}" in text:
         # As XLA prints it where a group of one device was beside it; that text may be of something shorter.
-        sharding = fi.Sharding.parse(text)
+        sharding = fi.sharding.Sharding.parse(text)
         text = str(sharding)
-    again = fi.Sharding.parse(text)
+    again = fi.sharding.Sharding.parse(text)
     _expect(str(again) == text and again == sharding, f"reads back as {again}")
     if tally.random.random() < 0.1:
-        back = fi.Sharding.from_proto(sharding.to_proto())
+        back = fi.sharding.Sharding.from_proto(sharding.to_proto())
         _expect(str(back) == text or back == sharding or "mesh" in text, f"comes back from its proto as {back}")
     if text.startswith("{devices=") and "SC" not in text:
         count = sharding.device_count

@@ -70,7 +70,7 @@ def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
 
     from fastindex import Shape
     from fastindex.cli.clusters import cluster_type
-    from fastindex.files import cluster_jobs
+    from fastindex.jobs import cluster_jobs
 
     # Blocks of some rows, so that there are many tasks.
     cluster_jobs._LEAST_TASK_BYTES = cluster_jobs._MOST_TASK_BYTES = 100_000

@@ -26,12 +26,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.cases import RELAYOUT_CASES, SIZES  # noqa: E402
 from benchmarks.sweep_cells import CHAINS, DIRECTIONS, MINORS, ORDERS, SECONDS, TYPES, Cell  # noqa: E402
 from fastindex import Shape  # noqa: E402
-from fastindex.lowering.machine import Machine  # noqa: E402
-from fastindex.lowering.relayout.passes.form import Pass, with_tables  # noqa: E402
-from fastindex.lowering.relayout.plan.choice import select_plan  # noqa: E402
-from fastindex.lowering.relayout.problem.problem import Problem  # noqa: E402
-from fastindex.lowering.relayout.problem.slot_moves import slot_move  # noqa: E402
-from fastindex.lowering.tuning import TUNING  # noqa: E402
+from fastindex.moving.choice import select_plan  # noqa: E402
+from fastindex.moving.passes import Pass, with_tables  # noqa: E402
+from fastindex.moving.problem import Problem, slot_move  # noqa: E402
+from fastindex.runtime.machine import Machine  # noqa: E402
+from fastindex.runtime.tuning import TUNING  # noqa: E402
 from tests.cases.machines import MACHINES  # noqa: E402
 from tests.cases.strategies import medium_pair  # noqa: E402
 

@@ -1,33 +1,83 @@
 """Code lines room by room, and the imports between rooms: what a change of the structure is measured by.
 
     python -m tests.frozen.rooms
+    python -m tests.frozen.rooms --base 3a89012    beside the same of another commit
 
-A room is a folder of the package, or a module beside them. A code line has code: no docstring, comment or blank line
-counts. "Up" are imports against the order of `layers` in ``pyproject.toml``; imports for types alone are left out.
+A room is a folder of the package, or a module beside them, as they are in the tree. A code line has code: no docstring,
+comment or blank line counts. An import points upwards if it is against the order of `layers` in ``pyproject.toml``;
+imports for types alone, and of what a text names, are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import io
+import subprocess
 import sys
+import tarfile
+import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.code_lines import code_lines  # noqa: E402
 
-PACKAGE = ROOT / "fastindex"
+PACKAGE = "fastindex"
 
 
-def layers() -> list[str]:
-    """Return the rooms in the order of the import contract, the highest first."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+class Size(NamedTuple):
+    """What a room has."""
+
+    files: int
+    code: int
+    imports: int
+
+    def row(self) -> str:
+        """Return the columns of a table."""
+        return f"{self.files:6}{self.code:8}{self.imports:9}{self.imports / max(self.code, 1):7.1%}"
+
+
+class Rooms(NamedTuple):
+    """The rooms of a tree, and how many imports lead from one to another."""
+
+    sizes: dict[str, Size]
+    between: Counter[tuple[str, str]]
+    levels: dict[str, int]
+
+    @property
+    def total(self) -> Size:
+        """The size of the package."""
+        return Size(*(sum(column) for column in zip(*self.sizes.values(), strict=True)))
+
+    def upwards(self) -> dict[tuple[str, str], int]:
+        """Return the imports from a room into one above it."""
+        return {pair: count for pair, count in sorted(self.between.items()) if is_upwards(self.levels, *pair)}
+
+
+def levels(root: Path) -> dict[str, int]:
+    """Return the level of each room that the import contract of a tree lists, 0 the lowest."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
     contract = next(one for one in settings["tool"]["importlinter"]["contracts"] if one["id"] == "layers")
-    return [room.strip() for layer in contract["layers"] for room in layer.replace(":", "|").split("|")]
+    named = enumerate(reversed(contract["layers"]))
+    return {room.strip(" ()"): k for k, layer in named for room in layer.replace(":", "|").split("|")}
+
+
+def is_upwards(levels: dict[str, int], source: str, target: str) -> bool:
+    """Whether a room imports, or calls, one above it; of a room that the contract does not list, nothing is said.
+
+    Examples
+    --------
+    >>> is_upwards({"errors": 0, "shapes": 1}, "errors", "shapes"), is_upwards({"shapes": 1}, "shapes", "__init__")
+    (True, False)
+    """
+    return source in levels and target in levels and levels[target] > levels[source]
 
 
 def room_of(module: str) -> str:
@@ -35,10 +85,17 @@ def room_of(module: str) -> str:
 
     Examples
     --------
-    >>> room_of("fastindex.lowering.tuning"), room_of("fastindex.errors")
-    ('lowering', 'errors')
+    >>> room_of("fastindex.runtime.tuning"), room_of("fastindex.errors"), room_of("fastindex")
+    ('lowering', 'errors', '__init__')
     """
     return module.split(".")[1] if "." in module else "__init__"
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Return the modules of the package of a tree, by name."""
+    paths = [path for path in sorted((root / PACKAGE).rglob("*.py")) if "__pycache__" not in path.parts]
+    names = (".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for path in paths)
+    return dict(zip(names, paths, strict=True))
 
 
 def imports_of(tree: ast.Module) -> Iterator[str]:
@@ -52,10 +109,12 @@ def imports_of(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if node in for_types:
             continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fastindex":
+        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+            yield from (f"{PACKAGE}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
             yield node.module or ""
         elif isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name.split(".")[0] == "fastindex")
+            yield from (one.name for one in node.names if one.name.split(".")[0] == PACKAGE)
 
 
 def import_lines(tree: ast.Module) -> int:
@@ -64,37 +123,70 @@ def import_lines(tree: ast.Module) -> int:
     return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
 
 
-def measured() -> tuple[dict[str, list[int]], Counter[tuple[str, str]]]:
-    """Return files, code lines and import lines of each room, and how many imports lead from room to room."""
-    rooms: dict[str, list[int]] = {}
+def measured(root: Path) -> Rooms:
+    """Return the rooms of a tree."""
+    found: dict[str, Size] = {}
     between: Counter[tuple[str, str]] = Counter()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text()
-        tree = ast.parse(text)
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        found = rooms.setdefault(parts[0], [0, 0, 0])
-        for k, count in enumerate((1, code_lines(text), import_lines(tree))):
-            found[k] += count
-        for module in imports_of(tree):
-            if room_of(module) != parts[0]:
-                between[parts[0], room_of(module)] += 1
-    return rooms, between
+    sources = {name: path.read_text() for name, path in modules(root).items()}
+    rooms = {room_of(name) for name in sources}
+    for name, text in sources.items():
+        tree, room = ast.parse(text), room_of(name)
+        before = found.get(room, Size(0, 0, 0))
+        found[room] = Size(before.files + 1, before.code + code_lines(text), before.imports + import_lines(tree))
+        # A public name of the package comes from its `__init__`.
+        targets = (room_of(module) for module in imports_of(tree))
+        between.update((room, target if target in rooms else "__init__") for target in targets)
+    for room in found:
+        del between[room, room]
+    return Rooms(found, between, levels(root))
+
+
+@contextmanager
+def tree_at(revision: str) -> Iterator[Path]:
+    """Unpack the package of a commit into a temporary folder."""
+    command = ["git", "archive", revision, PACKAGE, "pyproject.toml"]
+    packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def table(columns: dict[str, Rooms]) -> Iterator[str]:
+    """Yield the lines of a table of rooms, with some columns for each tree."""
+    heads = (f"{'files':>6}{'code':>8}{'imports':>9}{'share':>7}" for _ in columns)
+    if len(columns) > 1:
+        yield f"{'':14}" + "  ".join(f"{name:>30}" for name in columns)
+    yield f"{'room':14}" + "  ".join(heads)
+    none = Size(0, 0, 0)
+    for room in sorted({room for rooms in columns.values() for room in rooms.sizes}):
+        yield f"{room:14}" + "  ".join(rooms.sizes.get(room, none).row() for rooms in columns.values())
+    yield f"{'in all':14}" + "  ".join(rooms.total.row() for rooms in columns.values())
+
+
+def doors(rooms: Rooms) -> Iterator[str]:
+    """Yield what imports what, room by room, and the imports upwards."""
+    for room in sorted(rooms.sizes):
+        targets = [f"{target} {count}" for (source, target), count in sorted(rooms.between.items()) if source == room]
+        if targets:
+            yield f"{room} imports {', '.join(targets)}"
+    upwards = rooms.upwards()
+    count = f"{len(rooms.between)} pairs of rooms, {rooms.between.total()} imports between them"
+    yield f"{count}, {sum(upwards.values())} of them upwards"
+    yield from (f"  upwards: {source} imports {target} {count}" for (source, target), count in upwards.items())
 
 
 def main() -> None:
-    rooms, between = measured()
-    order = {room: k for k, room in enumerate(layers())}
-    lines = [f"{'room':16}{'files':>7}{'code':>8}{'imports':>9}"]
-    lines += [f"{room:16}{files:7}{code:8}{imports:9}" for room, (files, code, imports) in sorted(rooms.items())]
-    lines.append(
-        f"{'in all':16}"
-        + "".join(f"{sum(column):{w}}" for column, w in zip(zip(*rooms.values(), strict=True), (7, 8, 9), strict=True))
-    )
-    up = {pair: count for pair, count in between.items() if order.get(pair[0], -1) > order.get(pair[1], -1) >= 0}
-    lines.append(
-        f"{len(between)} pairs of rooms, {sum(between.values())} imports between them, {sum(up.values())} of them up"
-    )
-    lines += [f"  up: {a} imports {b}, {count} times" for (a, b), count in sorted(up.items())]
+    parser = argparse.ArgumentParser(description="Code lines and imports, room by room.")
+    parser.add_argument("--base", metavar="REV", help="a commit to print beside this tree")
+    base = parser.parse_args().base
+    columns = {"now": measured(ROOT)}
+    if base:
+        with tree_at(base) as root:
+            columns[base] = measured(root)
+    lines = [*table(columns)]
+    for name, rooms in columns.items():
+        lines += ["", *([f"{name}:"] if base else []), *doors(rooms)]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -24,10 +24,12 @@ PAIRS = f"""%f (x: (f32[8], s32[])) -> f32[8] {{
 """
 
 
-def report_of(before: str, *lines: str, header: str = "") -> fi.Report:
+def report_of(before: str, *lines: str, header: str = "") -> fi.hlo.Report:
     """Return the report of a module whose entry has these lines."""
     body = "\n".join(f"  {line}" for line in lines)
-    return fi.report(f"HloModule m, is_scheduled=true{header}\n\n{before}\nENTRY %main () -> f32[8] {{\n{body}\n}}\n")
+    return fi.hlo.report(
+        f"HloModule m, is_scheduled=true{header}\n\n{before}\nENTRY %main () -> f32[8] {{\n{body}\n}}\n"
+    )
 
 
 CALLS = {
@@ -99,7 +101,7 @@ def test_a_branch_without_an_operand_still_runs() -> None:
 
 def test_names_of_computations_that_are_given_again_stay_short() -> None:
     text = "HloModule m\n\n" + NEGATES * 300
-    places = [place for use in fi.report(text, instruction_results=True).uses for place in use.places]
+    places = [place for use in fi.hlo.report(text, instruction_results=True).uses for place in use.places]
     assert len({place.computation for place in places}) == 300
     assert max(len(place.computation) for place in places) < 10
 
@@ -136,10 +138,10 @@ def test_random_damage(module: int, first: int) -> None:
     """`tests/faults.py` does it a hundred thousand times."""
     source = Random(first * 100 + module)
     parts = structures.taken_apart(structures.SMALL[module])
-    assert fi.report(parts.text()).problems == ()
+    assert fi.hlo.report(parts.text()).problems == ()
     for _ in range(50):
         text = structures.damaged_structure(source, parts)
-        report = fi.report(text, instruction_results=source.random() < 0.2)
+        report = fi.hlo.report(text, instruction_results=source.random() < 0.2)
         assert report.total_nbytes == sum(use.nbytes * use.count for use in report.uses) + report.table_nbytes, text
 
 

@@ -121,7 +121,7 @@ def test_the_recorded_expansion_is_that_of_this_jaxlib() -> None:
 
 
 def test_a_report_is_that_of_the_long_text() -> None:
-    short, long = fi.report(COMPACT), fi.report(EXPANDED)
+    short, long = fi.hlo.report(COMPACT), fi.hlo.report(EXPANDED)
     assert (short.total_nbytes, short.problems) == (long.total_nbytes, ())
     assert [(use.shape, use.count, use.nbytes) for use in short.uses] == [
         (use.shape, use.count, use.nbytes) for use in long.uses
@@ -134,8 +134,8 @@ def test_what_leads_nowhere_is_an_operand_that_is_not_known(operand: str) -> Non
     text = f"HloModule m\n\nENTRY e {{\n  p = (s32[], pred[4]) parameter(0)\n  ROOT s = pred[4] not({operand})\n}}\n"
     rows = structure(text)["e"]
     assert [row[0] for row in rows][-1] == "s"
-    fi.report(text)
-    fi.layout_copies(text)
+    fi.hlo.report(text)
+    fi.hlo.layout_copies(text)
 
 
 def test_an_element_keeps_a_name_that_another_instruction_has() -> None:

@@ -72,7 +72,7 @@ def test_what_the_installed_compiler_says(space: str, topology: str) -> None:
     command = [sys.executable, "-c", PROGRAM, space, topology]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    report = fi.report(done.stdout)
+    report = fi.hlo.report(done.stdout)
     (module,) = report.modules
     assert module.label == f"out of memory in {'vmem' if space == 'scoped' else space}", done.stdout
     assert report.problems == ()

@@ -1,6 +1,6 @@
 """Shardings in HLO text: bytes per device, and never divided twice.
 
-Tests of: shardings.sdy.
+Tests of: sharding.sdy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import pytest
 
 import fastindex as fi
-from fastindex.shardings.sdy import meshes_of, sharding_of_sdy
+from fastindex.sharding.sdy import meshes_of, sharding_of_sdy
 
 BEFORE = """HloModule m, entry_computation_layout={(f32[17,64]{1,0})->f32[17,64]{1,0}}, num_partitions=8
 
@@ -36,7 +36,7 @@ ENTRY %main (p: f32[16,64]) -> f32[16,64] {
 
 
 def test_before_partitioning() -> None:
-    (module,) = fi.report(BEFORE).modules
+    (module,) = fi.hlo.report(BEFORE).modules
     division = module.division
     assert division is not None
     assert not division.is_partitioned
@@ -44,47 +44,47 @@ def test_before_partitioning() -> None:
     assert division.nbytes == 3 * 64 * 4
     assert division.shard_padding_nbytes == 3 * 64 * 4 * 7 // 24
     assert any("before partitioning" in note for note in module.notes)
-    assert "sizes are those of whole arrays" in str(fi.report(BEFORE))
+    assert "sizes are those of whole arrays" in str(fi.hlo.report(BEFORE))
 
 
 def test_after_partitioning_nothing_is_divided_again() -> None:
-    (module,) = fi.report(AFTER).modules
+    (module,) = fi.hlo.report(AFTER).modules
     division = module.division
     assert division is not None
     assert division.is_partitioned
     assert division.signs == ("the entry is called main_spmd", "is_scheduled=true")
     assert division.nbytes == 3 * 64 * 4
     assert division.shard_padding_nbytes is None
-    assert "sizes are those of one device" in str(fi.report(AFTER))
+    assert "sizes are those of one device" in str(fi.hlo.report(AFTER))
 
 
 def test_shardy() -> None:
-    (module,) = fi.report(SDY).modules
+    (module,) = fi.hlo.report(SDY).modules
     assert module.division is not None
     (array,) = module.division.arrays
-    assert array.sharding == fi.Sharding.parse("{devices=[2,4]<=[8]}")
+    assert array.sharding == fi.sharding.Sharding.parse("{devices=[2,4]<=[8]}")
     assert str(array.part) == "f32[8,16]{1,0}"
 
 
 def test_tuples_and_what_cannot_be_read() -> None:
     text = BEFORE.replace("{devices=[8,1]<=[8]}", "{devices=[8,2]<=[8]}")
-    (module,) = fi.report(text).modules
+    (module,) = fi.hlo.report(text).modules
     assert module.division is not None
     assert "sharding of p" in module.division.problems[0]
     both = "{{devices=[8,1]<=[8]}, {devices=[1,2,4]<=[8] last_tile_dims={manual}}}"
     text = BEFORE.replace("%p = f32[17,64]{1,0} parameter", "%p = (f32[17,64]{1,0}, f32[4,4]{1,0}) parameter")
-    (module,) = fi.report(text.replace("{devices=[8,1]<=[8]}", both)).modules
+    (module,) = fi.hlo.report(text.replace("{devices=[8,1]<=[8]}", both)).modules
     assert module.division is not None
     assert [str(array.part) for array in module.division.arrays] == ["f32[3,64]{1,0}", "f32[4,2]{1,0}"]
 
 
 def test_without_shardings() -> None:
-    (module,) = fi.report(BEFORE.replace(", sharding={devices=[8,1]<=[8]}", "")).modules
+    (module,) = fi.hlo.report(BEFORE.replace(", sharding={devices=[8,1]<=[8]}", "")).modules
     assert module.division is None
 
 
 def test_json() -> None:
-    found = json.loads(json.dumps(fi.report(BEFORE).modules[0].to_json()))["division"]
+    found = json.loads(json.dumps(fi.hlo.report(BEFORE).modules[0].to_json()))["division"]
     assert found["is_partitioned"] is False
     assert found["arguments"][0]["sharding"] == "{devices=[8,1]<=[8]}"
 
@@ -105,5 +105,5 @@ def test_texts_of_shardy(text: str, expected: str) -> None:
 
 def test_bad_shardy() -> None:
     for text in ("sdy", "#sdy.sharding<@n, []>", "#sdy.sharding<@m, [{'z'}]>"):
-        with pytest.raises(fi.ShardingError):
+        with pytest.raises(fi.LayoutError):
             sharding_of_sdy(text, {"m": "mesh['a'=2]"})

@@ -37,9 +37,9 @@ EXPECTED: dict[str, tuple[int, int | None, int]] = {
 
 
 def answers(text: str) -> tuple[int, int | None, int]:
-    report = fi.report(text)
+    report = fi.hlo.report(text)
     assert report.problems == ()
-    return report.total_nbytes, report.peak_nbytes, len(fi.layout_copies(text).copies)
+    return report.total_nbytes, report.peak_nbytes, len(fi.hlo.layout_copies(text).copies)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -57,10 +57,10 @@ def test_integer_types_of_sparse_arrays() -> None:
 
 
 def test_every_opcode_and_attribute() -> None:
-    report = fi.report((FORMS / "20-every-attribute.hlo").read_text())
+    report = fi.hlo.report((FORMS / "20-every-attribute.hlo").read_text())
     assert report.problems == ()
     assert report.instruction_count == 98
-    copies = fi.layout_copies(FORMS / "20-every-attribute.hlo").copies
+    copies = fi.hlo.layout_copies(FORMS / "20-every-attribute.hlo").copies
     assert sorted((row.instruction, row.kind, row.trips) for row in copies) == [
         ("cs", "same layout", 1), ("k", "layout", 10), ("t", "transpose", 1), ("w", "layout", 10),
     ]  # fmt: skip
@@ -75,7 +75,7 @@ def test_nothing_is_dropped_in_silence() -> None:
         "n = f32[8]{0} ,negate(p)", "n = f32[8]{0} negate(p) }", "n := f32[8]{0} negate(p)",
         "n = f32[8]{0} fusion(p), calls={ m = f32[8]{0} parameter(0) ",
     ):  # fmt: skip
-        report = fi.report(
+        report = fi.hlo.report(
             "HloModule m, is_scheduled=true\nENTRY e {\n" + good[0] + "  " + line + "\n" + good[1] + "}\n"
         )
         assert report.problems, line
@@ -87,7 +87,7 @@ def test_a_sharding_on_a_single_device() -> None:
     text = (FORMS / "16-single-device-sharding.hlo").read_text()
     old = text.replace("single_device", "maximal_mesh")
     for each in (text, old):
-        (module,) = fi.report(each).modules
+        (module,) = fi.hlo.report(each).modules
         assert module.division is not None
         assert [str(array.sharding) for array in module.division.arrays] == ["{single_device[device_id=1]}"]
         assert module.division.problems == ()

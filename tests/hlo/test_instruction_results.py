@@ -1,7 +1,7 @@
 """The scanner, and the view of all instruction results: against XLA's reading, by hand, and on damaged text.
 
 Tests of: hlo.attributes, hlo.computations, hlo.grammar, hlo.modules, hlo.module_sums, hlo.module_uses,
-hlo.plain_text, hlo.problems, hlo.report, hlo.report_text, hlo.rows, hlo.scanner, hlo.shape_table, hlo.sink,
+hlo.plain_text, hlo.problems, hlo.reports, hlo.report_text, hlo.rows, hlo.scanner, hlo.shape_table, hlo.sink,
 hlo.read.sources, hlo.uses.
 """
 
@@ -20,10 +20,10 @@ import pytest
 
 import fastindex as fi
 import fastindex.hlo.scanner as scanner_module
-from fastindex.advice.padding import padding_steps
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
+from fastindex.show.padding import padding_steps
 from tests.oracles import reference
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -31,11 +31,11 @@ MODULES = sorted((TESTS / "data" / "hlo").glob("*.txt"))
 FIRST_LINE = "HloModule m\n"
 
 
-def results(source: Any) -> fi.Report:
-    return fi.report(source, instruction_results=True)
+def results(source: Any) -> fi.hlo.Report:
+    return fi.hlo.report(source, instruction_results=True)
 
 
-def counted(report: fi.Report) -> dict[str, int]:
+def counted(report: fi.hlo.Report) -> dict[str, int]:
     return {str(use.shape): use.count for use in report.uses}
 
 
@@ -323,12 +323,12 @@ import fastindex as fi
 with open(sys.argv[1], "rb") as file:
     text = file.read()
 text *= 8_000_000 // len(text)
-fi.report(io.BytesIO(text))
+fi.hlo.report(io.BytesIO(text))
 peaks = []
 for _ in range(3):
     stream = io.BytesIO(text)
     tracemalloc.start()
-    fi.report(stream)
+    fi.hlo.report(stream)
     peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
 print(min(peaks))
@@ -515,7 +515,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 
 
 def test_import_stays_light() -> None:
-    command = f"import fastindex as fi, sys; fi.report({module('p = f32[2] parameter(0)')!r}); "
+    command = f"import fastindex as fi, sys; fi.hlo.report({module('p = f32[2] parameter(0)')!r}); "
     command += "print(sorted({'numba', 'numpy', 'jax'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 import fastindex as fi
-from fastindex.advice.changes import cheapest_change
 from fastindex.hlo.jax_advice import jax_lines
+from fastindex.show.changes import cheapest_change
 from tests.hlo.test_buffers import TILED, entry
 
 SHAPES = (
@@ -76,17 +76,17 @@ def test_lines_are_what_jax_takes() -> None:
 
 def test_what_a_change_costs() -> None:
     back = "f32[1000,3]{0,1:T(4,128)}"
-    alone = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %r = {TILED} negate(%p)")).uses[0]
+    alone = fi.hlo.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %r = {TILED} negate(%p)")).uses[0]
     assert "not known" in alone.change_cost
     assert "500.0 KiB" in alone.change_cost
-    copied = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %turned = {back} copy(%p)"))
+    copied = fi.hlo.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %turned = {back} copy(%p)"))
     (use,) = [use for use in copied.uses if str(use.shape) == TILED]
     assert use.change_cost == "no longer needed: turned, which now copies it into this layout"
     row = copied.to_json()["shapes"][0]
     assert row["change"]["jax"]
     assert row["change"]["cost"] == use.change_cost
     text = "f32[64,4,128]{2,1,0:T(8,128)}"
-    (use,) = fi.report(entry(f"ROOT %p = {text} parameter(0)")).uses
+    (use,) = fi.hlo.report(entry(f"ROOT %p = {text} parameter(0)")).uses
     assert "as before" in use.change_cost
 
 
@@ -111,7 +111,7 @@ def test_no_line_for_tiles_that_are_not_the_compilers(text: str) -> None:
 def test_values_inside_a_program_are_the_compilers() -> None:
     """The change is named, but not as a saving, and with no line of JAX: only compiling again shows what it does."""
     other = "f32[500,3]{1,0:T(8,128)}"
-    report = fi.report(
+    report = fi.hlo.report(
         entry(
             f"%p = {TILED} parameter(0)",
             f"%s = {other} slice(%p), slice={{[0:500], [0:3]}}",
@@ -135,7 +135,7 @@ def test_values_inside_a_program_are_the_compilers() -> None:
 
 def test_nothing_is_advised_for_the_memory_of_the_core() -> None:
     fast = f"{TILED[:-1]}S(1)}}"
-    report = fi.report(entry(f"%p = {fast} parameter(0)", f"ROOT %n = {fast} negate(%p)"))
+    report = fi.hlo.report(entry(f"%p = {fast} parameter(0)", f"ROOT %n = {fast} negate(%p)"))
     assert [use.change for use in report.uses] == [None]
     assert report.uses[0].cause is not None
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.advice.changes import cheapest_change
-from fastindex.advice.tpu_layouts import tpu_layout_in_order
 from fastindex.hlo.jax_advice import jax_lines
+from fastindex.show.changes import cheapest_change
+from fastindex.show.tpu_layouts import tpu_layout_in_order
 from tests.documents.pages import PAGES
 from tests.oracles.tpu_compiler import HAS_LIBTPU, PROGRAMS, Array, compiled
 

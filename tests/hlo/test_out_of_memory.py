@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.advice.spelling import bytes_text
 from fastindex.hlo.out_of_memory import size_of
+from fastindex.show.spelling import bytes_text
 
 MESSAGES = json.loads((Path(__file__).resolve().parents[1] / "data" / "hlo" / "out_of_memory.json").read_text())
 SEPARATOR = "=========================="
@@ -84,7 +84,7 @@ def message(facts: dict[str, Any]) -> str:
     return "\n".join(prefix + line for line in text.split("\n")) + "\n"
 
 
-def check(report: fi.Report, facts: dict[str, Any]) -> None:
+def check(report: fi.hlo.Report, facts: dict[str, Any]) -> None:
     found: Counter[tuple[str, int]] = Counter()
     for use in report.uses:
         found[str(use.shape), use.nbytes] += use.count
@@ -110,16 +110,16 @@ def source_name(facts: dict[str, Any]) -> str:
 @pytest.mark.parametrize("facts", MESSAGES, ids=source_name)
 def test_every_allocation_is_read(facts: dict[str, Any], tmp_path: Path) -> None:
     text = message(facts)
-    check(fi.report(text), facts)
-    check(fi.report(io.BytesIO(text.encode())), facts)
+    check(fi.hlo.report(text), facts)
+    check(fi.hlo.report(io.BytesIO(text.encode())), facts)
     file = tmp_path / "log"
     file.write_text(text)
-    check(fi.report(file), facts)
+    check(fi.hlo.report(file), facts)
 
 
 @pytest.mark.parametrize("facts", MESSAGES, ids=source_name)
 def test_names_operations_and_lines(facts: dict[str, Any]) -> None:
-    places = [place for use in fi.report(message(facts)).uses for place in use.places]
+    places = [place for use in fi.hlo.report(message(facts)).uses for place in use.places]
     for item in facts["allocations"]:
         if "label" in item:
             name = item["label"].split(" = ")[0].lstrip("%")
@@ -136,19 +136,19 @@ def test_cut_out_of_a_long_log(facts: dict[str, Any]) -> None:
     noise = "I0101 10:00:00 train.py:3] step 17: loss 2.71, x = 5, Shape: none of ours\n" * (
         15_000 if facts is MESSAGES[0] else 100
     )
-    check(fi.report(noise + message(facts) + noise[:5000] + message(facts) + noise), facts)
+    check(fi.hlo.report(noise + message(facts) + noise[:5000] + message(facts) + noise), facts)
 
 
 def test_line_numbers_are_those_of_the_log() -> None:
     text = message(MESSAGES[0])
     wanted = text.split("\n").index("  1. Size: 32.00G") + 1
     noise = "nothing to see here\n" * 100_000
-    ((place,),) = (use.places for use in fi.report(noise + text).uses)
+    ((place,),) = (use.places for use in fi.hlo.report(noise + text).uses)
     assert place.line == 100_000 + wanted
 
 
 def test_an_exception_with_escaped_line_breaks() -> None:
-    check(fi.report(f"XlaRuntimeError({message(MESSAGES[1])!r})\n"), MESSAGES[1])
+    check(fi.hlo.report(f"XlaRuntimeError({message(MESSAGES[1])!r})\n"), MESSAGES[1])
 
 
 def records(text: str) -> str:
@@ -190,13 +190,13 @@ WRAPPED = {
 @pytest.mark.parametrize("wrapped", WRAPPED)
 @pytest.mark.parametrize("facts", MESSAGES, ids=source_name)
 def test_logs_as_they_are_kept(facts: dict[str, Any], wrapped: str) -> None:
-    check(fi.report(WRAPPED[wrapped](message(facts))), facts)
+    check(fi.hlo.report(WRAPPED[wrapped](message(facts))), facts)
 
 
 def test_a_list_that_cannot_be_read_is_said() -> None:
     text = message(MESSAGES[0]).replace(": ", "=").replace("memory in memory space", "memory in memory space")
     text = "Ran out of memory in memory space hbm. Used 9G of 8G hbm. Exceeded hbm capacity by 1G.\n" + text
-    report = fi.report(text.replace("Size=", "Size is "))
+    report = fi.hlo.report(text.replace("Size=", "Size is "))
     assert "lists no allocations" not in report.text()
     assert "cannot be read" in report.text()
     assert any("cannot be read" in problem.message for problem in report.problems)
@@ -247,13 +247,13 @@ def test_messages_without_a_list(case: tuple[str, str, str, str, list[str]]) -> 
         "noise\n" * 1000 + LOGGER + text + "\nmore\n",
         *(wrap(text) for wrap in WRAPPED.values()),
     ):
-        report = fi.report(written)
+        report = fi.hlo.report(written)
         (module,) = report.modules
         assert module.label == f"out of memory in {space}"
         assert report.peak_nbytes == size_of(used)
         shown = " ".join(report.text().split())
         assert all(part in shown for part in said), shown
-        available = fi.report(written).modules[0].notes
+        available = fi.hlo.report(written).modules[0].notes
         assert any(note.startswith(bytes_text(size_of(capacity)) + " available") for note in available)
 
 
@@ -266,7 +266,7 @@ def test_scoped_memory_of_a_kernel() -> None:
         "source_line=88}. Scoped allocation with size 40.06M and limit 32.00M exceeded scoped vmem limit by 8.06M. It "
         "should not be possible to run out of scoped vmem - please file a bug against XLA.\n"
     )
-    report = fi.report("Traceback:\n" + text)
+    report = fi.hlo.report("Traceback:\n" + text)
     (module,) = report.modules
     assert module.label == "out of memory in vmem"
     assert report.peak_nbytes == size_of("40.06M")
@@ -280,7 +280,7 @@ def test_scoped_memory_of_a_kernel() -> None:
     }
     assert {use.nbytes for use in report.uses} == {4, 90112 * 32 * 128 * 2}
     # Also where the kernel cannot be read.
-    (module,) = fi.report(text.replace("custom-call(", "custom-call[")).modules
+    (module,) = fi.hlo.report(text.replace("custom-call(", "custom-call[")).modules
     assert module.peak is not None
     assert any("cache_write.3" in note for note in module.notes)
 
@@ -296,7 +296,7 @@ def test_scoped_memory_as_libtpu_says_it_today(line_break: str) -> None:
         "size 32.00M and limit 16.00M exceeded scoped vmem limit by 16.00M. It should not be possible to run out of "
         "scoped vmem - \nSee https://openxla.org/xla/errors/error_1001 for more details.\n"
     ).replace(", ", f",{line_break}")
-    report = fi.report(text)
+    report = fi.hlo.report(text)
     (module,) = report.modules
     assert (module.label, report.peak_nbytes) == ("out of memory in vmem", 32 << 20)
     assert "the kernel tpu_custom_call.1 (custom-call): jit(wrapped)/pallas_call" in module.notes
@@ -317,7 +317,7 @@ def test_the_windows_of_a_kernel() -> None:
     ]
     head = "Ran out of memory in memory space vmem. Used 32.00M of 16.00M vmem. Exceeded vmem capacity by 16.00M."
     listed = "  Largest program allocations in vmem:\n\n" + "".join(windows)
-    report = fi.report(f"RESOURCE_EXHAUSTED: {head}\n\n{listed} [type='\\x08{head}\\n']\n")
+    report = fi.hlo.report(f"RESOURCE_EXHAUSTED: {head}\n\n{listed} [type='\\x08{head}\\n']\n")
     assert len(report.modules) == 1
     assert (report.peak_nbytes, report.buffer_count) == (32 << 20, 2)
     assert sorted(place.op_name for use in report.uses for place in use.places) == [
@@ -326,7 +326,7 @@ def test_the_windows_of_a_kernel() -> None:
 
 
 def test_allocations_without_tiles_or_a_shape() -> None:
-    report = fi.report(
+    report = fi.hlo.report(
         "Ran out of memory in memory space vmem. Used 29.95M of 16.00M vmem. Exceeded vmem capacity by 13.95M.\n\n"
         "  Largest program allocations in vmem:\n\n  1. Size: 29.66M\n"
         "     XLA label: register allocator spill slots call depth 2\n     Allocation type: scoped\n"
@@ -345,24 +345,24 @@ def test_allocations_without_tiles_or_a_shape() -> None:
 
 def test_two_memory_spaces() -> None:
     vmem = {**MESSAGES[1], "space": "vmem", "used": "16.30M", "capacity": "16.00M"}
-    report = fi.report(message(MESSAGES[1]) + message(vmem))
+    report = fi.hlo.report(message(MESSAGES[1]) + message(vmem))
     assert [module.label for module in report.modules] == ["out of memory in hbm", "out of memory in vmem"]
     assert [module.peak.nbytes for module in report.modules if module.peak] == [64 << 30, size_of("16.30M")]
 
 
 def test_what_the_pages_of_xla_show() -> None:
     """Sources: openxla.org/xla/errors/error_1000 and openxla.org/xla/oom_debugging."""
-    report = fi.report(
+    report = fi.hlo.report(
         "RESOURCE_EXHAUSTED: TPU TensorCore Hbm usage: 34.82G, SparseCore Hbm usage 174.10G, "
         "exceeding available bytes: 95.74G\n"
     )
     assert report.peak_nbytes == size_of("34.82G") + size_of("174.10G")
-    report = fi.report(
+    report = fi.hlo.report(
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
         "Used 49.34G of 32.00G hbm. Exceeded hbm capacity by 17.34G.\n"
     )
     assert report.peak_nbytes == size_of("49.34G")
-    report = fi.report(
+    report = fi.hlo.report(
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Allocation (size=107374182400) would exceed memory (size=17179869184) :: "
         "#allocation7 [shape = 'u8[327680,327680]{1,0:T(8,128)(4,1)}', space=hbm, size = 0xffffffffffffffff, "
         "tag = 'output of xor_convert_fusion@{}'] :: <no-hlo-instruction>\n"
@@ -373,7 +373,7 @@ def test_what_the_pages_of_xla_show() -> None:
 
 
 def test_a_tensor_that_tensorflow_could_not_place() -> None:
-    report = fi.report(
+    report = fi.hlo.report(
         "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,512] and type float on GPU:0\n"
     )
     assert [(str(use.shape), use.nbytes) for use in report.uses] == [("f32[32,512,512]{2,1,0}", 32 * 512 * 512 * 4)]
@@ -381,7 +381,7 @@ def test_a_tensor_that_tensorflow_could_not_place() -> None:
 
 @pytest.mark.parametrize("words", ["while trying to allocate", "allocating"])
 def test_a_message_without_a_list_says_what_to_do(words: str) -> None:
-    report = fi.report(f"XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory {words} 214748364800 bytes.\n")
+    report = fi.hlo.report(f"XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory {words} 214748364800 bytes.\n")
     assert report.buffer_count == 0
     assert "200.0 GiB" in report.text()
     assert "--xla_dump_to" in report.text()
@@ -389,11 +389,13 @@ def test_a_message_without_a_list_says_what_to_do(words: str) -> None:
 
 def test_an_allocation_that_cannot_be_read_is_a_problem() -> None:
     facts = {**MESSAGES[4], "allocations": [{**MESSAGES[4]["allocations"][0], "shape": "bf17[3]"}]}
-    report = fi.report(message({**MESSAGES[4], "allocations": facts["allocations"] + MESSAGES[4]["allocations"][1:]}))
+    report = fi.hlo.report(
+        message({**MESSAGES[4], "allocations": facts["allocations"] + MESSAGES[4]["allocations"][1:]})
+    )
     assert report.buffer_count == 1
     assert "bf17" in str(report.problems[0])
 
 
 def test_a_log_without_a_message() -> None:
     with pytest.raises(fi.FastIndexError, match="no out-of-memory message"):
-        fi.report("epoch 3: loss 0.1\n" * 100_000)
+        fi.hlo.report("epoch 3: loss 0.1\n" * 100_000)

@@ -83,7 +83,7 @@ def test_the_buffers_are_those_of_xla(folder: Path) -> None:
     )
     for size in EMBEDDED_CONSTANTS.get(folder.name, ()):
         expected.remove(size)
-    report = fi.report(main_dump(folder))
+    report = fi.hlo.report(main_dump(folder))
     found = sorted(size for use in report.uses for size in [use.nbytes] * use.count)
     assert found == expected
     assert report.total_nbytes == sum(expected) + report.table_nbytes
@@ -94,7 +94,7 @@ def test_the_buffers_are_those_of_xla(folder: Path) -> None:
 def test_the_peak_is_near_that_of_xla(folder: Path) -> None:
     _, found, table = read(folder)
     constants = sum(table.nbytes[buffer.leaf] for buffer in found.buffers if buffer.role == "constant")
-    peak = fi.report(main_dump(folder)).peak
+    peak = fi.hlo.report(main_dump(folder)).peak
     assert peak is not None
     expected = xla_peak(facts(folder)["memory_analysis"])
     estimate = (peak.estimate_nbytes or peak.nbytes) - constants

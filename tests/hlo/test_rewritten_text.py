@@ -49,8 +49,8 @@ def modules() -> tuple[str, ...]:
 
 
 def answers(text: str) -> dict[str, Any]:
-    report = fi.report(text)
-    copies = fi.layout_copies(text).rows(all_moves=True)
+    report = fi.hlo.report(text)
+    copies = fi.hlo.layout_copies(text).rows(all_moves=True)
     return {
         "problems": report.problems,
         "nbytes": (report.total_nbytes, report.total_logical_nbytes, report.buffer_count),
@@ -156,7 +156,7 @@ def test_omitted_shapes(jaxlib: JaxlibProcess, right: str) -> None:
     printed = jaxlib.printed(text).text
     assert printed is not None, jaxlib.printed(text).error
     found, expected = [
-        {str(use.shape): use.count for use in fi.report(each, instruction_results=True).uses}
+        {str(use.shape): use.count for use in fi.hlo.report(each, instruction_results=True).uses}
         for each in (text, printed)
     ]
     assert found == expected
@@ -172,8 +172,8 @@ def test_a_shape_that_cannot_be_inferred_is_a_problem() -> None:
         "scan(p, p), dimensions={0}, num_carries=1, to_apply=add",
         "reduce(p, z), dimensions={1}, to_apply=none",
     ):
-        (problem,) = fi.report(f"HloModule m, is_scheduled=true\n{PARTS}  ROOT b = {right}\n}}\n").problems
+        (problem,) = fi.hlo.report(f"HloModule m, is_scheduled=true\n{PARTS}  ROOT b = {right}\n}}\n").problems
         assert "b" in problem.text
         assert "the shape is omitted" in problem.message
-    (problem, *_) = fi.report(f"HloModule m, is_scheduled=true\n{PARTS}  ROOT b = slice(p)\n}}\n").problems
+    (problem, *_) = fi.hlo.report(f"HloModule m, is_scheduled=true\n{PARTS}  ROOT b = slice(p)\n}}\n").problems
     assert problem.line == 27

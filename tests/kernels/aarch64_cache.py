@@ -22,7 +22,7 @@ def main() -> None:
     codegen.get_host_cpu_features = lambda: features
     platform.machine = lambda: "aarch64"
     # Imported last: its kernels look at the processor.
-    from fastindex.cpu.warmup import every_kernel
+    from fastindex.moving.warmup import every_kernel
 
     for dispatcher, signature in every_kernel().values():
         dispatcher.compile(signature)

@@ -11,7 +11,7 @@ import re
 
 import llvmlite.binding as llvm
 
-from fastindex.cpu.warmup import every_kernel
+from fastindex.moving.warmup import every_kernel
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 PROCESSOR = "generic"

@@ -13,12 +13,12 @@ from numba import njit
 from numba.core import event
 
 import fastindex as fi
-from fastindex.cpu.compiled_passes import PASS_KERNELS, dispatcher_of, pass_kernel
-from fastindex.cpu.warmup import relayout_kernels
-from fastindex.kernels.compilation import kernel_signatures, registered_kernels
+from fastindex.moving.compiled_passes import PASS_KERNELS, dispatcher_of, pass_kernel
+from fastindex.moving.warmup import relayout_kernels
+from fastindex.runtime.kernels import kernel_signatures, registered_kernels
 from tests.cases import strategies
 
-DISPATCHERS = {dispatcher.__name__: dispatcher for loops in PASS_KERNELS.values() for dispatcher in loops}
+DISPATCHERS = {dispatcher.__name__: dispatcher for one in PASS_KERNELS.values() for dispatcher in one.loops}
 
 
 def signature_counts() -> dict[str, int]:

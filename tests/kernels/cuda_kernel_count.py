@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import fastindex as fi
-from fastindex.kernels.cuda.compilation import Kernel
+from fastindex.cuda.kernels.compilation import Kernel
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from fastindex import ElementType, Shape
+from fastindex.algebra.casts import cast_of
+from fastindex.algebra.forms import IndexProgram
 from fastindex.cuda.index_programs import forms_of
-from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, look_up_kernel, pack_bits_kernel, weave_kernel
-from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
-from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
-from fastindex.kernels.cuda.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.kernels.cuda.shifts import packing_kernel, shift_kernel
-from fastindex.kernels.cuda.stages import staged_kernel
-from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
-from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
-from fastindex.lowering.casts import cast_of
-from fastindex.lowering.gpu.launches import (
+from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.copies import copy_kernel, fill_kernel, look_up_kernel, pack_bits_kernel, weave_kernel
+from fastindex.cuda.kernels.gather_kernel import QUOTIENTS, gather_kernel
+from fastindex.cuda.kernels.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
+from fastindex.cuda.kernels.rows import part_rows_kernel, weave_rows_kernel
+from fastindex.cuda.kernels.shifts import packing_kernel, shift_kernel
+from fastindex.cuda.kernels.stages import staged_kernel
+from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
+from fastindex.cuda.launches.launches import (
     NARROW_SCALAR_TILES,
     NARROW_TILES,
     SCALAR_TILES,
@@ -26,11 +28,8 @@ from fastindex.lowering.gpu.launches import (
     WORD_BYTES,
     WORD_TILES,
 )
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
-from fastindex.lowering.index.tile_programs import tile_program
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
+from fastindex.index.programs import conversion_program, linear_program, multi_program
+from fastindex.index.tile_programs import tile_program
 
 WIDTHS = (1, 2, 4, 8, 16)
 VECTORS = ", 16 bytes at once"

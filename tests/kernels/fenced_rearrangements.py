@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import fastindex as fi
-import fastindex.kernels.compilation
+import fastindex.runtime.kernels
 from tests.bulk.test_repacking import CASES, codes_of
 from tests.cases import strategies
 from tests.cases.rearrangement_cases import layouts
@@ -39,13 +39,13 @@ def move_everything(memory: FencedMemory) -> int:
         count += 1
     for name, bits, parameters, shapes in CASES:
         codes = codes_of(shapes[1], bits)
-        expected = fi.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
+        expected = fi.weights.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
         fenced, out = (memory(one.nbytes, 0) for one in (codes, expected))
         fenced[...] = codes.reshape(-1).view(np.uint8)
         plain = fenced.view(codes.dtype).reshape(codes.shape)
-        fi.repack(plain, "plain", name, shape=codes.shape, bits=bits, out=out, **parameters)
+        fi.weights.repack(plain, "plain", name, shape=codes.shape, bits=bits, out=out, **parameters)
         assert np.array_equal(out, expected), name
-        fi.repack(out, name, "plain", shape=codes.shape, bits=bits, out=plain, **parameters)
+        fi.weights.repack(out, name, "plain", shape=codes.shape, bits=bits, out=plain, **parameters)
         assert np.array_equal(plain, codes), name
         count += 1
     return count

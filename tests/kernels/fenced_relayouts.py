@@ -12,9 +12,9 @@ import sys
 
 import numpy as np
 
-from fastindex.cpu.this_machine import this_machine
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.passes import Pass
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.tuning import TUNING
 from tests.cases import paired_cases, strategies
 from tests.cases.assembly_cases import NAMED, passes_of
 from tests.cases.assembly_cases import move as move_pair

@@ -9,7 +9,7 @@ import pytest
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 import fastindex as fi
-from fastindex.lowering.casts import cast_by_numpy
+from fastindex.algebra.casts import cast_by_numpy
 from tests.cases import cast_patterns, strategies
 from tests.cases.cast_cases import PAIRS, SIDES
 
@@ -55,7 +55,7 @@ def test_arrays_of_the_types_of_ml_dtypes() -> None:
     assert out.tobytes() == array.astype(e5m2).astype(bf16).tobytes()
     turned = fi.rearrange(there(array), "a b -> b a", dtype=e5m2)
     assert turned.copy_to_host().tobytes() == array.T.astype(e5m2).tobytes()
-    fi.copyto(there(out), there(array.astype(np.float64)), casting="unsafe")
+    fi.numpy.copyto(there(out), there(array.astype(np.float64)), casting="unsafe")
     assert out.tobytes() == array.tobytes()
 
 
@@ -65,9 +65,9 @@ def test_elements_that_start_anywhere() -> None:
     odd = memory[1:41].view(np.float32)
     odd[:] = np.arange(10)
     target = np.zeros(10, np.float64)
-    fi.copyto(there(target), there(odd))
+    fi.numpy.copyto(there(target), there(odd))
     assert target.tolist() == list(range(10))
-    fi.copyto(there(odd), there(target + 0.5))
+    fi.numpy.copyto(there(odd), there(target + 0.5))
     assert odd.tolist() == [k + 0.5 for k in range(10)]
     with pytest.raises(fi.FastIndexError, match="start at a multiple of 4 bytes"):
         fi.relayout(there(memory[1:41]), "f32[10]", "f64[10]")
@@ -75,19 +75,19 @@ def test_elements_that_start_anywhere() -> None:
 
 def test_both_share_memory() -> None:
     memory = np.arange(16, dtype=np.float32)
-    fi.copyto(there(memory.view(np.float64)), there(memory[8:]))
+    fi.numpy.copyto(there(memory.view(np.float64)), there(memory[8:]))
     assert memory.view(np.float64).tolist() == list(range(8, 16))
 
 
 def test_what_is_refused() -> None:
     floats, complexes = there(np.zeros(4, np.float32)), there(np.zeros(4, np.complex64))
     with pytest.raises(fi.ArgumentTypeError, match="f32 is not cast to s32 by the rule casting='same_kind'"):
-        fi.copyto(there(np.zeros(4, np.int32)), floats)
+        fi.numpy.copyto(there(np.zeros(4, np.int32)), floats)
     with pytest.raises(fi.FastIndexError, match="casting must be one of"):
-        fi.copyto(floats, floats, casting="any")
+        fi.numpy.copyto(floats, floats, casting="any")
     with pytest.raises(fi.UnsupportedError, match="c64 is not cast"):
-        fi.copyto(floats, complexes, casting="unsafe")
+        fi.numpy.copyto(floats, complexes, casting="unsafe")
     with pytest.raises(fi.ArgumentTypeError, match="XLA's element types"):
-        fi.copyto(floats, there(np.zeros(4, "M8[s]")), casting="unsafe")
+        fi.numpy.copyto(floats, there(np.zeros(4, "M8[s]")), casting="unsafe")
     with pytest.raises(fi.ArgumentTypeError, match="is not cast to s8"):
         fi.pack(floats, "s8[4]")

@@ -17,10 +17,10 @@ from numba import cuda
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arguments.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
-from fastindex.kernels.cuda.device import SIMULATED
+from fastindex.cuda.kernels.device import SIMULATED
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package
@@ -161,14 +161,14 @@ def test_numpy_drop_ins() -> None:
     flat = np.random.default_rng(2).integers(math.prod(dims), size=70)
     for order in ("C", "F"):
         coordinates = np.unravel_index(flat, dims, order=order)
-        found = fi.unravel_index(to_gpu(flat), dims, order=order)
+        found = fi.numpy.unravel_index(to_gpu(flat), dims, order=order)
         assert [to_host(part).tolist() for part in found] == [part.tolist() for part in coordinates]
-        back = fi.ravel_multi_index(tuple(map(to_gpu, coordinates)), dims, order=order)
+        back = fi.numpy.ravel_multi_index(tuple(map(to_gpu, coordinates)), dims, order=order)
         assert to_host(back).tolist() == flat.tolist()
     with pytest.raises(ValueError, match="invalid entry"):
-        fi.ravel_multi_index((to_gpu(np.array([7])), to_gpu(np.array([0]))), (7, 6))
+        fi.numpy.ravel_multi_index((to_gpu(np.array([7])), to_gpu(np.array([0]))), (7, 6))
     with pytest.raises(ValueError, match="out of bounds"):
-        fi.unravel_index(to_gpu(np.array([42])), (7, 6))
+        fi.numpy.unravel_index(to_gpu(np.array([42])), (7, 6))
 
 
 # Errors are the CPU's

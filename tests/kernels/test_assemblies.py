@@ -1,9 +1,8 @@
 """Relayouts put together of permuted vectors: against the slow reference, in any memory, with planted bugs.
 
-Tests of: lowering.relayout.moves.block_permute, lowering.relayout.moves.block_permute_passes,
-lowering.relayout.moves.column_gather, lowering.relayout.moves.vector_tables,
-kernels.cpu.relayout.moves.block_permute, kernels.cpu.relayout.moves.column_gather,
-kernels.cpu.relayout.lines.lane_columns, kernels.cpu.relayout.lines.permutes, tables.assemblies.
+Tests of: moving.moves.block_permute.geometry, moving.moves.blocks.plan, moving.moves.column_gather.plan,
+moving.moves.block_permute.tables, moving.moves.block_permute.kernel, moving.moves.column_gather.kernel,
+moving.lines.lane_columns, moving.lines.permutes, moving.assembly_numbers.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk.relayout_plans import RelayoutPlan
-from fastindex.cpu import movements
-from fastindex.cpu.choices import Choice
-from fastindex.cpu.movements import sure_movement
-from fastindex.cpu.this_machine import this_machine
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves import column_gather as column_passes
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.tuning import TUNING
-from fastindex.tables import assemblies
-from fastindex.tables.assemblies import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
+from fastindex import RelayoutPlan
+from fastindex.moving import assembly_numbers as assemblies
+from fastindex.moving import movements
+from fastindex.moving.assembly_numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
+from fastindex.moving.movements import sure_movement
+from fastindex.moving.moves.column_gather import plan as column_passes
+from fastindex.moving.passes import Pass
+from fastindex.moving.timed_choices import Choice
+from fastindex.runtime.machine import EPYC_1M, this_machine
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import NAMED, Guarded, Pair, move, moved_between_guards, passes_of, random_pairs
 from tests.cases.machines import run_here

@@ -3,7 +3,7 @@
 Shared memory has 32 banks of 4 bytes. An access of a warp is served in phases: all lanes at once up to 4 bytes each,
 half of them for 8 bytes, a quarter for 16. Lanes of a phase that want different words of one bank wait for each other.
 
-Tests of: kernels.cuda.geometry, lowering.gpu.banks.
+Tests of: cuda.kernels.geometry, cuda.launches.banks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.kernels.cuda.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
-from fastindex.lowering.gpu.banks import stage_skew
-from fastindex.lowering.gpu.launches import (
+from fastindex.algebra.loops import relayout_loops
+from fastindex.cuda.kernels.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
+from fastindex.cuda.launches.banks import stage_skew
+from fastindex.cuda.launches.launches import (
     FEW_BYTES,
     NARROW_TILES,
     SHORT_TILES,
@@ -28,8 +29,7 @@ from fastindex.lowering.gpu.launches import (
     converting_launches,
     launches,
 )
-from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.cuda.launches.records import Launch
 
 THREADS, WARP = 256, 32
 TILES = [(width, *tiles[width]) for tiles in (VECTOR_TILES, SHORT_TILES, NARROW_TILES) for width in tiles]

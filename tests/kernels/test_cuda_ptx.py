@@ -27,7 +27,7 @@ ARCHITECTURES = ((8, 0), (9, 0))
 #: Asks a process with numba-cuda for the PTX of every kernel, as JSON.
 PROGRAM = """
 import json, sys
-from fastindex.kernels.cuda.device import absent_device
+from fastindex.cuda.kernels.device import absent_device
 from tests.kernels import cuda_kernels
 
 capability = tuple(map(int, sys.argv[1:3]))

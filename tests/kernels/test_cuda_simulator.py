@@ -1,10 +1,10 @@
 """Runs the files `simulated_*` in a process of their own: the simulator is chosen once, before Numba is imported.
 
 Tests of: cuda.casts, cuda.gathers, cuda.indices, cuda.sharded_indices, cuda.strided_copies, cuda.transfers,
-kernels.cuda.casts, kernels.cuda.cast_values, kernels.cuda.copies, lowering.gpu.casts,
-kernels.cuda.gather_kernel, kernels.cuda.index_kernel, kernels.cuda.lanes, kernels.cuda.loops, kernels.cuda.memory,
-kernels.cuda.partial_stores, kernels.cuda.registers, kernels.cuda.rows, kernels.cuda.shifts, kernels.cuda.stages,
-kernels.cuda.tiles, kernels.cuda.word_tiles, lowering.gpu.chunks.
+cuda.kernels.casts, cuda.kernels.cast_values, cuda.kernels.copies, cuda.launches.casts, cuda.kernels.gather_kernel,
+cuda.kernels.index_kernel, cuda.kernels.lanes, cuda.kernels.loops, cuda.kernels.memory, cuda.kernels.partial_stores,
+cuda.kernels.registers, cuda.kernels.rows, cuda.kernels.shifts, cuda.kernels.stages, cuda.kernels.tiles,
+cuda.kernels.word_tiles, cuda.launches.chunks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
 
-Tests of: kernels.cpu.index.blocks, kernels.cpu.index.kernel, kernels.cpu.index.steps, kernels.cpu.memory,
-kernels.element, lowering.index.division, lowering.index.step_table, tables.index_table.
+Tests of: index.kernels.blocks, index.kernels.programs, index.kernels.steps, runtime.lines.memory,
+runtime.lines.element, algebra.forms, index.step_table, index.numbers.
 """
 
 import random
@@ -16,18 +16,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastindex as fi
-from fastindex.cpu import compiled_programs
-from fastindex.cpu import index_programs as execution
-from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.kernels import element
-from fastindex.kernels.compilation import inlined, kernel, kernel_signatures, registered_kernels
-from fastindex.kernels.cpu.index.kernel import block_length
-from fastindex.lowering.index import step_table as module
-from fastindex.lowering.index.division import NARROW, division
-from fastindex.lowering.index.forms import Check, IndexProgram, Quotient
-from fastindex.lowering.index.step_table import step_table
-from fastindex.lowering.tuning import TUNING
-from fastindex.tables import index_table
+from fastindex import FastIndexError, OutOfBoundsError
+from fastindex.algebra.forms import NARROW, Check, IndexProgram, Quotient, division
+from fastindex.index import compiled as compiled_programs
+from fastindex.index import executors as execution
+from fastindex.index import numbers as index_table
+from fastindex.index import step_table as module
+from fastindex.index.kernels.programs import block_length
+from fastindex.index.step_table import step_table
+from fastindex.runtime.kernels import inlined, kernel, kernel_signatures, registered_kernels
+from fastindex.runtime.lines import element
+from fastindex.runtime.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 
@@ -434,7 +433,7 @@ def test_one_compilation_serves_every_layout_and_array():
 @pytest.mark.in_turn(seconds=3)
 def test_a_warm_start_compiles_nothing():
     program = (
-        "import fastindex as fi, fastindex.kernels.cpu.index.kernel as cpu\n"
+        "import fastindex as fi, fastindex.index.kernels.programs as cpu\n"
         "fi.linear_index('f32[3,5]{1,0:T(2,2)}', ([1], [2]))\n"
         "print(sum(cpu.run_program.stats.cache_misses.values()))\n"
     )

@@ -1,7 +1,6 @@
 """Relayouts with one long dimension: blocks that many tasks share, and those at the ends, between guards.
 
-Tests of: lowering.relayout.moves.block_permute, lowering.relayout.moves.column_gather,
-kernels.cpu.relayout.moves.block_permute.
+Tests of: moving.moves.block_permute.geometry, moving.moves.column_gather.plan, moving.moves.block_permute.kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Boxes whose elements are unpacked as they are read, or packed as they are written: against the slow reference.
 
-Tests of: lowering.relayout.moves.boxes, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.moves.packed_runs.
+Tests of: moving.moves.boxes.plan, moving.moves.boxes.kernel, moving.moves.streams.packed_runs_kernel.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 import fastindex as fi
-from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves import box_geometry, boxes
-from fastindex.lowering.relayout.moves.boxes import packed_boxes
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.plan.choice import plans, select_plan
-from fastindex.lowering.relayout.problem.problem import Problem
-from fastindex.lowering.relayout.problem.slot_moves import slot_move
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.choice import plans, select_plan
+from fastindex.moving.movements import sure_movement
+from fastindex.moving.moves.boxes import geometry as box_geometry
+from fastindex.moving.moves.boxes import plan as boxes
+from fastindex.moving.moves.boxes.plan import packed_boxes
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.moving.problem import Problem, slot_move
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import Pair, moved_between_guards
 

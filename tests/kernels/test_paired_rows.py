@@ -1,8 +1,7 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.nibble_pairs,
-kernels.cpu.relayout.moves.nibble_pairs, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles,
-tables.boxes.
+Tests of: moving.moves.nibble_pairs.plan, moving.moves.nibble_pairs.kernel, moving.moves.boxes.kernel,
+moving.lines.nibbles, moving.numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves import box_geometry, nibble_pairs
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.tables import boxes
+from fastindex.arrays.addresses import address_of
+from fastindex.moving import numbers as boxes
+from fastindex.moving.movements import sure_movement
+from fastindex.moving.moves.boxes import geometry as box_geometry
+from fastindex.moving.moves.nibble_pairs import plan as nibble_pairs
+from fastindex.moving.passes import Pass
+from fastindex.runtime.machine import EPYC_1M
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.cases.machines import run_here

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.relayout.passes.runner import _take
+from fastindex.moving.kernels.runner import _take
+from fastindex.runtime.kernels import kernel
 
 
 @kernel()

@@ -1,6 +1,6 @@
 """Boxes of whole periods of a coordinate that both sides cut apart: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.boxes, lowering.relayout.moves.box_geometry.
+Tests of: moving.moves.boxes.plan, moving.moves.boxes.geometry.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import random
 import pytest
 
 import fastindex as fi
-from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves import box_geometry as periods
-from fastindex.lowering.relayout.moves import boxes
-from fastindex.lowering.relayout.moves.boxes import box_drafts
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.tuning import TUNING
+from fastindex.moving.movements import sure_movement
+from fastindex.moving.moves.boxes import geometry as periods
+from fastindex.moving.moves.boxes import plan as boxes
+from fastindex.moving.moves.boxes.plan import box_drafts
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.oracles.partial_lines import partial_writes

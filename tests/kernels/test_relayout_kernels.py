@@ -1,12 +1,9 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.relayout.moves.deinterleave,
-kernels.cpu.relayout.moves.element_moves, kernels.cpu.relayout.moves.gather_pieces,
-kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.lines.lanes,
-kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.packed_runs,
-kernels.cpu.relayout.passes.runner, kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending,
-kernels.cpu.relayout.lines.staged_bands, kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose,
-kernels.cpu.relayout.lines.vectors.
+Tests of: moving.moves.streams.deinterleave_kernel, moving.moves.elements.kernel, moving.moves.gathers.kernel,
+moving.moves.streams.interleave_kernel, moving.lines.lanes, runtime.lines.lines,
+moving.moves.streams.packed_runs_kernel, moving.kernels.runner, moving.kernels.table, moving.lines.pending,
+moving.lines.staged_bands, moving.moves.streams.kernel, moving.moves.transposes.kernel, runtime.lines.vectors.
 """
 
 from __future__ import annotations
@@ -26,15 +23,14 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.buffers import aligned_bytes
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk import relayouts
-from fastindex.cpu import compiled_passes
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.gathers import GATHERED_BYTES
-from fastindex.tables.streams import StreamGeometry
+from fastindex.moving import compiled_passes
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.numbers import GATHERED_BYTES, StreamGeometry
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING, Tuning
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.cases.relayout_cases import (

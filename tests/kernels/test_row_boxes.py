@@ -1,6 +1,6 @@
 """Rows that several nests write, put together in the cache: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.boxes, kernels.cpu.relayout.moves.boxes, tables.boxes.
+Tests of: moving.moves.boxes.plan, moving.moves.boxes.kernel, moving.numbers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.addresses import address_of
-from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.machine import EPYC_1M
-from fastindex.lowering.relayout.moves import box_geometry
-from fastindex.lowering.relayout.moves.boxes import box_drafts, lines_of
-from fastindex.lowering.relayout.passes.counts import total
-from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.passes.line_counts import read_lines
-from fastindex.lowering.relayout.plan.choice import plans
-from fastindex.lowering.relayout.problem.loops import in_bytes, relayout_loops
-from fastindex.lowering.tuning import TUNING
-from fastindex.tables import boxes
+from fastindex.algebra.loops import in_bytes, relayout_loops
+from fastindex.arrays.addresses import address_of
+from fastindex.moving import numbers as boxes
+from fastindex.moving.choice import plans
+from fastindex.moving.counts import read_lines, total
+from fastindex.moving.movements import sure_movement
+from fastindex.moving.moves.boxes import geometry as box_geometry
+from fastindex.moving.moves.boxes.plan import box_drafts, lines_of
+from fastindex.moving.passes import Pass, with_tables
+from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.cases.machines import run_here

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.xla.sizes import xla_array_size
+from fastindex.xla import xla_array_size
 from tests.oracles import reference
 from tests.oracles.reference import STAR, MultiIndex, ReferenceShape
 

@@ -41,6 +41,9 @@ class Instruction:
         self.kind = found.get(11, [b""])[0].decode()
         self.spans = spans(self.shape)
         self.target = found.get(28, [b""])[0].decode()
+        config = found.get(43, [b""])[0]
+        lists = json.loads(config).get("aliasing_operands", {}).get("lists", []) if config.startswith(b"{") else []
+        self.shared = [[int(number) for number in each["indices"]] for each in lists]
 
 
 def spans(shape: bytes) -> list[tuple[int, int]]:
@@ -163,6 +166,10 @@ def flow(module: Module) -> tuple[dict[Leaf, set[Leaf]], list[tuple[Leaf, Leaf]]
             joined += [((operands[0], i), (item.id, i)) for i in range(len(module.all[operands[0]].leaves))]
         if item.opcode == "fusion":
             joined += fused_writes(module, item)
+        # Numbers of results come after those of operands; what is listed has one array each.
+        places = [(operand, 0) for operand in operands] + [(item.id, i) for i in range(len(item.leaves))]
+        for first, *others in item.shared:
+            joined += [(places[first], places[other]) for other in others]
     for item in calls:
         operands, callees = item.operands, item.callees
         if item.opcode == "while":

@@ -7,12 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.tables.gathers import GATHER
-from fastindex.tables.passes import FILL
-from fastindex.tables.streams import STREAM
-from fastindex.tables.transposes import TRANSPOSE
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.moving.numbers import FILL, GATHER, STREAM, TRANSPOSE
+from fastindex.moving.passes import Pass
 
 Places = NDArray[np.int64]
 

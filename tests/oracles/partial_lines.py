@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.tables import assemblies, boxes
-from fastindex.tables.assemblies import ASSEMBLY, COLUMNS
-from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.gathers import GATHER
-from fastindex.tables.passes import FILL, STRIDED
-from fastindex.tables.streams import STREAM
-from fastindex.tables.transposes import TRANSPOSE
+from fastindex.moving import assembly_numbers as assemblies
+from fastindex.moving import numbers as boxes
+from fastindex.moving.assembly_numbers import ASSEMBLY, COLUMNS
+from fastindex.moving.numbers import FILL, GATHER, STREAM, STRIDED, TRANSPOSE
+from fastindex.moving.passes import Pass
+from fastindex.runtime.numbers import LINE_BYTES
 
 Offsets = NDArray[np.int64]
 #: Pieces: where each begins, in bytes, how long all of them are, and the sizes and strides of the loops around them.
@@ -31,8 +29,8 @@ def partial_writes(found: Iterable[Pass]) -> int:
     Examples
     --------
     >>> from fastindex import plan_relayout
-    >>> from fastindex.cpu.movements import sure_movement
-    >>> from fastindex.lowering.machine import EPYC_1M
+    >>> from fastindex.moving.movements import sure_movement
+    >>> from fastindex.runtime.machine import EPYC_1M
     >>> plan = plan_relayout("f32[512,3]{1,0}", "f32[512,3]{1,0:T(8,128)}")
     >>> partial_writes(sure_movement(plan.source, plan.destination, machine=EPYC_1M).passes)
     0

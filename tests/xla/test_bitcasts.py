@@ -71,7 +71,7 @@ def test_reshapes_of_similar_shapes() -> None:
         count = rng.choice((4, 6, 8, 12, 16, 18, 24, 30, 36))
         a, b = similar_shape(rng, count), similar_shape(rng, count)
         expected = is_reshape_bitcast(reference.parse(a), reference.parse(b))
-        assert fi.reshape_is_bitcast(Shape.parse(a), Shape.parse(b)) == expected, (a, b)
+        assert fi.xla.reshape_is_bitcast(Shape.parse(a), Shape.parse(b)) == expected, (a, b)
         found[expected] += 1
     assert found[True] > 100 or OTHER_SEEDS, found
 
@@ -80,7 +80,7 @@ def test_reshapes_of_random_pairs() -> None:
     for seed in seeds(300):
         a, b = random_pair(seed)
         expected = is_reshape_bitcast(a, b)
-        assert fi.reshape_is_bitcast(Shape.parse(str(a)), Shape.parse(str(b))) == expected, (a, b)
+        assert fi.xla.reshape_is_bitcast(Shape.parse(str(a)), Shape.parse(str(b))) == expected, (a, b)
 
 
 def test_transposes() -> None:
@@ -93,7 +93,7 @@ def test_transposes() -> None:
             continue
         b = dataclasses.replace(b, dimensions=tuple(a.dimensions[i] for i in dimensions))
         expected = is_transpose_bitcast(a, b, dimensions)
-        assert fi.transpose_is_bitcast(Shape.parse(str(a)), Shape.parse(str(b)), dimensions) == expected, (a, b)
+        assert fi.xla.transpose_is_bitcast(Shape.parse(str(a)), Shape.parse(str(b)), dimensions) == expected, (a, b)
         found[expected] += 1
     assert found[True] > 10 or OTHER_SEEDS, found
 
@@ -106,7 +106,7 @@ def test_proofs_do_not_need_to_visit_the_elements(monkeypatch: pytest.MonkeyPatc
         count = rng.choice((8, 12, 16, 24, 36))
         a, b = similar_shape(rng, count), similar_shape(rng, count)
         expected = is_reshape_bitcast(reference.parse(a), reference.parse(b))
-        found = fi.reshape_is_bitcast(Shape.parse(a), Shape.parse(b))
+        found = fi.xla.reshape_is_bitcast(Shape.parse(a), Shape.parse(b))
         assert not found or expected, (a, b)
         unproven += found != expected
     assert unproven < 5
@@ -116,10 +116,10 @@ def test_proofs_do_not_need_to_visit_the_elements(monkeypatch: pytest.MonkeyPatc
 def test_every_shape_is_a_bitcast_of_itself_and_of_its_permutations(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bitcasts, "MOST_ELEMENTS_VISITED", 0)
     shape = Shape.parse(str(random_shape(seed)))
-    assert fi.reshape_is_bitcast(shape, shape)
+    assert fi.xla.reshape_is_bitcast(shape, shape)
     dimensions = random.Random(seed).sample(range(shape.rank), shape.rank)
     moved = shape.transposed(dimensions)
-    assert fi.transpose_is_bitcast(shape, moved, dimensions)
+    assert fi.xla.transpose_is_bitcast(shape, moved, dimensions)
     assert xla.deduce_transpose_dimensions_for_bitcast(shape, moved) is not None
     assert xla.is_reshape_or_transpose_bitcast(shape, moved)
 
@@ -144,24 +144,24 @@ LARGE = [
 
 @pytest.mark.parametrize(("a", "b", "expected"), LARGE)
 def test_large_reshapes(a: str, b: str, expected: bool) -> None:
-    assert fi.reshape_is_bitcast(Shape.parse(a), Shape.parse(b)) == expected
-    assert fi.reshape_is_bitcast(Shape.parse(b), Shape.parse(a)) == expected
+    assert fi.xla.reshape_is_bitcast(Shape.parse(a), Shape.parse(b)) == expected
+    assert fi.xla.reshape_is_bitcast(Shape.parse(b), Shape.parse(a)) == expected
 
 
 def test_large_transposes() -> None:
     a = Shape.parse("bf16[4096,1,4096]{2,0,1:T(8,128)(2,1)}")
-    assert fi.transpose_is_bitcast(a, Shape.parse("bf16[4096,4096,1]{0,1,2:T(8,128)(2,1)}"), (2, 0, 1))
-    assert not fi.transpose_is_bitcast(a, Shape.parse("bf16[4096,4096,1]{1,0,2:T(8,128)(2,1)}"), (2, 0, 1))
-    assert not fi.transpose_is_bitcast(a, Shape.parse("bf16[4096,1,4096]{2,0,1:T(8,128)}"), (0, 1, 2))
+    assert fi.xla.transpose_is_bitcast(a, Shape.parse("bf16[4096,4096,1]{0,1,2:T(8,128)(2,1)}"), (2, 0, 1))
+    assert not fi.xla.transpose_is_bitcast(a, Shape.parse("bf16[4096,4096,1]{1,0,2:T(8,128)(2,1)}"), (2, 0, 1))
+    assert not fi.xla.transpose_is_bitcast(a, Shape.parse("bf16[4096,1,4096]{2,0,1:T(8,128)}"), (0, 1, 2))
 
 
 def test_what_is_never_a_bitcast() -> None:
     a = Shape.parse("f32[2,3]{1,0}")
-    assert not fi.reshape_is_bitcast(a, Shape.parse("s32[2,3]{1,0}"))
-    assert not fi.reshape_is_bitcast(a, Shape.parse("f32[2,4]{1,0}"))
-    assert not fi.reshape_is_bitcast(Shape.parse("s4[4]{0:E(4)}"), Shape.parse("s4[4]{0}"))
-    assert not fi.transpose_is_bitcast(a, a, (1, 0))
-    assert fi.reshape_is_bitcast(Shape.parse("f32[0,3]"), Shape.parse("f32[5,0]"))
+    assert not fi.xla.reshape_is_bitcast(a, Shape.parse("s32[2,3]{1,0}"))
+    assert not fi.xla.reshape_is_bitcast(a, Shape.parse("f32[2,4]{1,0}"))
+    assert not fi.xla.reshape_is_bitcast(Shape.parse("s4[4]{0:E(4)}"), Shape.parse("s4[4]{0}"))
+    assert not fi.xla.transpose_is_bitcast(a, a, (1, 0))
+    assert fi.xla.reshape_is_bitcast(Shape.parse("f32[0,3]"), Shape.parse("f32[5,0]"))
     assert xla.deduce_transpose_dimensions_for_bitcast(a, Shape.parse("f32[6]")) is None
 
 
@@ -169,10 +169,10 @@ def test_what_bitcasts_refuse() -> None:
     a = Shape.parse("f32[2,3]{1,0}")
     for dimensions in ((0,), (0, 0), (0, 2), (0, 1, 2)):
         with pytest.raises(fi.LayoutError, match="permutation"):
-            fi.transpose_is_bitcast(a, a, dimensions)
+            fi.xla.transpose_is_bitcast(a, a, dimensions)
     for other in ("token[]", "(f32[2,3])", "f32[?,3]", "f32[2,3]{1,0:D(D,C)}"):
         with pytest.raises(fi.UnsupportedError):
-            fi.reshape_is_bitcast(a, Shape.parse(other))
+            fi.xla.reshape_is_bitcast(a, Shape.parse(other))
 
 
 def test_untiled() -> None:

@@ -150,10 +150,10 @@ def test_aligned_layouts_are_found_where_there_are_any() -> None:
         a, b = Shape("f32", sizes, fi.Layout(order)), Shape("f32", others)
         found = xla.align_layouts(a, b)
         if found is not None:
-            assert fi.reshape_is_bitcast(a, found)
+            assert fi.xla.reshape_is_bitcast(a, found)
             continue
         for layout in itertools.permutations(range(len(others))):
-            assert not fi.reshape_is_bitcast(a, Shape("f32", others, fi.Layout(layout))), (a, layout)
+            assert not fi.xla.reshape_is_bitcast(a, Shape("f32", others, fi.Layout(layout))), (a, layout)
 
 
 def test_decomposed_bitcasts_are_bitcasts_step_by_step() -> None:
@@ -166,9 +166,9 @@ def test_decomposed_bitcasts_are_bitcasts_step_by_step() -> None:
         )
         found = xla.decompose_bitcast(a, b)
         assert found is not None
-        assert fi.transpose_is_bitcast(a, found.transpose1_shape, found.transpose1_dimensions)
-        assert fi.reshape_is_bitcast(found.transpose1_shape, found.reshape_shape)
-        assert fi.transpose_is_bitcast(found.reshape_shape, b, found.transpose2_dimensions)
+        assert fi.xla.transpose_is_bitcast(a, found.transpose1_shape, found.transpose1_dimensions)
+        assert fi.xla.reshape_is_bitcast(found.transpose1_shape, found.reshape_shape)
+        assert fi.xla.transpose_is_bitcast(found.reshape_shape, b, found.transpose2_dimensions)
         assert found.is_transpose1_identity == (a.layout == fi.Layout.descending(a.rank))
         assert found.is_transpose2_identity == (b.layout == fi.Layout.descending(b.rank))
 

@@ -32,24 +32,24 @@ from tests.oracles import reference
     ],
 )
 def test_xla_array_size(text: str, expected: int) -> None:
-    assert fi.xla_array_size(Shape.parse(text)) == expected
+    assert fi.xla.xla_array_size(Shape.parse(text)) == expected
 
 
 def test_xla_array_size_is_the_reference_s() -> None:
     for seed in seeds(300):
         expected = random_shape(seed)
         if not expected.tiles or reference.STAR not in expected.tiles[0]:
-            assert fi.xla_array_size(Shape.parse(str(expected))) == reference.xla_array_size(expected), expected
+            assert fi.xla.xla_array_size(Shape.parse(str(expected))) == reference.xla_array_size(expected), expected
 
 
 def test_xla_array_size_where_star_has_no_size() -> None:
     with pytest.raises(fi.UnsupportedError, match=r"needs a tile size for \*"):
-        fi.xla_array_size(Shape.parse("f32[3,5]{1,0:T(*,4)(*,2)}"))
+        fi.xla.xla_array_size(Shape.parse("f32[3,5]{1,0:T(*,4)(*,2)}"))
 
 
 @pytest.mark.parametrize("text", ["token[]", "(f32[2])", "f32[?]{0}", "f32[?]{0:T(8)}"])
 def test_what_has_no_array_size(text: str) -> None:
-    for function in (fi.xla_array_size, xla.array_data_size, xla.max_elements_per_split):
+    for function in (fi.xla.xla_array_size, xla.array_data_size, xla.max_elements_per_split):
         with pytest.raises(fi.UnsupportedError):
             function(Shape.parse(text))
 
@@ -89,7 +89,7 @@ def test_splits() -> None:
     shape = Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}")
     assert [xla.max_split_size(shape, i) for i in (0, 1, 2, -1)] == [150, 90, 70, 70]
     assert xla.max_elements_per_split(shape) == 150 * 90 * 70
-    assert xla.split_config(Shape.parse("f32[8]{0:SC(0:4)}")) == fi.SplitConfig(0, (4,))
+    assert xla.split_config(Shape.parse("f32[8]{0:SC(0:4)}")) == fi.xla.SplitConfig(0, (4,))
     assert xla.split_config(Shape.parse("f32[8]{0}")) is None
     with pytest.raises(fi.UnsupportedError, match="2 split configs"):
         xla.split_config(shape)

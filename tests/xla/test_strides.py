@@ -1,6 +1,6 @@
 """Strides: against the slots of the reference, and by hand.
 
-Tests of: shapes.shape_strides.
+Tests of: core.strides.
 """
 
 from __future__ import annotations

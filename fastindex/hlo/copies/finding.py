@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fastindex.advice.copy_sentences import origin_text, wanted_text
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import CallSite, find_calls
@@ -21,7 +21,7 @@ from fastindex.hlo.problems import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.shape_table import array_of
-from fastindex.shapes.shape import Shape
+from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
 #: A fusion of only these moves data about; the cycles of the fusion are those of its copies.

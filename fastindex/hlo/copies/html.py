@@ -6,11 +6,11 @@ import itertools
 import math
 from html import escape
 
-from fastindex.advice.spelling import bytes_text, duration_text
 from fastindex.hlo.copies.rows import CopyRow, CopySum
 from fastindex.hlo.copies.table import CopyTable
 from fastindex.hlo.copies.text import summary
 from fastindex.hlo.page_parts import STYLE, page_of, script_of
+from fastindex.show.spelling import bytes_text, duration_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 200, 78, 24, 18
 _MOST_TIMELINES, _MOST_LINES, _MOST_MARKS = 20, 20, 2000

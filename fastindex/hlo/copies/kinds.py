@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.shape_table import ShapeTable, array_of
-from fastindex.shapes.shape import Shape
 from fastindex.xla.bitcasts import reshape_is_bitcast, transpose_is_bitcast
 
 CopyKind = Literal["layout", "reshape", "transpose", "element type", "memory space", "same layout"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.hlo.copies.facts import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
@@ -28,7 +29,6 @@ from fastindex.hlo.read.sources import (
 )
 from fastindex.hlo.report_text import count_text
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,19 @@ _BEFORE_LAYOUTS = (
 class LayoutCopies(CopyTable, ShownInNotebooks):
     """The instructions of one or several HLO modules that move data because of layouts.
 
-    See `copies`, most bytes first, `totals` and `problems`.
+    It is made by `layout_copies`. See `copies`, most bytes first, `totals` and `problems`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> hlo = '''HloModule m, is_scheduled=true
+    ... ENTRY e {
+    ...   p = f32[1000,3]{0,1} parameter(0)
+    ...   ROOT c = f32[1000,3]{1,0} copy(p)
+    ... }'''
+    >>> table = fi.hlo.layout_copies(hlo)
+    >>> table.modules, [row.instruction for row in table.avoidable]
+    (('m',), ['c'])
     """
 
     def summary(self) -> str:
@@ -117,8 +129,9 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
 
     Notes
     -----
-    That a reshape or a transpose moves nothing is proved by the digits of the slots: `fastindex.reshape_is_bitcast`,
-    `fastindex.transpose_is_bitcast`. How often a loop runs is XLA's ``known_trip_count``, or is read off its condition.
+    That a reshape or a transpose moves nothing is proved by the digits of the slots:
+    `fastindex.xla.reshape_is_bitcast`, `fastindex.xla.transpose_is_bitcast`. How often a loop runs is XLA's
+    ``known_trip_count``, or is read off its condition.
 
     Examples
     --------
@@ -129,7 +142,7 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     ...   c = f32[1000,3]{1,0:T(8,128)} copy(p)
     ...   ROOT n = f32[1000,3]{1,0:T(8,128)} negate(c)
     ... }'''
-    >>> (row,) = fi.layout_copies(hlo).copies
+    >>> (row,) = fi.hlo.layout_copies(hlo).copies
     >>> row.kind, row.nbytes_read, row.nbytes_written
     ('layout', 16384, 512000)
     >>> row.origin, row.wanted_by

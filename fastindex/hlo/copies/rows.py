@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fastindex.core.shape import Shape
 from fastindex.hlo.copies.kinds import CopyKind
-from fastindex.shapes.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class CopyTable:
 
     @property
     def avoidable(self) -> tuple[CopyRow, ...]:
-        """Those of `copies` that another layout could avoid, which `fastindex.try_layouts` counts."""
+        """Those of `copies` that another layout could avoid, which `fastindex.hlo.try_layouts` counts."""
         return tuple(row for row in self.copies if row.is_avoidable)
 
     def rows(self, all_moves: bool = False, top: int | None = None) -> tuple[CopyRow, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastindex.advice.spelling import bytes_text, duration_text, visible
 from fastindex.hlo.copies.rows import CopyRow, CopySum
 from fastindex.hlo.copies.table import CopyTable
 from fastindex.hlo.report_text import count_text
+from fastindex.show.spelling import bytes_text, duration_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,11 +17,14 @@ _PROTOS = (".hlo.pb", ".hlo_proto.pb")
 _PROFILE = ".xplane.pb"
 #: ``module_0001.jit_f.cpu_after_optimizations.txt``, ``module_0001.jit_f.0003.pass.after_x.before_y.txt``
 _DUMP_NAME = re.compile(
-    r"(module_\d+\..+?)(?:\.cl_\d+)?\.(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*)\.(?:txt|hlo|hlo\.pb)"
+    r"(module_\d+\..+?)(?:\.cl_\d+)?\."
+    r"(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*|oom_intermediate_module)\.(?:txt|hlo|hlo\.pb)"
 )
 #: How the names of stages end, in the order in which XLA dumps them; passes come after the first.
 _STAGES = (
     "before_optimizations",
+    # What there is when memory runs out, before the optimizations end.
+    "oom_intermediate_module",
     "after_optimizations_before_buffer_assignment",
     "after_optimizations",
     "after_optimizations_after_buffer_assignment",
@@ -29,6 +32,8 @@ _STAGES = (
 )
 #: One of a module of a million values has 200 MB.
 _LONGEST_ASSIGNMENT = 1 << 30
+#: Files about memory lie beside the first of these stages.
+_OPTIMIZED, *_LATER = _STAGES[_STAGES.index("after_optimizations") :]
 _MODULE_START = re.compile(rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*HloModule\b", re.DOTALL)
 #: What XLA writes beside a module, by the ending that it adds to the stem, best first.
 _BESIDE: tuple[tuple[str, Basis], ...] = (
@@ -143,11 +148,11 @@ def module_stem(file: Path) -> Path | None:
 def _beside_optimized(file: Path, ending: str) -> Path | None:
     """Return what lies beside the stage after optimizations, for a later stage of the same compilation."""
     name = _DUMP_NAME.fullmatch(plain_name(file.name))
-    if name is None or not name.group(2).endswith(_STAGES[3:]):
+    if name is None or not name.group(2).endswith(tuple(_LATER)):
         return None
     begin, stage = file.name[: name.start(2)], name.group(2)
-    late = next(ending for ending in _STAGES[3:] if stage.endswith(ending))
-    return _existing(file.with_name(f"{begin}{stage.removesuffix(late)}{_STAGES[2]}{ending}"))
+    late = next(ending for ending in _LATER if stage.endswith(ending))
+    return _existing(file.with_name(f"{begin}{stage.removesuffix(late)}{_OPTIMIZED}{ending}"))
 
 
 def _existing(file: Path) -> Path | None:

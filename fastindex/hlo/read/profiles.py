@@ -23,9 +23,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from fastindex.core.wire import Fields, read_fields, read_varint, varint
 from fastindex.errors import FastIndexError
 from fastindex.hlo.read.protos import Measured, ModuleProto, Profile, module_of_proto
-from fastindex.shapes.wire import Fields, read_fields, read_varint, varint
 
 _METADATA_PLANE = "/host:metadata"
 _MODULES_LINE = "XLA Modules"

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fastindex.core.wire import Fields, read_varint
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import memory_of_serialized
 from fastindex.hlo.module_sums import AssignedMemory
-from fastindex.shapes.wire import Fields, read_varint
 
 Form = Literal["module", "hlo", "snapshot", "profile"]
 

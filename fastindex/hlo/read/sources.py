@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from fastindex.advice.spelling import bytes_text
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
@@ -22,6 +21,7 @@ from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, s
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
+from fastindex.show.spelling import bytes_text
 
 #: The stage of a program of JAX that is lowered and not compiled, as dumps call it.
 LOWERED = "before_optimizations"
@@ -150,13 +150,17 @@ def _jax_source(stage: Any) -> TextSource:
 
 def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str, ...]]:
     """Return what XLA assigned to a compiled program in memory space 0, and remarks, from its ``memory_analysis()``."""
-    if ":T(" in text and not getattr(analysis, "serialized_buffer_assignment_proto", b""):
-        # For a TPU there is no assignment, and the sums of temporaries are over several memory spaces.
-        peak = getattr(analysis, "peak_memory_in_bytes", 0)
-        said = f"XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: {bytes_text(peak)}"
-        return None, (said,) if isinstance(peak, int) and peak else ()
     assigned = memory_of_compiled(analysis)
-    return (KnownMemory(assigned.total, "buffer assignment", assigned) if assigned else None), ()
+    if assigned is None:
+        return None, ()
+    serialized: bytes = getattr(analysis, "serialized_buffer_assignment_proto", b"")
+    if ":T(" not in text or serialized:
+        return KnownMemory(assigned.total, "buffer assignment", assigned), ()
+    # For a TPU there are sums, and no assignment.
+    peak = getattr(analysis, "peak_memory_in_bytes", 0)
+    said = f"XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: {bytes_text(peak)}"
+    known = KnownMemory(assigned.total, "memory analysis", assigned)
+    return known, (said,) if isinstance(peak, int) and peak else ()
 
 
 def _path_sources(paths: list[Path]) -> list[TextSource]:

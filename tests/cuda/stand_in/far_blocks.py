@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.kernels.cuda.device import cuda
+from fastindex.cuda.kernels.device import cuda
 from tests.cuda.ptx.emulator import written_bytes
 from tests.cuda.stand_in import emulated
 from tests.kernels.gpu_package import to_gpu, to_host
@@ -190,7 +190,7 @@ def test_indices(text: str) -> None:
 def test_strides_of_callers() -> None:
     """Rows of an array that are 3 GiB apart, into rows as far apart."""
     source, target = patterned(5 * (3 << 30)), cuda.device_array(5 * (3 << 30), np.uint8)
-    fi.copyto(target.reshape(5, 3 << 30)[:, 7:20007:2], source.reshape(5, 3 << 30)[:, 5:10005])
+    fi.numpy.copyto(target.reshape(5, 3 << 30)[:, 7:20007:2], source.reshape(5, 3 << 30)[:, 5:10005])
     emulated.finish()
     written = written_bytes(emulated.DRIVER, address_of(target))
     row, place = np.divmod(written, 3 << 30)

@@ -25,11 +25,11 @@ import fastindex.cuda
 from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
+from fastindex.cuda.kernels import device
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.copies import copy_kernel
+from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.queues import Queue, Tables
-from fastindex.kernels.cuda import device
-from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import copy_kernel
-from fastindex.kernels.cuda.device import cuda
 from tests.cases.hangs import HANG_SECONDS
 
 LOG = Path(os.environ["STAND_IN_LOG"])
@@ -86,9 +86,9 @@ def test_strided_copies_take_the_kernels_of_relayouts() -> None:
     """A transpose goes by tiles, rows by runs; the compiler of the processor is not asked."""
     grid, calls = cuda.to_device(np.zeros((256, 128), np.float32)), Calls()
     with event.install_recorder("numba:compile") as recorder:
-        found = fi.asfortranarray(grid)
-        fi.copyto(grid, found)
-        fi.copyto(grid[::2], grid[1::2])
+        found = fi.numpy.asfortranarray(grid)
+        fi.numpy.copyto(grid, found)
+        fi.numpy.copyto(grid[::2], grid[1::2])
     assert found.strides == (4, 1024)
     launched = [int(line.split()[1]) for line in calls.all("launch")]
     # Tiles of 64 by 64; there and back by the scratch memory that overlapping arrays need, 16 bytes to a unit.
@@ -262,9 +262,9 @@ def test_kernels_compile_with_a_numpy_that_lacks_row_stack() -> None:
     program = """
 import numpy, numba.np.arrayobj
 vars(numpy).pop("row_stack", None)
-from fastindex.kernels.cuda.copies import copy_kernel
-from fastindex.kernels.cuda.device import cuda
-from fastindex.kernels.cuda.device import absent_device
+from fastindex.cuda.kernels.copies import copy_kernel
+from fastindex.cuda.kernels.device import cuda
+from fastindex.cuda.kernels.device import absent_device
 with absent_device((9, 0)):
     assert ".entry" in copy_kernel(4).ptx((9, 0))
 """
@@ -282,7 +282,7 @@ def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(*arguments: Any) -> str:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("fastindex.kernels.cuda.compilation.ptx_of", compiled)
+    monkeypatch.setattr("fastindex.cuda.kernels.compilation.ptx_of", compiled)
     assert again.cubin((9, 0)) == code
     with pytest.raises(AssertionError, match="compiled again"):
         Kernel(first.function, "iiiii", "another").cubin((9, 0))

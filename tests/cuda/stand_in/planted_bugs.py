@@ -17,9 +17,9 @@ import pytest
 import fastindex as fi
 from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, movements, queues, strided_copies, transfers
-from fastindex.kernels.cuda import compilation, copies, rows, shifts, stages, tiles, word_tiles
-from fastindex.kernels.cuda.device import cuda
-from fastindex.kernels.cuda.index_kernel import index_kernel
+from fastindex.cuda.kernels import compilation, copies, rows, shifts, stages, tiles, word_tiles
+from fastindex.cuda.kernels.device import cuda
+from fastindex.cuda.kernels.index_kernel import index_kernel
 from tests.cuda.ptx.emulator import EmulatedError
 from tests.cuda.ptx.reading import PtxError
 from tests.cuda.stand_in import emulated, far_blocks
@@ -164,7 +164,7 @@ def test_a_guard_that_lets_one_more_through(monkeypatch: pytest.MonkeyPatch) -> 
     source, target = to_gpu(np.ones((45, 96), np.float32))[:, :80], cuda.device_array((45, 80), np.float32)
 
     def in_900_units() -> None:
-        fi.copyto(target, source)
+        fi.numpy.copyto(target, source)
         emulated.finish()
 
     edit = replaced(r"setp\.ge\.s64", "setp.gt.s64", -1)
@@ -175,7 +175,7 @@ def test_a_store_of_twice_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = (cuda.to_device(np.ones((64, 64), np.uint8)) for _ in range(2))
 
     def single_bytes() -> None:
-        fi.copyto(target[:, ::3], source[:, ::3])
+        fi.numpy.copyto(target[:, ::3], source[:, ::3])
         emulated.finish()
 
     edit = replaced(r"st\.global\.u8", "st.global.u16")
@@ -309,7 +309,7 @@ def test_strides_of_31_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def far_apart() -> None:
         target = cuda.device_array((3, 4096), np.uint8)
-        fi.copyto(target, large[:, :4096])
+        fi.numpy.copyto(target, large[:, :4096])
         emulated.finish()
         assert np.array_equal(to_host(target), rows)
 
@@ -361,7 +361,7 @@ def test_a_unit_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def in_900_units() -> None:
         source, target = to_gpu(np.ones((45, 96), np.float32))[:, :80], cuda.device_array((45, 80), np.float32)
-        fi.copyto(target, source)
+        fi.numpy.copyto(target, source)
         emulated.finish()
 
     host_bug(in_900_units, plant, r"line \d+, `(ld|st)\.global.*(outside|race)")

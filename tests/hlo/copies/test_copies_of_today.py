@@ -15,11 +15,11 @@ from fastindex.hlo.copies.rows import CopyRow
 TEXTS = Path(__file__).resolve().parents[2] / "data" / "hlo" / "copies_of_today"
 
 
-def read(name: str) -> fi.LayoutCopies:
-    return fi.layout_copies(TEXTS / f"{name}.hlo")
+def read(name: str) -> fi.hlo.LayoutCopies:
+    return fi.hlo.layout_copies(TEXTS / f"{name}.hlo")
 
 
-def rows(table: fi.LayoutCopies) -> dict[str, CopyRow]:
+def rows(table: fi.hlo.LayoutCopies) -> dict[str, CopyRow]:
     return {row.instruction: row for row in table.rows(all_moves=True)}
 
 
@@ -53,7 +53,7 @@ def test_slices_of_two_arrays_are_neither() -> None:
     second = "%slice-start.1 = ((f32[320,1200]{1,0:T(8,128)})"
     other = text.replace(second, "%v = f32[320,1200]{1,0:T(8,128)} parameter(3)\n  " + second)
     other = other.replace("slice-start(%w), slice={[160", "slice-start(%v), slice={[160")
-    assert rows(fi.layout_copies(other))["copy.1"].argument is None
+    assert rows(fi.hlo.layout_copies(other))["copy.1"].argument is None
 
 
 def test_a_loop_that_offloads_shows_its_traffic() -> None:
@@ -95,9 +95,9 @@ def test_transposes_around_a_segment_sum_on_the_cpu() -> None:
     assert [item.moved_nbytes for item in total.by_line] == [409600]
 
 
-def fusion(*lines: str, result: str = "f32[3,5]{1,0}", more: str = "") -> fi.LayoutCopies:
+def fusion(*lines: str, result: str = "f32[3,5]{1,0}", more: str = "") -> fi.hlo.LayoutCopies:
     body = "\n".join(f"  {line}" for line in lines)
-    return fi.layout_copies(
+    return fi.hlo.layout_copies(
         f"HloModule m, is_scheduled=true\n\n{more}%fused (p: f32[5,3]) -> f32[3,5] {{\n{body}\n}}\n\n"
         "ENTRY %main (a: f32[5,3]) -> f32[3,5] {\n  %a = f32[5,3]{1,0} parameter(0)\n"
         f"  ROOT %f = {result} fusion(%a), kind=kLoop, calls=%fused\n}}\n"
@@ -166,7 +166,7 @@ def test_a_copy_in_a_fusion_within_a_fusion_that_computes_does_not_count() -> No
 
 
 def test_the_first_part_of_an_array_written_as_a_bitcast_is_a_slice() -> None:
-    (row,) = fi.layout_copies(
+    (row,) = fi.hlo.layout_copies(
         "HloModule m, is_scheduled=true\n\nENTRY %main (a: f32[96,10]) -> f32[96,9] {\n"
         "  %a = f32[96,10]{0,1:T(8,128)} parameter(0)\n  %r = f32[96,10]{0,1:T(8,128)} sine(%a)\n"
         "  %b = f32[96,9]{0,1:T(8,128)} bitcast(%r)\n  ROOT %c = f32[96,9]{1,0:T(8,128)} copy(%b)\n}\n"
@@ -181,15 +181,15 @@ def test_modules_before_optimisation_say_so_and_modules_of_scalars_do_not() -> N
     assert "no data moves" not in before.text()
     assert read("scalars_only").notes == ()
     assert not any(
-        "before layout" in note for use in fi.report(TEXTS / "scalars_only.hlo").modules for note in use.notes
+        "before layout" in note for use in fi.hlo.report(TEXTS / "scalars_only.hlo").modules for note in use.notes
     )
-    both = fi.layout_copies([TEXTS / "before_optimizations.hlo", TEXTS / "scalars_only.hlo"])
+    both = fi.hlo.layout_copies([TEXTS / "before_optimizations.hlo", TEXTS / "scalars_only.hlo"])
     (note,) = both.notes
     assert note.startswith("jit_f: before layout assignment")
 
 
 def test_a_call_that_binds_its_operands_late() -> None:
-    report = fi.report(TEXTS / "late_bound_async.hlo")
+    report = fi.hlo.report(TEXTS / "late_bound_async.hlo")
     names = {place.instruction: use.nbytes for use in report.uses for place in use.places}
     # The result of the call is a buffer; the contexts are those of the start.
     assert names["call-update"] == 384 * 512 * 2
@@ -211,4 +211,4 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   ROOT %r = f32[8]{0} async-done(%t)
 }
 """
-    assert fi.layout_copies(text).copies == ()
+    assert fi.hlo.layout_copies(text).copies == ()

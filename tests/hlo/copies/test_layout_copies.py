@@ -28,7 +28,7 @@ MODULES = [*COPIES, *OTHERS]
 
 
 def rows_of(text: str) -> tuple[CopyRow, ...]:
-    return fi.layout_copies(text).rows(all_moves=True)
+    return fi.hlo.layout_copies(text).rows(all_moves=True)
 
 
 def row(text: str, instruction: str) -> CopyRow:
@@ -179,7 +179,7 @@ TURN = "%t = f32[600,64]{1,0} transpose(%p), dimensions={1,0}"
     ],
 )
 def test_a_fusion_of_nothing_but_a_transpose_is_added_up(body: str, result: str, alone: dict[str, bool]) -> None:
-    table = fi.layout_copies(fusion_of(body, result))
+    table = fi.hlo.layout_copies(fusion_of(body, result))
     assert {item.instruction: item.is_alone for item in table.copies} == alone
     assert {item.source_text for item in table.copies} == {"m.py:4"}
     first = [item for item in table.copies if item.is_alone]
@@ -307,7 +307,7 @@ def test_copies_that_are_the_same_in_every_trip_say_so() -> None:
 
 def test_totals_are_sums_of_rows() -> None:
     for path in COPIES:
-        table = fi.layout_copies(text_of(path))
+        table = fi.hlo.layout_copies(text_of(path))
         alone = [item for item in table.copies if item.is_alone]
         assert table.totals.all.moved_nbytes == sum(item.moved_nbytes for item in alone)
         avoidable = [item for item in alone if item.kind != "same layout"]
@@ -324,7 +324,7 @@ def test_totals_are_sums_of_rows() -> None:
 
 
 def test_json_has_the_fields_of_the_documentation() -> None:
-    table = fi.layout_copies(recorded("decoder_cache_v5e"))
+    table = fi.hlo.layout_copies(recorded("decoder_cache_v5e"))
     found = json.loads(json.dumps(table.to_json()))
     wanted = (
         "instruction, computation, kind, source, result, nbytes_read, nbytes_written, trips, estimated_cycles, "
@@ -340,35 +340,39 @@ def test_json_has_the_fields_of_the_documentation() -> None:
 def test_several_modules_files_and_streams(tmp_path: Path) -> None:
     for name in ("points_v5e", "embedding_v4"):
         (tmp_path / f"{name}.txt").write_text(recorded(name))
-    table = fi.layout_copies(tmp_path)
+    table = fi.hlo.layout_copies(tmp_path)
     assert set(table.modules) == {"jit_points", "jit_embedding"}
-    assert len(table.copies) == sum(len(fi.layout_copies(recorded(n)).copies) for n in ("points_v5e", "embedding_v4"))
-    assert fi.layout_copies(tmp_path / "points_v5e.txt").copies == fi.layout_copies(recorded("points_v5e")).copies
-    assert (
-        fi.layout_copies(io.BytesIO(recorded("points_v5e").encode())).copies
-        == fi.layout_copies(recorded("points_v5e").encode()).copies
+    assert len(table.copies) == sum(
+        len(fi.hlo.layout_copies(recorded(n)).copies) for n in ("points_v5e", "embedding_v4")
     )
-    twice = fi.layout_copies(recorded("points_v5e") + "\n" + recorded("points_v5e"))
+    assert (
+        fi.hlo.layout_copies(tmp_path / "points_v5e.txt").copies == fi.hlo.layout_copies(recorded("points_v5e")).copies
+    )
+    assert (
+        fi.hlo.layout_copies(io.BytesIO(recorded("points_v5e").encode())).copies
+        == fi.hlo.layout_copies(recorded("points_v5e").encode()).copies
+    )
+    twice = fi.hlo.layout_copies(recorded("points_v5e") + "\n" + recorded("points_v5e"))
     assert twice.modules == ("jit_points", "jit_points (2)")
 
 
 def test_what_is_not_a_module(tmp_path: Path) -> None:
     assignment = next((DATA / "programs" / "updates").glob("*-buffer-assignment.txt"))
     with pytest.raises(fi.FastIndexError, match="no instructions, so no copies"):
-        fi.layout_copies(assignment)
+        fi.hlo.layout_copies(assignment)
     with pytest.raises(fi.FastIndexError, match="no HLO instruction"):
-        fi.layout_copies("nothing of the kind\nat all")
+        fi.hlo.layout_copies("nothing of the kind\nat all")
     (tmp_path / "bad.txt").write_text("HloModule m\n")
     (tmp_path / "good.txt").write_text(recorded("points_v5e"))
-    table = fi.layout_copies([tmp_path / "bad.txt", tmp_path / "good.txt"])
+    table = fi.hlo.layout_copies([tmp_path / "bad.txt", tmp_path / "good.txt"])
     assert table.modules == ("jit_points",)
     assert "no HLO instruction" in str(table.problems[0])
 
 
 def test_before_layouts_are_assigned_there_is_a_note() -> None:
     text = "ENTRY e {\n  p = f32[8,300] parameter(0)\n  ROOT t = f32[300,8] transpose(p), dimensions={1,0}\n}\n"
-    assert "before layout assignment" in fi.layout_copies(f"HloModule m\n\n{text}").notes[0]
-    assert fi.layout_copies(recorded("points_v5e")).notes == ()
+    assert "before layout assignment" in fi.hlo.layout_copies(f"HloModule m\n\n{text}").notes[0]
+    assert fi.hlo.layout_copies(recorded("points_v5e")).notes == ()
 
 
 @pytest.mark.in_turn(seconds=0.3)
@@ -395,7 +399,7 @@ def test_damaged_text_never_raises_more_than_the_report(path: Path) -> None:
                 case 4:
                     damaged[place] = damaged[place].replace("0", str(rng.choice((-1, 7, 10**30))), 1)
         text = "".join(damaged)
-        table = fi.layout_copies(text)
+        table = fi.hlo.layout_copies(text)
         table.text(top=None, all_moves=True)
         table.html()
         json.dumps(table.to_json(all_moves=True))
@@ -405,7 +409,7 @@ def test_computations_that_call_each_other_in_a_circle() -> None:
     text = LOOP.replace('custom-call(%turned, %sum), custom_call_target="f"', "call(%turned, %sum), to_apply=%body")
     for name in ("BEGIN", "LIMIT", "STEP"):
         text = text.replace(name, "1")
-    found = fi.layout_copies(text.replace("OPERANDS", "%i, %n").replace("WAY", "LT").replace("KNOWN", ""))
+    found = fi.hlo.layout_copies(text.replace("OPERANDS", "%i, %n").replace("WAY", "LT").replace("KNOWN", ""))
     assert {item.instruction for item in found.copies} == {"turned", "sum"}
 
 
@@ -422,12 +426,12 @@ def test_computations_that_call_each_other_in_a_circle() -> None:
 def test_an_origin_that_is_no_such_array(lines: str) -> None:
     """Damaged: the copy is listed, and its operand's own layout stands for that of the origin."""
     text = f"HloModule m, is_scheduled=true\n\nENTRY e {{\n  {lines}\n  ROOT %c = f32[8,8]{{0,1}} copy(%r)\n}}\n"
-    (row,) = fi.layout_copies(text).rows()
+    (row,) = fi.hlo.layout_copies(text).rows()
     assert row.kind == "layout"
     assert "{1,0}" in row.origin
 
 
-@pytest.mark.parametrize("function", [fi.layout_copies, fi.report])
+@pytest.mark.parametrize("function", [fi.hlo.layout_copies, fi.hlo.report])
 def test_what_is_not_compiled_says_how_to(function: Callable[[Any], object]) -> None:
     jax = pytest.importorskip("jax")
 
@@ -449,5 +453,5 @@ def test_what_is_not_compiled_says_how_to(function: Callable[[Any], object]) -> 
 def test_a_lowered_program_says_that_it_is_before_layouts() -> None:
     jax = pytest.importorskip("jax")
     lowered = jax.jit(lambda x: x.T + 1).lower(np.ones((4, 6), np.float32))
-    assert "before layout assignment" in fi.layout_copies(lowered).text()
-    assert "before layout assignment" not in fi.layout_copies(lowered.compile()).text()
+    assert "before layout assignment" in fi.hlo.layout_copies(lowered).text()
+    assert "before layout assignment" not in fi.hlo.layout_copies(lowered.compile()).text()

@@ -40,7 +40,7 @@ def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_has_a_mark_for_each_copy_and_loads_nothing() -> None:
-    table = fi.layout_copies(recorded("branches_v4"))
+    table = fi.hlo.layout_copies(recorded("branches_v4"))
     page = table.html()
     parser = Balanced()
     parser.feed(page)
@@ -53,7 +53,7 @@ def test_the_page_has_a_mark_for_each_copy_and_loads_nothing() -> None:
 
 
 def test_the_scale_has_whole_numbers() -> None:
-    page = fi.layout_copies(recorded("decoder_cache_v5e")).html()
+    page = fi.hlo.layout_copies(recorded("decoder_cache_v5e")).html()
     assert re.findall(r'text-anchor="end">([\d.]+ [KMG]?i?B)</text>', page)[:6] == [
         "256 B", "4.0 KiB", "64.0 KiB", "1.0 MiB", "16.0 MiB", "256.0 MiB",
     ]  # fmt: skip
@@ -61,17 +61,17 @@ def test_the_scale_has_whole_numbers() -> None:
 
 def test_names_of_the_text_do_not_become_markup() -> None:
     text = recorded("branches_v4").replace('op_name="x"', 'op_name="<b>[red]x"')
-    page, shown = fi.layout_copies(text).html(), fi.layout_copies(text).text()
+    page, shown = fi.hlo.layout_copies(text).html(), fi.hlo.layout_copies(text).text()
     assert "<b>" not in page
     assert "[red]x" in shown
 
 
 def test_the_summary_adds_up() -> None:
-    summary = fi.layout_copies(recorded("embedding_v4")).summary()
+    summary = fi.hlo.layout_copies(recorded("embedding_v4")).summary()
     assert "4 layout copies: 52.4 MiB read, 52.4 MiB written" in summary
     assert "by argument: argument 0, table 50.4 MiB; argument 2, updates 2.1 MiB" in summary
-    assert "no data moves because of layouts" in fi.layout_copies(recorded("int4_weights_v6e")).summary()
-    assert "counted for one trip of a loop" in fi.layout_copies(recorded("unknown_trips_v5p")).summary()
+    assert "no data moves because of layouts" in fi.hlo.layout_copies(recorded("int4_weights_v6e")).summary()
+    assert "counted for one trip of a loop" in fi.hlo.layout_copies(recorded("unknown_trips_v5p")).summary()
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 ``tests/data/hlo/files`` has a program as XLA dumps it, in text and as a proto, and a profile of four runs of it on two
 devices; ``record.py`` there makes them anew.
 
-Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing, hlo.read.child,
-hlo.read.natures.
+Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
+hlo.read.child, hlo.read.natures.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from click.testing import CliRunner
 
 import fastindex as fi
 from fastindex.cli.commands import main
+from fastindex.core.wire import Fields, bytes_field, int_field
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.read import compressed, printing
 from fastindex.hlo.read.compressed import decompressed
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import Measured, form_of
-from fastindex.shapes.wire import Fields, bytes_field, int_field
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "hlo" / "files"
 TEXT = FILES / "module_0001.jit_program.cpu_after_optimizations.txt"
@@ -70,7 +70,7 @@ def zstd() -> Callable[[bytes], bytes]:
 
 def answers(source: Any) -> tuple[object, ...]:
     """Return what a program has to say that does not depend on how it is written down."""
-    report, copies = fi.report(source), fi.layout_copies(source)
+    report, copies = fi.hlo.report(source), fi.hlo.layout_copies(source)
     shapes = {(str(use.shape), use.count, use.nbytes, use.peak_count) for use in report.uses}
     rows = [
         (row.instruction, row.computation, row.kind, row.nbytes_read, row.nbytes_written, row.trips, row.origin)
@@ -91,10 +91,12 @@ def test_compressed_texts_are_those_texts(ending: str, tmp_path: Path) -> None:
     (tmp_path / f"{ASSIGNMENT.name}.{ending}").write_bytes(compress(ASSIGNMENT.read_bytes()))
     (tmp_path / ASSIGNMENT.name).unlink()
     assert answers(tmp_path) == answers(TEXT)
-    assert fi.report(tmp_path).modules[0].stage == "cpu_after_optimizations"
-    assert fi.report([file, tmp_path / f"{ASSIGNMENT.name}.{ending}"]).peak_nbytes == fi.report(TEXT).peak_nbytes
+    assert fi.hlo.report(tmp_path).modules[0].stage == "cpu_after_optimizations"
+    assert (
+        fi.hlo.report([file, tmp_path / f"{ASSIGNMENT.name}.{ending}"]).peak_nbytes == fi.hlo.report(TEXT).peak_nbytes
+    )
     with file.open("rb") as stream:
-        assert fi.report(stream).total_nbytes == fi.report(TEXT).total_nbytes
+        assert fi.hlo.report(stream).total_nbytes == fi.hlo.report(TEXT).total_nbytes
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
@@ -120,7 +122,7 @@ def test_damaged_compression_is_said(compress: Callable[[bytes], bytes], tmp_pat
         file = tmp_path / "m.txt.z"
         file.write_bytes(damaged)
         with pytest.raises(fi.FastIndexError, match=words) as raised:
-            fi.report(file)
+            fi.hlo.report(file)
         assert str(file) in str(raised.value)
 
 
@@ -133,7 +135,7 @@ def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # xz shrinks it a thousand times, which gzip cannot.
     bomb = lzma.compress(gzip.decompress(bomb), preset=9)
     with pytest.raises(fi.FastIndexError, match="times its size"):
-        fi.report(bomb)
+        fi.hlo.report(bomb)
     assert len(next(decompressed(iter([bomb]), "xz", ""))) <= 1 << 20
 
 
@@ -144,47 +146,47 @@ def test_xz_takes_bounded_memory() -> None:
     data[16] = 35
     data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
     with pytest.raises(fi.FastIndexError, match="xz cannot be decompressed: Memory usage limit"):
-        fi.report(bytes(data))
+        fi.hlo.report(bytes(data))
 
 
 def test_zstd_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("compression", "compression.zstd", "backports", "backports.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(fi.FastIndexError, match=re.escape("pip install 'fastindex[zstd]'")):
-        fi.report(b"\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00")
+        fi.hlo.report(b"\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00")
 
 
 @needs_jaxlib
 def test_a_proto_is_its_text(tmp_path: Path) -> None:
     assert answers(PROTO) == answers(TEXT)
-    assert fi.report(PROTO).modules[0].stage == "cpu_after_optimizations"
+    assert fi.hlo.report(PROTO).modules[0].stage == "cpu_after_optimizations"
     plain = tmp_path / "m.hlo.pb"
     plain.write_bytes(proto())
     # Its buffer assignment comes with it.
     assert answers(plain) == answers(TEXT)
-    assert fi.report(TEXT).modules[0].partition_count == 2
+    assert fi.hlo.report(TEXT).modules[0].partition_count == 2
     # The module alone, and a snapshot of one with its arguments.
     module = Fields(proto(), "HloProto").message(1)
     assert module is not None
-    assert fi.report(module).total_nbytes == fi.report(TEXT).total_nbytes
+    assert fi.hlo.report(module).total_nbytes == fi.hlo.report(TEXT).total_nbytes
     assert answers(bytes_field(1, proto()) + bytes_field(2, b"")) == answers(TEXT)
-    assert fi.report(io.BytesIO(module)).uses == fi.report(module).uses
+    assert fi.hlo.report(io.BytesIO(module)).uses == fi.hlo.report(module).uses
 
 
 @needs_jaxlib
 def test_a_folder_takes_a_stage_once(tmp_path: Path) -> None:
     for file in (TEXT, PROTO, PROFILE):
         shutil.copy(file, tmp_path)
-    found = fi.report(tmp_path)
+    found = fi.hlo.report(tmp_path)
     names = [Path(module.source).name for module in found.modules if module.label.startswith("jit_program")]
     assert names == [TEXT.name, PROFILE.name]
     (tmp_path / TEXT.name).unlink()
-    assert fi.report(tmp_path).total_nbytes == found.total_nbytes
+    assert fi.hlo.report(tmp_path).total_nbytes == found.total_nbytes
     # XProf writes the modules of a profile beside it.
     (tmp_path / "jit_program(1).hlo_proto.pb").write_bytes(proto())
-    assert fi.report(tmp_path).total_nbytes == found.total_nbytes
+    assert fi.hlo.report(tmp_path).total_nbytes == found.total_nbytes
     (tmp_path / PROFILE.name).unlink()
-    assert len(fi.report(tmp_path).modules) == 2
+    assert len(fi.hlo.report(tmp_path).modules) == 2
 
 
 #: Adds up the events of instructions as jaxlib's reader of profiles has them.
@@ -219,7 +221,7 @@ def test_times_are_those_of_the_profile() -> None:
     assert {name: (item.picoseconds, item.events) for name, item in measured[0].instructions.items()} == {
         name: (round(nanoseconds * 1000), count) for name, (nanoseconds, count, _) in sums.items()
     }
-    rows: dict[str, CopyRow] = {row.instruction: row for row in fi.layout_copies(PROFILE).copies}
+    rows: dict[str, CopyRow] = {row.instruction: row for row in fi.hlo.layout_copies(PROFILE).copies}
     # One of a loop, one that a fusion is for, and one within a fusion that does more.
     for row in rows.values():
         name = row.fusion or row.instruction
@@ -233,7 +235,7 @@ def test_times_are_those_of_the_profile() -> None:
 
 @needs_jaxlib
 def test_measured_times_are_shown() -> None:
-    found = fi.layout_copies(PROFILE)
+    found = fi.hlo.layout_copies(PROFILE)
     assert "jit_program: times are measured, means of 8 runs in the profile" in found.notes
     text = found.text()
     assert "measured" in text.split("moved")[1].split("trips")[0]
@@ -244,9 +246,9 @@ def test_measured_times_are_shown() -> None:
     alone = [row.measured_nanoseconds or 0 for row in found.copies if row.is_alone]
     assert found.to_json()["totals"]["all"]["measured_nanoseconds"] == sum(alone)
     # Without a profile there is no empty column.
-    assert "measured" not in fi.layout_copies(TEXT).text()
-    assert "measured" not in fi.layout_copies(TEXT).html()
-    assert fi.layout_copies(TEXT).totals.all.measured_nanoseconds is None
+    assert "measured" not in fi.hlo.layout_copies(TEXT).text()
+    assert "measured" not in fi.hlo.layout_copies(TEXT).html()
+    assert fi.hlo.layout_copies(TEXT).totals.all.measured_nanoseconds is None
 
 
 TPU_TEXT = """HloModule m, is_scheduled=true
@@ -320,7 +322,7 @@ def test_times_of_a_tpu() -> None:
     )
     data = tpu_profile(run.stdout)
     assert form_of(data) == "profile"
-    found = fi.layout_copies(data)
+    found = fi.hlo.layout_copies(data)
     # The device's own duration counts, where there is one.
     assert [(row.instruction, row.measured_nanoseconds) for row in found.copies] == [("copy.2", 2000)]
     # From start to done, not the time of the instruction that starts it.
@@ -335,13 +337,13 @@ def test_times_of_a_tpu() -> None:
     assert uncounted.profile.nanoseconds("copy.2", 5) == 10_000
     assert uncounted.profile.nanoseconds("copy.2", None) == 2000
     assert uncounted.profile.nanoseconds("copy.3", 1) is None
-    assert "events in the profile" in fi.layout_copies(tpu_profile(run.stdout, is_counted=False)).notes[-1]
+    assert "events in the profile" in fi.hlo.layout_copies(tpu_profile(run.stdout, is_counted=False)).notes[-1]
 
 
 def outcome(file: Path) -> str:
     """Return the error of a report, or "" for none."""
     try:
-        fi.report(file)
+        fi.hlo.report(file)
     except fi.FastIndexError as error:
         return str(error)
     return ""
@@ -384,27 +386,27 @@ def test_the_end_of_the_child_is_said(code: str, words: str, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(printing, "_COMMAND", [sys.executable, "-c", code])
         with pytest.raises(fi.FastIndexError, match=words) as raised:
-            fi.report(tmp_path / PROTO.name)
+            fi.hlo.report(tmp_path / PROTO.name)
         assert PROTO.name in str(raised.value)
         assert "the file is damaged; print it where it was written" in str(raised.value)
         # Others are read all the same.
-        found = fi.layout_copies([tmp_path / PROTO.name, tmp_path / "other.txt"])
+        found = fi.hlo.layout_copies([tmp_path / PROTO.name, tmp_path / "other.txt"])
         assert found.modules == ("jit_program",)
         assert PROTO.name in str(found.problems[0])
-    assert fi.report(tmp_path / PROTO.name).modules
+    assert fi.hlo.report(tmp_path / PROTO.name).modules
 
 
 def test_jaxlib_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printing, "_has_jaxlib", lambda: False)
     with pytest.raises(fi.FastIndexError, match=re.escape("pip install 'fastindex[jax]'")):
-        fi.report(PROTO)
+        fi.hlo.report(PROTO)
 
 
 def test_a_profile_without_modules_is_said() -> None:
     plane = bytes_field(1, int_field(1, 1) + bytes_field(2, b"/host:CPU"))
     assert form_of(plane) == "profile"
     with pytest.raises(fi.FastIndexError, match="a profile without HLO modules"):
-        fi.layout_copies(plane)
+        fi.hlo.layout_copies(plane)
 
 
 def tarred() -> bytes:

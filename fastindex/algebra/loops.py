@@ -1,0 +1,436 @@
+"""A relayout as loops: nests that copy every element once, and nests that fill every slot of padding once.
+
+A nest is a box of loops, each with a stride in the source and in the destination. Where the tiles of both layouts
+divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops.
+A coordinate whose digits do not fill their box (7 = 4 + 2 + 1) becomes one box for each part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fastindex.algebra.shared_digits import Place, Strides, by_variable, digit_places, shared_digits
+from fastindex.core.digits import Digit, Digits, Variable
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+
+_BY_STRIDES = operator.attrgetter("destination_stride", "source_stride")
+
+#: More boxes than this are slower than looking every slot up.
+MOST_NESTS = 512
+
+
+class Loop(NamedTuple):
+    """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart, or bytes after `in_bytes`."""
+
+    size: int
+    source_stride: int
+    destination_stride: int
+
+
+class Nest(NamedTuple):
+    """Nested loops in no particular order, and where they start; in elements, or in bytes after `in_bytes`."""
+
+    loops: tuple[Loop, ...]
+    source_start: int = 0
+    destination_start: int = 0
+
+    @property
+    def element_count(self) -> int:
+        return math.prod([loop.size for loop in self.loops])
+
+    def loop_of(self, source: int | None = None, destination: int | None = None) -> Loop | None:
+        """Return the loop that has these strides, None where there is none."""
+        for loop in self.loops:
+            if source in (None, loop.source_stride) and destination in (None, loop.destination_stride):
+                return loop
+        return None
+
+    def adjacent(self, length: int) -> list[Loop]:
+        """Return the loops that are contiguous in the destination, innermost first; the first steps by `length`.
+
+        Examples
+        --------
+        >>> Nest((Loop(5, 1, 24), Loop(6, 100, 4), Loop(2, 50, 1000))).adjacent(4)
+        [Loop(size=6, source_stride=100, destination_stride=4), Loop(size=5, source_stride=1, destination_stride=24)]
+        """
+        found: list[Loop] = []
+        while True:
+            following = next((k for k in self.loops if k.destination_stride == length and k not in found), None)
+            if following is None:
+                return found
+            found.append(following)
+            length *= following.size
+
+
+@dataclass(frozen=True, slots=True)
+class RelayoutLoops:
+    """What a relayout has to do, in elements: `copies` move data, `fills` write padding (source strides are 0)."""
+
+    copies: tuple[Nest, ...]
+    fills: tuple[Nest, ...]
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether every element has the same slot on both sides."""
+        return all(
+            nest.source_start == nest.destination_start
+            and all(loop.source_stride == loop.destination_stride for loop in nest.loops)
+            for nest in self.copies
+        )
+
+
+def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
+    """Express a relayout as loops.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+        Two layouts of one array. Gaps that strides leave are not padding; nothing fills them.
+
+    Returns
+    -------
+    RelayoutLoops or None
+        None where tile sizes that do not divide each other leave no loops that both sides share.
+
+    Examples
+    --------
+    >>> a, b = Shape.parse("f32[4,6]{1,0}"), Shape.parse("f32[4,6]{0,1}")
+    >>> for loop in relayout_loops(a, b).copies[0].loops:
+    ...     print(loop)
+    Loop(size=4, source_stride=6, destination_stride=1)
+    Loop(size=6, source_stride=1, destination_stride=4)
+    """
+    if 0 in destination.dimensions or 0 in source.dimensions:
+        if isinstance(destination, Strides):
+            return RelayoutLoops((), ())
+        whole = Nest((Loop(destination.slot_count, 0, 1),)) if destination.slot_count else None
+        return RelayoutLoops((), (whole,) if whole else ())
+    for variables, left, right in shared_digits(source, destination):
+        found = _loops_of(variables, left, right, destination)
+        if found is not None:
+            return found
+    return None
+
+
+def _loops_of(
+    variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides
+) -> RelayoutLoops | None:
+    pieces: list[list[Nest]] = []
+    for variable in variables:
+        own = [[d for d in side if d.variable == variable] for side in (left, right)]
+        levels = shared_levels(own[0], own[1], variable.extent)
+        if levels is None:
+            return None
+        pieces.append(list(cut_into_boxes(variable.extent, levels)))
+    if math.prod(len(of_variable) for of_variable in pieces) > MOST_NESTS:
+        return None
+    copies = tuple(coalesced(nest) for nest in products(pieces))
+    if isinstance(destination, Strides):
+        return RelayoutLoops(copies, ())
+    fills = padding_nests(variables, right, destination)
+    return None if fills is None else RelayoutLoops(copies, tuple(coalesced(nest) for nest in fills))
+
+
+#: ``(low, source stride, destination stride)`` of each digit that both sides share, most minor first.
+Levels = list[tuple[int, int, int]]
+
+
+def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) -> Levels | None:
+    """Return the digits that both sides of one coordinate share, or None where their sizes do not divide each other."""
+    cuts = {1}
+    for d in (*left, *right):
+        cuts.add(d.low)
+        cuts.add(d.high or extent)
+    levels: Levels = []
+    before = 1
+    for cut in sorted([cut for cut in cuts if cut < extent]) or [1]:
+        if cut % before:
+            return None
+        before = cut
+        source_stride, destination_stride = stride_at(cut, left), stride_at(cut, right)
+        if levels:
+            low, source, destination = levels[-1]
+            if source_stride == source * (cut // low) and destination_stride == destination * (cut // low):
+                continue
+        levels.append((cut, source_stride, destination_stride))
+    return levels
+
+
+def stride_at(cut: int, side: Sequence[Digit]) -> int:
+    """Return how far a slot moves where a coordinate moves from one multiple of `cut` to the next."""
+    stride = 0
+    for d in side:
+        if d.low <= cut and (d.high is None or cut < d.high):
+            stride += d.weight * cut // d.low
+    return stride
+
+
+def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
+    """Cut ``range(extent)`` into boxes of digits."""
+    source_start = destination_start = 0
+    rest = extent
+    for i in range(len(levels) - 1, -1, -1):
+        low, source_stride, destination_stride = levels[i]
+        count, rest = divmod(rest, low)
+        if count:
+            inner = [Loop(levels[j + 1][0] // levels[j][0], levels[j][1], levels[j][2]) for j in range(i)]
+            loops = (*inner, Loop(count, source_stride, destination_stride))
+            yield Nest(loops, source_start, destination_start)
+            source_start += count * source_stride
+            destination_start += count * destination_stride
+
+
+def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
+    """Yield a nest for each choice of one piece of every coordinate."""
+    for chosen in itertools.product(*pieces):
+        loops: tuple[Loop, ...] = ()
+        source_start = destination_start = 0
+        for nest in chosen:
+            loops += nest.loops
+            source_start += nest.source_start
+            destination_start += nest.destination_start
+        yield Nest(loops, source_start, destination_start)
+
+
+def coalesced(nest: Nest) -> Nest:
+    """Drop loops of size 1 and join loops that continue each other on both sides; every element stays where it is.
+
+    Examples
+    --------
+    >>> coalesced(Nest((Loop(4, 6, 6), Loop(1, 9, 9), Loop(6, 1, 1))))
+    Nest(loops=(Loop(size=24, source_stride=1, destination_stride=1),), source_start=0, destination_start=0)
+    """
+    kept: list[Loop] = []
+    for loop in sorted([loop for loop in nest.loops if loop.size > 1], key=_BY_STRIDES):
+        for i, inner in enumerate(kept):
+            if (
+                loop.destination_stride == inner.destination_stride * inner.size
+                and loop.source_stride == inner.source_stride * inner.size
+            ):
+                kept[i] = Loop(inner.size * loop.size, inner.source_stride, inner.destination_stride)
+                break
+        else:
+            kept.append(loop)
+    return Nest(tuple(kept), nest.source_start, nest.destination_start)
+
+
+def grouped(loops: RelayoutLoops, per_byte: int) -> RelayoutLoops | None:
+    """Return loops that move whole bytes of packed elements, or None where bytes do not stay together.
+
+    Examples
+    --------
+    >>> grouped(RelayoutLoops((Nest((Loop(6, 1, 1), Loop(4, 6, 8))),), ()), 2).copies[0].loops[1]
+    Loop(size=4, source_stride=3, destination_stride=4)
+    """
+    copies = [_grouped_nest(nest, per_byte, 1) for nest in loops.copies]
+    fills = [_grouped_nest(nest, per_byte, 0) for nest in loops.fills]
+    whole_copies, whole_fills = (tuple(n for n in nests if n is not None) for nests in (copies, fills))
+    if len(whole_copies) < len(copies) or len(whole_fills) < len(fills):
+        return None
+    return RelayoutLoops(whole_copies, whole_fills)
+
+
+def _grouped_nest(nest: Nest, per_byte: int, source_stride: int) -> Nest | None:
+    run = next((k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, 1)), None)
+    if run is None:
+        return None
+    others = [loop for loop in nest.loops if loop is not run]
+    numbers = [run.size, nest.source_start, nest.destination_start]
+    numbers += [stride for loop in others for stride in (loop.source_stride, loop.destination_stride)]
+    if any(number % per_byte for number in numbers):
+        return None
+    shorter = [Loop(k.size, k.source_stride // per_byte, k.destination_stride // per_byte) for k in others]
+    whole = Nest(
+        (Loop(run.size // per_byte, source_stride, 1), *shorter),
+        nest.source_start // per_byte,
+        nest.destination_start // per_byte,
+    )
+    return coalesced(whole)
+
+
+def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:
+    """Return boxes that cover every slot without an element exactly once.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+        The independent coordinates.
+    digits : Digits
+        The slot as a sum of their digits.
+    shape : Shape
+
+    Returns
+    -------
+    list of Nest or None
+        None where the digits leave gaps that are not boxes.
+    """
+    before_tail = math.prod(axis.size for axis in axes_of(shape))
+    tail = shape.slot_count - before_tail
+    nests = [Nest((Loop(tail, 0, 1),), 0, before_tail)] if tail else []
+    if before_tail == shape.element_count:
+        return nests
+    places = digit_places(digits, before_tail)
+    if places is None:
+        return None
+    gap = places[-1][1].stride if places else before_tail
+    if gap > 1:
+        # Slots before the first digit: what a dimension of size 1 was padded with.
+        rooms = (Loop(place.room, 0, place.stride) for _, place in places)
+        nests.append(Nest((Loop(gap - 1, 0, 1), *rooms), 0, 1))
+    of_one = by_variable(places)
+    boxes = padding_boxes([v.extent for v in variables], [of_one.get(v, []) for v in variables])
+    return None if boxes is None else nests + boxes
+
+
+def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> list[Nest] | None:
+    """Return boxes of the slots that no values of some coordinates below their extents have, or None where many are.
+
+    Parameters
+    ----------
+    extents : sequence of int
+        Of the coordinates.
+    places : sequence of sequences of Place
+        The digits of each, minor first.
+    """
+    nests: list[Nest] = []
+    valid: list[list[Nest]] = []
+    rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
+    holes = [list(_holes(extent, of_one)) for extent, of_one in zip(extents, places, strict=True)]
+    while holes and not holes[-1]:
+        # Coordinates behind the last one with holes add nothing.
+        holes.pop()
+    for i, (extent, of_one, missing) in enumerate(zip(extents, places, holes, strict=False)):
+        if math.prod([len(v) for v in valid]) * len(missing) > MOST_NESTS:
+            return None
+        if missing:
+            after = tuple(itertools.chain(*rooms[i + 1 :]))
+            nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in products([*valid, missing])]
+        levels = [(p.low, 0, p.stride) for p in of_one]
+        valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
+    return nests
+
+
+def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:
+    """Cut the values of a variable's digits that no value below `extent` has into boxes."""
+    for i, place in enumerate(places):
+        if place.room > place.used:
+            inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
+            outer = tuple(Loop(p.room, 0, p.stride) for p in places[i + 1 :])
+            yield Nest((*inner, Loop(place.room - place.used, 0, place.stride), *outer), 0, place.used * place.stride)
+    full = math.prod(p.used for p in places)
+    start = extent
+    for i, place in enumerate(places):
+        # Up to the next multiple of the next digit's unit.
+        upper = places[i + 1].low if i + 1 < len(places) else full
+        end = min(-(-start // upper) * upper, full)
+        count = (end - start) // place.low
+        if count:
+            inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
+            yield Nest((*inner, Loop(count, 0, place.stride)), 0, _slot_of(start, places))
+        start = end
+
+
+def _slot_of(value: int, places: Iterable[Place]) -> int:
+    return sum(value // p.low % p.used * p.stride for p in places)
+
+
+def in_bytes(nest: Nest, width: int) -> Nest:
+    """Return a nest of elements of `width` bytes with its strides and starts in bytes.
+
+    Examples
+    --------
+    >>> in_bytes(Nest((Loop(3, 1, 2),), 0, 5), 4)
+    Nest(loops=(Loop(size=3, source_stride=4, destination_stride=8),), source_start=0, destination_start=20)
+    """
+    loops = tuple([Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops])
+    return Nest(loops, nest.source_start * width, nest.destination_start * width)
+
+
+def rows_and_columns(
+    loops: Sequence[Loop], row: Loop, column: Loop, width: int
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Extend rows along the destination and columns along the source, the shorter first, while they continue.
+
+    Strides are in bytes, `width` is the bytes of an element.
+
+    Examples
+    --------
+    >>> row, column, outer = Loop(2, 24, 1), Loop(3, 1, 8), Loop(4, 48, 2)
+    >>> rows_and_columns((row, column, outer), row, column, 1)[0] == (row, outer)
+    True
+    """
+    rows, columns = [row], [column]
+    free = [loop for loop in loops if loop not in (row, column)]
+    while True:
+        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
+        next_column = next((k for k in free if k.source_stride == column_bytes), None)
+        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
+            rows.append(next_row)
+            free.remove(next_row)
+        elif next_column is not None:
+            columns.append(next_column)
+            free.remove(next_column)
+        else:
+            return tuple(rows), tuple(columns)
+
+
+#: Bytes that a kernel moves as one element, at most.
+_MOST_BYTES = 16
+
+
+def strided_copy(
+    dimensions: Sequence[int], itemsize: int, source_strides: Sequence[int], destination_strides: Sequence[int]
+) -> tuple[Nest, int]:
+    """Express a copy between two strided arrays as loops over units that a kernel moves as one.
+
+    Parameters
+    ----------
+    dimensions : sequence of int
+        Sizes, none of them 0.
+    itemsize : int
+        Bytes of an element, at least 1.
+    source_strides, destination_strides : sequence of int
+        Bytes, one per dimension, of any sign. In the source 0 repeats an element; the elements of the destination must
+        not overlap.
+
+    Returns
+    -------
+    nest : Nest
+        In units; its starts are where the first loops begin, seen from the first element of each array, and may be
+        negative.
+    width : int
+        Bytes of a unit: the largest power of two, at most 16, that divides the element and every stride.
+
+    Examples
+    --------
+    >>> strided_copy((2, 3), 12, (36, 12), (12, 24))[1]
+    4
+    >>> strided_copy((5,), 4, (-4,), (8,))
+    (Nest(loops=(Loop(size=5, source_stride=1, destination_stride=-2),), source_start=-4, destination_start=8), 4)
+    """
+    steps = [step for step in zip(dimensions, source_strides, destination_strides, strict=True) if step[0] > 1]
+    width = math.gcd(_MOST_BYTES, itemsize, *(stride for _, *strides in steps for stride in strides))
+    loops = [Loop(itemsize // width, 1, 1)]
+    source_start = destination_start = 0
+    for size, source, destination in steps:
+        loop = Loop(size, source // width, destination // width)
+        if _runs_backwards(loop):
+            source_start += (size - 1) * loop.source_stride
+            destination_start += (size - 1) * loop.destination_stride
+            loop = Loop(size, -loop.source_stride, -loop.destination_stride)
+        loops.append(loop)
+    return coalesced(Nest(tuple(loops), source_start, destination_start)), width
+
+
+def _runs_backwards(loop: Loop) -> bool:
+    """Whether a loop is better walked from its end: kernels look for the side whose neighbours are adjacent."""
+    if abs(loop.source_stride) < abs(loop.destination_stride) and loop.source_stride:
+        return loop.source_stride < 0
+    return loop.destination_stride < 0

@@ -1,0 +1,230 @@
+"""The digits of coordinates that two sides of a move share, and where they lie in a buffer.
+
+What is contiguous follows from it: runs of a window descend from digit to digit, and padding is the room that digits do
+not take.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, digits_of, own_digits
+from fastindex.algebra.sides import Strides as Strides
+from fastindex.core.digits import Digit, Digits, Names, Variable, canonical, digit
+from fastindex.core.shape import Shape
+from fastindex.core.tiles import (
+    COMBINE,
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    physical_axes,
+    tile_axes,
+)
+
+
+class Place(NamedTuple):
+    """A digit in a buffer: `used` values, with room for `room` of them, `stride` slots apart; it counts `low`s."""
+
+    stride: int
+    low: int
+    used: int
+    room: int
+
+
+def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
+    """Return the digits of which a slot is the sum, the most major first, or None where they do not nest.
+
+    Parameters
+    ----------
+    digits : Digits
+    slot_count : int
+        Slots of the buffer, up to the last one of the layout.
+
+    Returns
+    -------
+    list of (Variable, Place) or None
+        None where a stride is no multiple of the next, where a digit takes more values than it has room for, or where
+        the digits of a coordinate do not continue each other.
+
+    Examples
+    --------
+    >>> from fastindex.core.digits import Digit, Variable
+    >>> rows, columns = Variable(0, 3, True), Variable(1, 5, True)
+    >>> [place for _, place in digit_places((Digit(8, rows, 1, None), Digit(1, columns, 1, None)), 24)]
+    [Place(stride=8, low=1, used=3, room=3), Place(stride=1, low=1, used=5, room=8)]
+    """
+    found: list[tuple[Variable, Place]] = []
+    above = slot_count
+    for d in sorted(digits, key=lambda d: -d.weight):
+        room, uneven = divmod(above, d.weight)
+        used = d.largest + 1
+        if uneven or room < used:
+            return None
+        found.append((d.variable, Place(d.weight, d.low, used, room)))
+        above = d.weight
+    for variable, places in by_variable(found).items():
+        if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
+            return None
+        if places[-1].low * places[-1].used < variable.extent:
+            return None
+    return found
+
+
+def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
+    """Return the slots of the values below `count` of one coordinate, without a division for each value.
+
+    Examples
+    --------
+    >>> from fastindex.core.digits import Digit, Variable
+    >>> x = Variable(0, 7, True)
+    >>> slots_of((Digit(1, x, 1, 3), Digit(10, x, 3, None)), 7).tolist()
+    [0, 1, 2, 10, 11, 12, 20]
+    """
+    total = np.zeros(count, np.int64)
+    for d in digits:
+        values = -(-count // d.low) if d.high is None else min(-(-count // d.low), d.high // d.low)
+        once = np.repeat(np.arange(0, values * d.weight, d.weight), d.low)
+        total += once[:count] if len(once) >= count else np.resize(once, count)
+    return total
+
+
+def by_variable(places: list[tuple[Variable, Place]]) -> dict[Variable, list[Place]]:
+    """Return the digits of each coordinate, minor first."""
+    found: dict[Variable, list[Place]] = {}
+    for variable, place in places:
+        found.setdefault(variable, []).append(place)
+    for of_one in found.values():
+        of_one.sort(key=lambda place: place.low)
+    return found
+
+
+@lru_cache(maxsize=64)
+def shared_digits(
+    source: Shape | Strides, destination: Shape | Strides
+) -> tuple[tuple[tuple[Variable, ...], Digits, Digits], ...]:
+    """Return independent coordinates, and the slots of both sides as sums of their digits, where they are such sums.
+
+    Loops and blocks are both made of them, so they are kept for a while.
+    """
+    found = []
+    for coordinates in coordinate_systems(source, destination):
+        names: Names = {}
+        left, right = (_digits_of(side, coordinates, names) for side in (source, destination))
+        if all(d.variable.is_coordinate for d in (*left, *right)):
+            variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
+            found.append(_joined(variables, left, right))
+    return tuple(found)
+
+
+def _joined(
+    variables: tuple[Variable, ...], left: Digits, right: Digits
+) -> tuple[tuple[Variable, ...], Digits, Digits]:
+    """Make one coordinate of two wherever both sides count on from one to the other.
+
+    Blocks that are cut from one long coordinate leave less over than blocks of short ones.
+    """
+    for inner, outer in itertools.permutations(variables, 2):
+        joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
+        sides = [_with_joint(side, inner, outer, joint) for side in (left, right)]
+        if sides[0] is not None and sides[1] is not None:
+            rest = tuple([joint if v == outer else v for v in variables if v != inner])
+            return _joined(rest, sides[0], sides[1])
+    return variables, left, right
+
+
+def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable) -> Digits | None:
+    """Return a sum with digits of ``outer * inner.extent + inner``; None where one does not continue the other."""
+    size = inner.extent
+    top = next((d for d in side if d.variable == inner and d.high is None), None)
+    bottom = next((d for d in side if d.variable == outer and d.low == 1), None)
+    if top is None or bottom is None or bottom.weight * top.low != top.weight * size:
+        return None
+    found: Digits = ()
+    for d in side:
+        if d.variable == inner:
+            high = d.high or size
+            if size % d.low or size % high:
+                return None
+            found += digit(d.weight, joint, d.low, high)
+        elif d.variable == outer:
+            found += digit(d.weight, joint, d.low * size, None if d.high is None else d.high * size)
+        else:
+            found += (d,)
+    return canonical(found)
+
+
+def _digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    if isinstance(side, RegroupedShape | RegroupedStrides):
+        return own_digits(side, names)
+    return digits_of(side, coordinates, names)
+
+
+def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
+    """Return the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[4,6]{1,0:T(*,8)}")
+    >>> [len({d.variable for digits in system for d in digits}) for system in coordinate_systems(shape, shape)]
+    [2, 1]
+    """
+    if isinstance(source, RegroupedShape | RegroupedStrides):
+        # Each side knows what its dimensions are made of.
+        yield [digit(1, variable, 1, None) for variable in source.variables]
+        return
+    sizes = source.dimensions
+    yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    groups = _merged_dimensions(source) | _merged_dimensions(destination)
+    taken = [d for group in groups for d in group]
+    if not groups or len(taken) != len(set(taken)):
+        return
+    coordinates = [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    for group in groups:
+        joint = Variable(group, math.prod(sizes[d] for d in group), True)
+        low = 1
+        for d in reversed(group):
+            coordinates[d] = digit(1, joint, low, low * sizes[d])
+            low *= sizes[d]
+    yield coordinates
+
+
+def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
+    """Return the groups of whole dimensions that the first tiles merge, each from major to minor."""
+    if isinstance(shape, Strides):
+        return set()
+    layout = shape.layout
+    groups: set[tuple[int, ...]] = set()
+    if not any(COMBINE in tile for tile in layout.tiles):
+        return groups
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    for tile in layout.tiles:
+        axes = tile_axes(axes, tile)
+        pending = list(axes)
+        while pending:
+            axis = pending.pop()
+            if isinstance(axis, MergedAxis):
+                members = _members(axis)
+                dimensions = [member.dimension for member in members if isinstance(member, DimensionAxis)]
+                if len(dimensions) == len(members):
+                    groups.add(tuple(dimensions))
+            elif isinstance(axis, CountAxis | OffsetAxis):
+                pending.append(axis.whole)
+    return groups
+
+
+def _members(axis: Axis) -> list[Axis]:
+    """Return the axes that `*` has merged, from major to minor."""
+    members: list[Axis] = []
+    while isinstance(axis, MergedAxis):
+        members.append(axis.inner)
+        axis = axis.outer
+    return [axis, *reversed(members)]

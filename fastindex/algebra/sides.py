@@ -1,0 +1,212 @@
+"""Sides of a move whose dimensions are made of other coordinates: split, merged, cut or padded.
+
+A relayout counts the elements of both sides by the same dimensions. A rearrangement counts them by coordinates of its
+own, the *variables*, and each dimension of a side is a sum of digits of these: ``(a 32)`` of 70 elements is one
+variable of 70 values, of which one side has ``x // 32`` and ``x % 32`` as two dimensions. Everything behind it, from
+the digits of slots to the kernels, is that of a relayout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastindex.algebra.forms import Check, Form, ProgramBuilder, scaled_sum
+from fastindex.core.digits import Digit, Digits, Names, Variable, canonical, divided, scaled, slot_digits
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+from fastindex.errors import UnsupportedError
+
+Coordinates = tuple[Digits, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """An array in memory that is described by a stride per dimension, in elements, as NumPy does it."""
+
+    dimensions: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegroupedStrides(Strides):
+    """A strided array whose dimensions are sums of digits of variables.
+
+    Attributes
+    ----------
+    coordinates : tuple of Digits
+        One for each dimension.
+    variables : tuple of Variable
+    """
+
+    coordinates: Coordinates
+    variables: tuple[Variable, ...]
+
+
+class RegroupedShape(Shape):
+    """A shape whose dimensions are sums of digits of variables; other elements than theirs do not move.
+
+    Its slots, bytes and text are those of the shape; its elements are those that the variables count.
+
+    Parameters
+    ----------
+    shape : Shape
+    coordinates : tuple of Digits
+        One for each dimension of the shape.
+    variables : tuple of Variable
+
+    Examples
+    --------
+    >>> from fastindex.core.digits import digit
+    >>> x = Variable("x", 70, True)
+    >>> side = RegroupedShape(Shape.parse("u8[3,32]"), (digit(1, x, 32, None), digit(1, x, 1, 32)), (x,))
+    >>> side.element_count, side.slot_count
+    (70, 96)
+    """
+
+    __slots__ = ("coordinates", "variables")
+
+    coordinates: Coordinates
+    variables: tuple[Variable, ...]
+
+    def __init__(self, shape: Shape, coordinates: Coordinates, variables: tuple[Variable, ...]) -> None:
+        super().__init__(shape.element_type, shape.dimensions, shape.layout, shape.dynamic_dimensions)
+        put = object.__setattr__
+        put(self, "coordinates", coordinates)
+        put(self, "variables", variables)
+        put(self, "_hash", hash((self._hash, coordinates, variables)))
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements that move."""
+        return math.prod(v.extent for v in self.variables)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape itself."""
+        return Shape(self.element_type, self.dimensions, self.layout, self.dynamic_dimensions)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RegroupedShape):
+            return False
+        own, others = (self.coordinates, self.variables), (other.coordinates, other.variables)
+        return own == others and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RegroupedShape, (self.shape, self.coordinates, self.variables)
+
+
+Regrouped = RegroupedShape | RegroupedStrides
+
+
+def own_digits(side: Regrouped, names: Names) -> Digits:
+    """Return the slot of a side as a sum of digits of its variables."""
+    return digits_of(side, side.coordinates, names)
+
+
+def digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot as a sum of digits; digits that a tile has split without moving anything are joined again."""
+    if isinstance(side, Shape):
+        return canonical(slot_digits(axes_of(side), coordinates, names))
+    weighted = zip(coordinates, side.strides, strict=True)
+    return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+
+
+# Index programs
+
+
+def variable_forms(
+    builder: ProgramBuilder, side: RegroupedShape, coordinates: Sequence[Form]
+) -> tuple[dict[Variable, Form], list[Check]]:
+    """Return the variables of a side from its dimensions, and the checks that fail for what does not move."""
+    found: dict[Variable, Form] = dict.fromkeys(side.variables, ())
+    checks: list[Check] = []
+    for digits, whole, size in zip(side.coordinates, coordinates, side.dimensions, strict=True):
+        ordered = sorted(digits, key=lambda one: one.weight)
+        # What is below the first digit, and the room that a digit does not take, belongs to no element.
+        above = ordered[0].weight if ordered else size
+        if above > 1:
+            checks.append(Check(_remainder(builder, whole, 1, above, size), 1))
+        for one, weight in zip(ordered, [*(d.weight for d in ordered), size][1:], strict=True):
+            is_last = one is ordered[-1]
+            value = builder.quotient(whole, one.weight, size - 1)
+            if not is_last:
+                value = _remainder(builder, whole, one.weight, weight, size)
+            if is_last or weight > one.weight * (one.largest + 1):
+                checks.append(Check(value, one.largest + 1))
+            found[one.variable] = scaled_sum((1, found[one.variable]), (one.low, value))
+    return found, [*checks, *(Check(form, v.extent) for v, form in found.items())]
+
+
+def _remainder(builder: ProgramBuilder, whole: Form, low: int, high: int, size: int) -> Form:
+    """Return ``whole // low % (high // low)`` for a whole below a size."""
+    inner, outer = (builder.quotient(whole, cut, size - 1) if cut > 1 else whole for cut in (low, high))
+    return scaled_sum((1, inner), (-(high // low), outer))
+
+
+def dimension_forms(builder: ProgramBuilder, side: RegroupedShape, values: dict[Variable, Form]) -> list[Form]:
+    """Return the dimensions of a side from its variables."""
+    found = []
+    for digits in side.coordinates:
+        total: Form = ()
+        for one in digits:
+            whole, limit = values[one.variable], one.variable.extent - 1
+            value = builder.quotient(whole, one.low, limit)
+            if one.high is not None:
+                size = one.high // one.low
+                value = scaled_sum((1, value), (-size, builder.quotient(whole, one.high, limit)))
+            total = scaled_sum((1, total), (one.weight, value))
+        found.append(total)
+    return found
+
+
+# Composition
+
+
+def substituted(target: RegroupedShape, between: RegroupedShape, first: RegroupedShape) -> RegroupedShape:
+    """Return `target` by the variables of another move: `between` is what both moves share, once by each's variables.
+
+    Parameters
+    ----------
+    target, between : RegroupedShape
+        The destination and the source of the second move.
+    first : RegroupedShape
+        The destination of the first move: the same shape as `between`.
+
+    Raises
+    ------
+    UnsupportedError
+        The digits of the two moves cut each other, or the second drops some of what the first writes.
+    """
+    names: Names = {}
+    values: dict[Variable, Digits] = dict.fromkeys(between.variables, ())
+    for digits, known in zip(between.coordinates, first.coordinates, strict=True):
+        ordered = sorted(digits, key=lambda one: one.weight)
+        for i, one in enumerate(ordered):
+            part = divided(known, one.weight, names)[0] if one.weight > 1 else known
+            if i + 1 < len(ordered):
+                part = divided(part, ordered[i + 1].weight // one.weight, names)[1]
+            values[one.variable] += scaled(part, one.low)
+    for variable, value in values.items():
+        values[variable] = canonical(value)
+        if sum(one.weight * one.largest for one in values[variable]) >= variable.extent:
+            raise UnsupportedError("the second plan drops elements that the first one writes; run them one by one")
+    coordinates = tuple(canonical(_part_of(one, values, names)) for one in target.coordinates)
+    if names:
+        raise UnsupportedError("the two plans cut a coordinate at places that do not divide each other")
+    return RegroupedShape(target.shape, coordinates, first.variables)
+
+
+def _part_of(digits: Digits, values: dict[Variable, Digits], names: Names) -> Iterable[Digit]:
+    for one in digits:
+        part = values[one.variable]
+        if one.low > 1:
+            part = divided(part, one.low, names)[0]
+        if one.high is not None:
+            part = divided(part, one.high // one.low, names)[1]
+        yield from scaled(part, one.weight)

@@ -1,1 +1,0 @@
-"""What callers hand in, checked once. Nothing here runs a kernel."""

@@ -1,0 +1,1 @@
+"""What callers hand in, checked once and described as plain data."""

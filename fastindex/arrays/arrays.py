@@ -1,0 +1,351 @@
+"""Arrays that are computed later, by an engine of their own: who answers for them, found without importing the engine.
+
+An engine's part of this package lies above all that computes at once, so it is named here, and loaded when an array of
+the engine is handed in.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.shared_digits import Strides
+from fastindex.arrays.addresses import address_of
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
+from fastindex.errors import ArgumentTypeError, FastIndexError
+
+#: The module of an engine whose `Array` is its class, and the module that answers for such arrays.
+_ENGINES = {"dask.array": "fastindex.dask"}
+
+_NEVER_LAZY = {np.ndarray, range, int, np.int64, bytes}
+
+
+def engine_of(values: Any) -> ModuleType | None:
+    """Return the module with the functions for a lazy array, or for a sequence with one; None where there is none.
+
+    Examples
+    --------
+    >>> engine_of([1, 2]) is None
+    True
+    """
+    if type(values) in _NEVER_LAZY:
+        return None
+    for engine, home in _ENGINES.items():
+        kind = getattr(sys.modules.get(engine), "Array", None)
+        if kind is None:
+            continue
+        if isinstance(values, kind) or (type(values) in (tuple, list) and any(isinstance(v, kind) for v in values)):
+            return import_module(home)
+    return None
+
+
+def require_lazy(**given: Any) -> None:
+    """Refuse arguments that say where results are to be written: a lazy result is written later.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise FastIndexError(f"{name} is for arrays in memory; a lazy array gives a new lazy array")
+
+
+_RAW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype("V1"))
+
+
+# Not frozen: that would triple the cost of making one, which every call on the GPU pays.
+@dataclass(slots=True)
+class Array:
+    """An array in memory.
+
+    Attributes
+    ----------
+    address : int
+        Of the first element.
+    shape : tuple of int
+    strides : tuple of int
+        In bytes.
+    dtype : numpy.dtype
+        Types that NumPy does not have are those of ml_dtypes.
+    read_only : bool
+    device : int or None
+        The GPU that it is on; None for memory of the host.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read_only: bool
+    device: int | None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow each other without gaps, the last dimension fastest."""
+        expected = self.dtype.itemsize
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return 0 in self.shape
+            expected *= size
+        return True
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The addresses between which all elements lie."""
+        if 0 in self.shape:
+            return self.address, self.address
+        begin = end = self.address
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            reach = (size - 1) * stride
+            if reach < 0:
+                begin += reach
+            else:
+                end += reach
+        return begin, end + self.dtype.itemsize
+
+
+def described(array: NDArray[Any]) -> Array:
+    """Return the record of a NumPy array.
+
+    Examples
+    --------
+    >>> found = described(np.zeros((2, 3), np.float32))
+    >>> found.shape, found.strides, found.nbytes, found.is_contiguous
+    ((2, 3), (12, 4), 24, True)
+    """
+    return Array(address_of(array), array.shape, array.strides, array.dtype, not array.flags.writeable, None)
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of an array without gaps, in bytes.
+
+    Examples
+    --------
+    >>> contiguous_strides((2, 3, 4), 8)
+    (96, 32, 8)
+    """
+    strides = []
+    for size in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= size
+    return tuple(reversed(strides))
+
+
+def element_strides(array: Array) -> Strides | None:
+    """Return the strides in elements, 0 where they do not matter; None where they are not whole elements.
+
+    Examples
+    --------
+    >>> element_strides(described(np.zeros((4, 1, 6), np.int16)[::2]))
+    Strides(dimensions=(2, 1, 6), strides=(12, 0, 1))
+    """
+    itemsize = array.dtype.itemsize
+    strides = [stride if size > 1 else 0 for stride, size in zip(array.strides, array.shape, strict=True)]
+    if any(stride % itemsize for stride in strides):
+        return None
+    return Strides(array.shape, tuple(stride // itemsize for stride in strides))
+
+
+# What an array may be
+
+
+def buffer_dtype(shape: Shape) -> np.dtype[Any]:
+    """Return the dtype of a buffer: the element type's, or uint8 where a slot is not a plain value."""
+    return shape.element_type.numpy_dtype if slot_format(shape).is_plain else np.dtype(np.uint8)
+
+
+def holds(array: Array, wanted: np.dtype[Any]) -> bool:
+    """Whether an array holds `wanted`, or on a GPU its bits, since libraries lack most of ml_dtypes' types."""
+    dtype = array.dtype
+    if dtype == wanted:
+        return True
+    lacking = array.device is not None and wanted.isbuiltin != 1
+    return lacking and dtype.itemsize == wanted.itemsize and dtype.kind in "uiV"
+
+
+def check_buffer(array: Array, shape: Shape, name: str) -> None:
+    """Require one dimension of the slots of a shape, or of raw bytes.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Another dtype.
+    FastIndexError
+        Another size or more dimensions.
+    """
+    wanted = buffer_dtype(shape)
+    if not holds(array, wanted) and array.dtype not in _RAW:
+        # numpy.save keeps types that are not its own as so many bytes.
+        lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
+        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if lost else ""
+        raise ArgumentTypeError(
+            f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), got dtype {array.dtype}{hint}"
+        )
+    if len(array.shape) != 1:
+        _check_strides(array, shape, name)
+        raise FastIndexError(
+            f"{name} has one dimension, got {len(array.shape)}; give its bytes in the order of memory, "
+            f"or pack the array for {shape.cut_text()}"
+        )
+    if array.nbytes != shape.nbytes:
+        raise FastIndexError(
+            f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {array.nbytes}"
+        )
+
+
+def _check_strides(array: Array, shape: Shape, name: str) -> None:
+    """Raise FastIndexError where an array of the right dimensions, in either order, lies differently in memory."""
+    strides = shape.byte_strides
+    if strides is None or shape.slot_count != shape.element_count:
+        return
+    for order in (range(shape.rank), shape.layout.major_to_minor):
+        expected = tuple(strides[d] for d in order)
+        if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
+            raise FastIndexError(
+                f"{name} of {shape.cut_text()} is one piece of memory, and this array of {array.shape} is not "
+                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; pack takes arrays of "
+                "any strides"
+            )
+
+
+def require_contiguous(array: Array, name: str) -> None:
+    """Raise FastIndexError where a buffer has gaps."""
+    if not array.is_contiguous:
+        raise FastIndexError(f"{name} must be contiguous: a buffer has no gaps between its slots")
+
+
+def check_elements(array: Array, shape: Shape, name: str) -> None:
+    """Require the dimensions and the element type of a shape.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Another dtype.
+    FastIndexError
+        Other dimensions.
+    """
+    dtype = shape.element_type.numpy_dtype
+    if not holds(array, dtype):
+        raise ArgumentTypeError(f"{name} for {shape.cut_text()} must be of dtype {dtype}, got dtype {array.dtype}")
+    check_dimensions(array, shape, name)
+
+
+def check_dimensions(array: Array | NDArray[Any], shape: Shape, name: str) -> None:
+    """Raise FastIndexError where an array has other dimensions than a shape."""
+    if array.shape != shape.dimensions:
+        wanted = ", ".join(map(str, shape.dimensions))
+        raise FastIndexError(f"{shape.cut_text()} has the dimensions ({wanted}), {name} has {array.shape}")
+
+
+def check_target(array: Array, name: str = "out") -> None:
+    """Require an array that can be written, whose elements share no memory.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    if array.read_only:
+        raise FastIndexError(f"{name} is read-only; give a writable array")
+    if strides_overlap(array.shape, array.dtype.itemsize, array.strides):
+        raise FastIndexError(f"the elements of {name} overlap: its strides are {array.strides} bytes")
+
+
+def check_apart(target: Array, others: Iterable[Array], name: str = "out") -> None:
+    """Require an output whose memory lies apart from that of the other arrays of a call.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    begin, end = target.extent
+    for other in others:
+        first, last = other.extent
+        if first < end and begin < last:
+            raise FastIndexError(f"{name} overlaps the input or another output; give it memory of its own")
+
+
+def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:
+    """Whether elements may share bytes: some dimension's step is shorter than what the smaller steps cover."""
+    if 0 in dimensions:
+        return False
+    extent = itemsize
+    steps = zip(strides, dimensions, strict=True)
+    for stride, size in sorted((abs(stride), size) for stride, size in steps if size > 1):
+        if stride < extent:
+            return True
+        extent = stride * (size - 1) + extent
+    return False
+
+
+# Arrays that run side by side
+
+
+def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape to which arrays broadcast.
+
+    Raises
+    ------
+    FastIndexError
+        They do not broadcast together.
+    """
+    if not shapes or shapes.count(shapes[0]) == len(shapes):
+        return shapes[0] if shapes else ()
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
+
+
+def broadcast_strides(own: tuple[int, ...], strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides along `shape` of an array that broadcasts to it.
+
+    Examples
+    --------
+    >>> broadcast_strides((1, 4), (99, 8), (3, 5, 4))
+    (0, 0, 8)
+    """
+    kept = (0 if size == 1 else stride for size, stride in zip(own, strides, strict=True))
+    return (*(0,) * (len(shape) - len(own)), *kept)
+
+
+def merged_axes(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Return the fewest axes over which arrays run side by side, the last the fastest, and each array's strides.
+
+    Examples
+    --------
+    >>> merged_axes((3, 1, 4, 5), [(20, 7, 5, 1), (0, 7, 5, 1)])
+    ([3, 20], [[20, 1], [0, 1]])
+    """
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(m[-1] == s[axis] * size for m, s in zip(merged, strides, strict=True)):
+            sizes[-1] *= size
+            for m, s in zip(merged, strides, strict=True):
+                m[-1] = s[axis]
+        else:
+            sizes.append(size)
+            for m, s in zip(merged, strides, strict=True):
+                m.append(s[axis])
+    return sizes, merged

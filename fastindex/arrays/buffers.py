@@ -1,0 +1,332 @@
+"""Nested lists of Python numbers as arrays of an element type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from numbers import Complex, Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import (
+    buffer_dtype,
+    check_apart,
+    check_buffer,
+    check_dimensions,
+    check_elements,
+    check_target,
+    described,
+    require_contiguous,
+)
+from fastindex.arrays.fills import check_cast, element_type_of
+from fastindex.core.element_types import ElementType
+from fastindex.core.foreign_arrays import host_array
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_placed
+from fastindex.core.slot_format import slot_format
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.runtime.numbers import LINE_BYTES
+
+
+def array_of_numbers(numbers: Sequence[Any], element_type: ElementType) -> NDArray[Any]:
+    """Return nested lists of numbers as an array, if the element type holds them.
+
+    Integers must be in range. Floating-point types round, as in NumPy, but no finite number becomes infinite.
+
+    Raises
+    ------
+    FastIndexError
+        A number that the element type does not hold, or lists of different lengths.
+    ArgumentTypeError
+        Something that is not a number.
+
+    Examples
+    --------
+    >>> array_of_numbers([[1, 2], [3, 4]], ElementType.of("s32"))
+    array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
+    dtype = element_type.numpy_dtype
+    try:
+        given = np.asarray(numbers)
+    except ValueError:
+        raise FastIndexError("nested lists must have the same length at each level, as the rows of an array") from None
+    if given.dtype == dtype or given.size == 0:
+        return given.astype(dtype)
+    if given.dtype.kind not in "biufcO":
+        raise ArgumentTypeError(f"nested lists must hold Python's numbers, got dtype {given.dtype}")
+    # Objects: NumPy takes integers of 64 bits with and without a sign together for floating point.
+    objects = np.asarray(numbers, object)
+    for value in objects.flat:
+        if not isinstance(value, Complex | np.bool_ | np.number):
+            raise ArgumentTypeError(f"nested lists must hold numbers, got {value!r}")
+    if element_type.is_integral or element_type.kind == "predicate":
+        return _integers(objects, element_type)
+    return _rounded(objects, element_type)
+
+
+def _integers(objects: NDArray[Any], element_type: ElementType) -> NDArray[Any]:
+    bits = element_type.bits
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if element_type.kind == "signed" else (0, 1 << bits)
+    for value in objects.flat:
+        if not isinstance(value, Integral | np.bool_) or not low <= int(value) < high:
+            raise FastIndexError(f"{element_type} holds integers from {low} to {high - 1}, got {value!r}")
+    wide = np.int64 if low else np.uint64
+    return objects.astype(wide).astype(element_type.numpy_dtype)
+
+
+def _rounded(objects: NDArray[Any], element_type: ElementType) -> NDArray[Any]:
+    if not element_type.is_complex:
+        for value in objects.flat:
+            if not isinstance(value, Real | np.bool_):
+                raise FastIndexError(f"{element_type} holds real numbers, got {value!r}")
+    try:
+        exact = objects.astype(np.complex128 if element_type.is_complex else np.float64)
+    except OverflowError:
+        raise FastIndexError(f"{element_type} does not hold integers as large as those in the lists") from None
+    with np.errstate(all="ignore"):
+        values: NDArray[Any] = exact.astype(element_type.numpy_dtype)
+        lost = np.isfinite(exact) & ~np.isfinite(values.astype(exact.dtype))
+    if lost.any():
+        raise FastIndexError(f"{element_type} does not hold {exact[lost][0]}")
+    return values
+
+
+Bytes = NDArray[np.uint8]
+
+
+def check_movable(shape: Shape) -> None:
+    """Raise where data of `shape` cannot move.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array of fixed size with a dense layout, or an element size that does not move.
+    """
+    check_placed(shape)
+    slot_format(shape)
+
+
+def new_buffer(shape: Shape) -> NDArray[Any]:
+    """Return an uninitialised buffer at the start of a cache line."""
+    return aligned_bytes(shape.nbytes).view(buffer_dtype(shape))
+
+
+def new_array(shape: Shape) -> NDArray[Any]:
+    """Return an uninitialised logical array at the start of a cache line."""
+    dtype = shape.element_type.numpy_dtype
+    return aligned_bytes(shape.element_count * dtype.itemsize).view(dtype).reshape(shape.dimensions)
+
+
+def aligned_bytes(size: int) -> Bytes:
+    """Return `size` uninitialised bytes at the start of a cache line."""
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -address_of(memory) % LINE_BYTES
+    return memory[start : start + size]
+
+
+def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
+    """Return the bytes of a physical buffer.
+
+    Parameters
+    ----------
+    buffer : array, bytes, bytearray, memoryview or anything with the buffer protocol
+        One dimension of the shape's element type, or raw bytes; or as `flat_buffer` takes it.
+
+    Raises
+    ------
+    FastIndexError
+        Another size or more dimensions.
+    ArgumentTypeError
+        Another dtype.
+    """
+    return np.ascontiguousarray(_checked_buffer(buffer, shape)).view(np.uint8)
+
+
+def buffer_bytes_in_place(buffer: Any, shape: Shape) -> Bytes:
+    """Return the bytes of a physical buffer, without a copy.
+
+    Parameters and errors as for `as_buffer_bytes`, and an error where the buffer has gaps.
+    """
+    array = _checked_buffer(buffer, shape)
+    require_contiguous(described(array), "a buffer")
+    return array.view(np.uint8)
+
+
+def _checked_buffer(buffer: Any, shape: Shape) -> NDArray[Any]:
+    array = flat_buffer(buffer if type(buffer) is np.ndarray else _from_object(buffer), shape)
+    check_buffer(described(array), shape, "a buffer")
+    return array
+
+
+def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
+    """Return the dimensions of a buffer in the order of memory, most major first; None where it has padding or tiles.
+
+    Examples
+    --------
+    >>> memory_dimensions(Shape.parse("f32[8,64,56,56]{1,3,2,0}"))
+    (8, 56, 56, 64)
+    """
+    layout = shape.layout
+    if layout.tiles or layout.padded_dimensions not in (None, shape.dimensions):
+        return None
+    if shape.slot_count != shape.element_count or not slot_format(shape).is_plain:
+        return None
+    return tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
+
+
+def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
+    """Return an array that holds a buffer of `shape` in more dimensions as its one dimension; any other as it is.
+
+    Where the layout only orders the dimensions, it may have these in the order of memory, or in their own order with
+    strides that are the layout's; either way, its memory is the buffer.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("u8[2,3]{0,1}")
+    >>> flat_buffer(np.zeros((3, 2), np.uint8), shape).shape, flat_buffer(np.zeros((2, 3), np.uint8), shape).shape
+    ((6,), (2, 3))
+    """
+    dimensions = memory_dimensions(shape) if array.ndim > 1 else None
+    if dimensions is None:
+        return array
+    # Where both are the same numbers, the strides have to say which is meant.
+    if array.shape == dimensions != shape.dimensions and array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.shape == shape.dimensions:
+        ordered = array.transpose(tuple(reversed(shape.layout.minor_to_major)))
+        if ordered.flags.c_contiguous:
+            return ordered.reshape(-1)
+    return array
+
+
+def _from_object(buffer: Any) -> NDArray[Any]:
+    if isinstance(buffer, np.ndarray):
+        return host_array(buffer)
+    try:
+        return np.frombuffer(buffer, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        pass
+    if hasattr(buffer, "__dlpack__") or hasattr(buffer, "__array__"):
+        return host_array(buffer)
+    is_file = isinstance(buffer, str | os.PathLike) or hasattr(buffer, "read")
+    hint = "; numpy.fromfile(path, numpy.uint8) reads a file" if is_file else ""
+    raise ArgumentTypeError(f"a buffer must be a one-dimensional array or bytes, got {type(buffer).__name__}{hint}")
+
+
+def as_logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:
+    """Return an array of the dimensions of `shape`, in native byte order.
+
+    Raises
+    ------
+    FastIndexError
+        Other dimensions.
+    ArgumentTypeError
+        Another dtype than that of the element type, and `casting` does not allow it.
+    """
+    values = logical_array(array, shape, casting)
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+
+
+def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:
+    """Return an array of the dimensions of `shape`, in the byte order that it has.
+
+    Errors as for `as_logical_array`.
+    """
+    dtype = shape.element_type.numpy_dtype
+    if isinstance(array, list | tuple):
+        values = array_of_numbers(array, shape.element_type)
+    else:
+        values = array if type(array) is np.ndarray else host_array(array)
+    if values.dtype != dtype and values.dtype.newbyteorder("=") != dtype:
+        found = element_type_of(values.dtype) if casting != "no" else None
+        if found is not None and not found.is_complex and not shape.element_type.is_complex:
+            check_cast(found, shape.element_type, casting)
+            check_dimensions(values, shape, "the array")
+            return values
+        # numpy.save keeps types that are not its own as so many bytes.
+        lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
+        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
+        raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
+    check_dimensions(values, shape, "the array")
+    return values
+
+
+def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
+    """Return the caller's buffer to write to.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not an array of the dtype of the buffer, nor of uint8.
+    FastIndexError
+        Another size, not one contiguous piece of memory, or read-only.
+    """
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    found = described(flat_buffer(out, shape))
+    check_buffer(found, shape, "out")
+    check_target(found)
+    require_contiguous(found, "out")
+    return out
+
+
+def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
+    """Return the caller's logical array to write to, of any strides.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not an array of the element type.
+    FastIndexError
+        Other dimensions, read-only, or elements that share memory.
+    """
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    found = described(out)
+    check_elements(found, shape, "out")
+    check_target(found)
+    return out
+
+
+def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
+    """Refuse an output that shares memory with the input.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    check_apart(described(out), (described(source),))
+
+
+def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:
+    """Raise unless two shapes are layouts of one array whose data can move.
+
+    Parameters
+    ----------
+    source, destination : Shape
+    casting : str, optional
+        NumPy's rule for another element type of the destination; without it, there may be none.
+
+    Raises
+    ------
+    FastIndexError
+        Other dimensions or another element type.
+    ArgumentTypeError
+        The rule does not allow the other element type.
+    UnsupportedError
+        As `check_movable`, or a cast of complex numbers.
+    """
+    is_cast = casting is not None and source.element_type != destination.element_type
+    if source.dimensions != destination.dimensions or (source.element_type != destination.element_type and not is_cast):
+        raise FastIndexError(
+            f"a relayout keeps the array: element type and dimensions of {source.cut_text()} "
+            f"and {destination.cut_text()} differ; reshape and plan_rearrange give it other dimensions"
+        )
+    if casting is not None:
+        check_cast(source.element_type, destination.element_type, casting)
+    check_movable(source)
+    check_movable(destination)

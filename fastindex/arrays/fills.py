@@ -1,0 +1,237 @@
+"""What callers say of values: which casts are allowed, and the bytes that padding slots get."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from fastindex.algebra.casts import cast_of, is_safe, is_same_kind
+from fastindex.core.element_types import ElementType, xla_name
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
+
+#: NumPy's rules for casts.
+Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+#: These, the strictest first.
+RULES: tuple[str, ...] = get_args(Casting)
+
+
+def check_casting(casting: str) -> None:
+    """Raise FastIndexError unless `casting` is one of NumPy's rules."""
+    if casting not in RULES:
+        raise FastIndexError(f"casting must be one of {', '.join(map(repr, RULES))}, got {casting!r}")
+
+
+def check_cast(source: ElementType, target: ElementType, casting: str) -> None:
+    """Require that a rule allows elements of one type to become those of another.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It does not.
+    UnsupportedError
+        One of two types is complex.
+    FastIndexError
+        There is no such rule.
+    """
+    check_casting(casting)
+    if source == target:
+        return
+    cast_of(source, target)
+    needed = "safe" if is_safe(source, target) else "same_kind" if is_same_kind(source, target) else "unsafe"
+    if RULES.index(casting) < RULES.index(needed):
+        raise ArgumentTypeError(
+            f"{source} is not cast to {target} by the rule casting={casting!r}; casting={needed!r} allows it"
+        )
+
+
+def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:
+    """Return the element type of a dtype, None where XLA has none."""
+    try:
+        return ElementType.from_numpy_dtype(dtype)
+    except FastIndexError:
+        return None
+
+
+def logical_result(shape: Shape, out: Any, dtype: Any, casting: str) -> Shape:
+    """Return the shape of the logical array that a buffer of `shape` is read into.
+
+    Parameters
+    ----------
+    shape : Shape
+    out : array, optional
+        Whose element type the result has, unless `dtype` says another.
+    dtype : dtype, ElementType or str, optional
+    casting : str
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError
+        As `check_cast`, or `dtype` is no element type.
+    """
+    wanted = shape.element_type
+    if dtype is not None:
+        wanted = wanted_type(dtype)
+    elif isinstance(out, np.ndarray):
+        # Of a dtype that XLA does not have, the check of `out` says what it should be.
+        wanted = element_type_of(out.dtype) or wanted
+    check_cast(shape.element_type, wanted, casting)
+    return Shape(wanted, shape.dimensions)
+
+
+def wanted_type(dtype: Any) -> ElementType:
+    """Return the element type that a caller names, by XLA's name or NumPy's.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError
+        There is no such type.
+    """
+    if isinstance(dtype, str):
+        # "float32" and "bfloat16" too, as everywhere where NumPy takes a dtype.
+        return ElementType.of(xla_name(dtype) or dtype)
+    return ElementType.of(dtype)
+
+
+def fill_pattern(shape: Shape, fill: Any = None) -> bytes:
+    """Return the bytes of one unpacked padding value.
+
+    Parameters
+    ----------
+    shape : Shape
+    fill : number, optional
+        Overrides the padding value of the layout. It must be a value of the element type; floating-point types round.
+
+    Raises
+    ------
+    FastIndexError
+        A number that the element type cannot hold.
+    ArgumentTypeError
+        Not one number.
+    UnsupportedError
+        The lowest or highest complex number.
+
+    Examples
+    --------
+    >>> fill_pattern(Shape.parse("bf16[3]"), 1.0).hex(), fill_pattern(Shape.parse("f32[3]{0:PV(lowest)}")).hex()
+    ('803f', '000080ff')
+    """
+    if fill is None:
+        return _named_pattern(shape.element_type, shape.layout.padding_value or "zero")
+    return _pattern_of(shape.element_type, fill)
+
+
+def value_bytes(dtype: np.dtype[Any], fill: Any) -> bytes:
+    """Return the bytes of one value of a dtype, of a type of XLA or not; zeros without one.
+
+    Raises
+    ------
+    FastIndexError
+        A number that an integer dtype cannot hold.
+    ArgumentTypeError
+        Not one value.
+
+    Examples
+    --------
+    >>> value_bytes(np.dtype("<i2"), -2).hex(), value_bytes(np.dtype("S3"), None)
+    ('feff', b'\\x00\\x00\\x00')
+    """
+    if fill is None:
+        return bytes(dtype.itemsize)
+    element_type = element_type_of(dtype)
+    if element_type is not None:
+        return np.frombuffer(_pattern_of(element_type, fill), element_type.numpy_dtype).astype(dtype).tobytes()
+    try:
+        value = np.asarray(fill)
+        made = value.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentTypeError(f"fill must be a value of {dtype}, got {_shown(fill)}") from None
+    wrong_kind = value.dtype.kind not in "SV" if dtype.kind == "V" else value.dtype.kind == "c" != dtype.kind
+    if value.ndim or wrong_kind:
+        raise ArgumentTypeError(f"fill must be one value of {dtype}, got {_shown(fill)}")
+    if dtype.kind in "SU" and (value.dtype.kind not in "SU" or made.astype(value.dtype) != value):
+        raise FastIndexError(f"fill must be text that {dtype} holds, got {_shown(fill)}")
+    return made.tobytes()
+
+
+@lru_cache(maxsize=256)
+def _named_pattern(element_type: ElementType, name: str) -> bytes:
+    dtype = element_type.numpy_dtype
+    if name == "zero":
+        return bytes(dtype.itemsize)
+    if name == "one":
+        return np.ones((), dtype).tobytes()
+    if dtype.kind == "c":
+        raise UnsupportedError(f"PV({name}): {element_type} is complex and has no order; give fill= instead")
+    if dtype.kind == "b":
+        return np.array(name == "highest").tobytes()
+    limit = _integer_extreme(element_type, name) if element_type.is_integral else _float_extreme(dtype, name)
+    pattern: bytes = limit.tobytes()
+    return pattern
+
+
+def _integer_extreme(element_type: ElementType, name: str) -> Any:
+    bits, signed = element_type.bits, element_type.name.startswith("s")
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return np.array(low if name == "lowest" else high).astype(element_type.numpy_dtype)
+
+
+def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
+    load("ml_dtypes")
+    import ml_dtypes
+
+    limits = ml_dtypes.finfo(dtype)
+    infinity = np.array(np.inf if name == "highest" else -np.inf, np.float64)
+    with np.errstate(all="ignore"):
+        converted = infinity.astype(dtype)
+    if np.isinf(converted.astype(np.float64)) and np.sign(converted.astype(np.float64)) == np.sign(infinity):
+        return converted
+    return np.array(limits.max if name == "highest" else limits.min, dtype)
+
+
+def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
+    dtype = element_type.numpy_dtype
+    if isinstance(fill, int) and (element_type.is_integral or dtype.kind == "b"):
+        # Of any size, also one that no dtype holds.
+        return _integer_pattern(element_type, fill)
+    value = np.asarray(fill)
+    try:
+        if value.dtype.kind == "O" and isinstance(fill, int):
+            value = np.asarray(float(fill))
+    except OverflowError:
+        raise FastIndexError(f"fill must be a number that {element_type} holds, got {_shown(fill)}") from None
+    if value.ndim != 0 or value.dtype.kind not in "biufcV":
+        raise ArgumentTypeError(f"fill must be one number, got {_shown(fill)}")
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        raise ArgumentTypeError(f"fill must be a real number for {element_type}, got {_shown(fill)}")
+    if value.dtype == dtype:
+        return value.tobytes()
+    if element_type.is_integral or dtype.kind == "b":
+        return _integer_pattern(element_type, fill)
+    with np.errstate(all="ignore"):
+        return value.astype(dtype).tobytes()
+
+
+def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
+    bits, signed = element_type.bits, element_type.name.startswith("s")
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    try:
+        number = int(fill)
+    except (ValueError, OverflowError):
+        # Not a number, or infinite.
+        number = high
+    if number != fill or not low <= number < high:
+        raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {_shown(fill)}")
+    mask = (1 << max(bits, 8)) - 1 if bits >= 8 else (1 << bits) - 1
+    return (number & mask).to_bytes(element_type.nbytes, "little")
+
+
+def _shown(fill: Any) -> str:
+    """Return a caller's value as messages print it; Python refuses to print integers of thousands of digits."""
+    if isinstance(fill, int) and fill.bit_length() > 256:
+        return f"an integer of {fill.bit_length()} bits"
+    text = repr(fill)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,232 @@
+"""Slots as sums of weighted digits: proofs about layouts of any size that do not visit elements.
+
+A *variable* is a coordinate, or another number from 0 to its extent (exclusive). A *digit* of it is ``v // low``, or
+``v // low % (high // low)``. In most layouts, the slot of an element is a weighted sum of digits of its coordinates. If
+a tile splits a digit unevenly, the quotient and the remainder become variables of their own, identified by what was
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides, parts_first
+
+
+class Variable(NamedTuple):
+    """A number from 0 to `extent` (exclusive): a coordinate, or part of a sum that a tile splits unevenly."""
+
+    key: Hashable
+    extent: int
+    is_coordinate: bool
+
+
+class Digit(NamedTuple):
+    """``weight * (variable // low % (high // low))``, without the ``%`` if `high` is None."""
+
+    weight: int
+    variable: Variable
+    low: int
+    high: int | None
+
+    @property
+    def largest(self) -> int:
+        """The largest value of the digit, without its weight."""
+        top = (self.variable.extent - 1) // self.low
+        return top if self.high is None else min(top, self.high // self.low - 1)
+
+    def value_of(self, number: Any) -> Any:
+        """Return the digit of a number, or of an array of them, with its weight."""
+        value = number if self.low == 1 else number // self.low
+        if self.high is not None:
+            value = value % (self.high // self.low)
+        return value if self.weight == 1 else self.weight * value
+
+
+Digits = tuple[Digit, ...]
+#: The numbers of the sums that tiles split unevenly.
+Names = dict[tuple[Digits, int], int]
+
+
+def digit(weight: int, variable: Variable, low: int, high: int | None) -> Digits:
+    """Return one digit in its simplest form, or () if it is always 0.
+
+    Examples
+    --------
+    >>> digit(4, Variable("x", 5, True), 1, 8)
+    (Digit(weight=4, variable=Variable(key='x', extent=5, is_coordinate=True), low=1, high=None),)
+    """
+    if high is not None and high >= variable.extent:
+        high = None
+    made = Digit(weight, variable, low, high)
+    return (made,) if weight and made.largest > 0 else ()
+
+
+def scaled(digits: Digits, factor: int) -> Digits:
+    """Multiply a sum of digits.
+
+    Examples
+    --------
+    >>> scaled(digit(4, Variable("x", 5, True), 1, None), 3)[0].weight
+    12
+    """
+    return tuple([Digit(d.weight * factor, d.variable, d.low, d.high) for d in digits])
+
+
+def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digits]:
+    """Split a sum of digits into its quotient and remainder by `tile_size`.
+
+    Examples
+    --------
+    >>> quotient, remainder = divided(digit(1, Variable("x", 8, True), 1, None), 4, {})
+    >>> quotient[0].low, remainder[0].high
+    (4, 4)
+    """
+    quotient: Digits = ()
+    remainder: Digits = ()
+    for d in digits:
+        if d.weight % tile_size == 0:
+            quotient += digit(d.weight // tile_size, d.variable, d.low, d.high)
+            continue
+        ratio, rest = divmod(tile_size, d.weight)
+        if rest == 0 and d.largest >= ratio and (d.high is None or d.high // d.low % ratio == 0):
+            quotient += digit(1, d.variable, d.low * ratio, d.high)
+            remainder += digit(d.weight, d.variable, d.low, d.low * ratio)
+        else:
+            remainder += (d,)
+    if largest_sum(remainder) < tile_size:
+        return quotient, remainder
+    # The rest is not a sum of digits: it becomes two variables, the same ones wherever it appears.
+    name = names.setdefault((canonical(remainder), tile_size), len(names))
+    top = largest_sum(remainder)
+    return (
+        quotient + digit(1, Variable(("quotient", name), top // tile_size + 1, False), 1, None),
+        digit(1, Variable(("remainder", name), min(top + 1, tile_size), False), 1, None),
+    )
+
+
+def largest_sum(digits: Digits) -> int:
+    """Return an upper bound on a sum of digits: the sum of their largest values.
+
+    Examples
+    --------
+    >>> largest_sum(digit(4, Variable("x", 5, True), 1, None))
+    16
+    """
+    return sum(d.weight * d.largest for d in digits)
+
+
+def canonical(digits: Iterable[Digit]) -> Digits:
+    """Merge the digits of a sum, so that sums that only differ in how digits are split become equal.
+
+    Examples
+    --------
+    >>> x = Variable("x", 8, True)
+    >>> cut = digit(4, x, 4, None) + digit(1, x, 1, 4)
+    >>> canonical(cut) == canonical(digit(1, x, 1, None))
+    True
+    """
+    merged: dict[tuple[Variable, int, int | None], Digit] = {}
+    for d in digits:
+        place = d.variable, d.low, d.high
+        same = merged.get(place)
+        merged[place] = d if same is None else Digit(same.weight + d.weight, *place)
+    kept: list[Digit] = []
+    for made in sorted(merged.values(), key=_order) if len(merged) > 1 else merged.values():
+        last = kept[-1] if kept else None
+        if (
+            last is not None
+            and last.high == made.low
+            and last.variable == made.variable
+            and last.weight * made.low == made.weight * last.low
+        ):
+            kept[-1] = Digit(last.weight, last.variable, last.low, made.high)
+        else:
+            kept.append(made)
+    return tuple(kept)
+
+
+def _order(d: Digit) -> tuple[str, int, int]:
+    return str(d.variable.key), d.low, d.high or 0
+
+
+def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot of an element as a sum of digits, given its coordinates as sums of digits.
+
+    Sums to be compared must share `names`.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        The axes of the physical array, from `fastindex.core.tiles.physical_axes`.
+    coordinates : sequence of sum of digits
+        One per dimension.
+    names : dict
+        The numbers of the sums that tiles split unevenly; new ones are added.
+
+    Examples
+    --------
+    >>> from fastindex.core.tiles import physical_axes
+    >>> x, y = (Variable(name, size, True) for name, size in (("x", 4), ("y", 6)))
+    >>> coordinates = [digit(1, x, 1, None), digit(1, y, 1, None)]
+    >>> [d.weight for d in slot_digits(physical_axes((4, 6), (1, 0), None, ((2, 3),)), coordinates, {})]
+    [12, 6, 3, 1]
+    """
+    known: dict[Axis, Digits] = {}
+    # The number of a tile and the place within it are found together.
+    split: dict[tuple[Axis, int], tuple[Digits, Digits]] = {}
+    for axis in parts_first(axes):
+        if isinstance(axis, DimensionAxis):
+            known[axis] = coordinates[axis.dimension]
+        elif isinstance(axis, CountAxis | OffsetAxis):
+            tile = axis.whole, axis.tile_size if isinstance(axis, CountAxis) else axis.size
+            if tile not in split:
+                split[tile] = divided(known[axis.whole], tile[1], names)
+            known[axis] = split[tile][isinstance(axis, OffsetAxis)]
+        elif isinstance(axis, MergedAxis):
+            known[axis] = canonical(scaled(known[axis.outer], axis.inner.size) + known[axis.inner])
+        else:
+            known[axis] = ()
+    total: Digits = ()
+    for axis, stride in zip(axes, axis_strides(axes), strict=True):
+        if known[axis]:
+            total += scaled(known[axis], stride)
+    return total
+
+
+def always_equal(a: Digits, b: Digits) -> bool | None:
+    """Whether two sums of digits are equal for all values of their variables, or None if that is not known.
+
+    Examples
+    --------
+    >>> x = Variable("x", 8, True)
+    >>> always_equal(digit(1, x, 1, 4) + digit(4, x, 4, None), digit(1, x, 1, None))
+    True
+    >>> always_equal(digit(1, x, 1, 4) + digit(8, x, 4, None), digit(1, x, 1, None))
+    False
+    """
+    if canonical(a) == canonical(b):
+        return True
+    variables = {d.variable for d in (*a, *b)}
+    same = [_same_weights(variable, a, b) for variable in variables]
+    if all(same):
+        return True
+    # Variables that are parts of an uneven split depend on the coordinates, so unequal weights prove nothing.
+    free = all(variable.is_coordinate for variable in variables)
+    return False if free and False in same else None
+
+
+def _same_weights(variable: Variable, *sums: Digits) -> bool | None:
+    left, right = ([d for d in digits if d.variable == variable] for digits in sums)
+    cuts = {cut for d in (*left, *right) for cut in (d.low, d.high) if cut is not None}
+    ordered = sorted(cut for cut in cuts if cut < variable.extent)
+    if any(more % less for less, more in pairwise(ordered)):
+        return None
+    # Both sums are linear between cuts, and the variable takes the value of every cut.
+    return all(_value_at(left, cut) == _value_at(right, cut) for cut in ordered)
+
+
+def _value_at(digits: list[Digit], cut: int) -> int:
+    return sum(d.weight * (cut // d.low) for d in digits if d.high is None or cut < d.high)

@@ -1,0 +1,480 @@
+"""The fields of a shape: the rules they satisfy, and equality that ignores some of them.
+
+Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape``
+in ``xla/layout_util.cc``.
+
+Source: ``Shape::Equal`` in ``xla/shape.h``.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final, Self, SupportsIndex, TypeVar
+
+from fastindex.core.element_types import BY_NAME, ElementType
+from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer, as_integers, counted, spelled
+from fastindex.core.layout import Layout
+from fastindex.core.layout_fields import LAYOUT_PARTS, LayoutFields, check_dimension_count, checked_parts, layouts_equal
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
+
+Ints = tuple[int, ...]
+Bools = tuple[bool, ...]
+
+
+def checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
+    if dynamic is None:
+        return tuple([size == UNBOUNDED for size in sizes])
+    flags = tuple([bool(flag) for flag in dynamic])
+    if len(flags) != len(sizes):
+        raise LayoutError(
+            f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {counted(len(sizes), 'dimension')}",
+            field="dynamic_dimensions",
+        )
+    for i, size in enumerate(sizes):
+        if size == UNBOUNDED and not flags[i]:
+            raise LayoutError("an unbounded dimension is dynamic", field="dynamic_dimensions", index=i)
+    return flags
+
+
+def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
+    check_dimension_count(len(sizes), "dimensions")
+    count = 1
+    for i, size in enumerate(sizes):
+        if size < 0:
+            if size == UNBOUNDED:
+                continue
+            raise LayoutError(f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i)
+        # Left to right, like XLA: a 0 prevents an overflow only if it comes first.
+        count *= size
+        if count > INT64_MAX:
+            raise LayoutError(f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i)
+    if count * element_type.nbytes > INT64_MAX:
+        raise LayoutError(
+            f"int64 overflow: the bytes of {element_type}{spelled(sizes)}", field="dimensions", index=None
+        )
+
+
+def check_fit(sizes: Ints, layout: LayoutFields) -> None:
+    if layout.rank != len(sizes):
+        raise LayoutError(
+            f"minor_to_major must name every dimension: {counted(layout.rank, 'entry')}"
+            f" for {counted(len(sizes), 'dimension')}",
+            field="layout",
+        )
+    if layout.padded_dimensions is not None:
+        for i, (size, padded) in enumerate(zip(sizes, layout.padded_dimensions, strict=True)):
+            if padded < size:
+                raise LayoutError(
+                    f"a padded dimension must be at least its dimension: {padded} for {size}",
+                    field="padded_dimensions",
+                    index=i,
+                )
+    for i, split in enumerate(layout.split_configs):
+        size = sizes[layout.minor_to_major[layout.rank - 1 - split.dimension]]
+        # This includes unbounded dimensions, which cannot be split.
+        if split.split_indices and split.split_indices[-1] >= size:
+            raise LayoutError(
+                f"split indices must lie below the dimension's size {size}: SC{split}",
+                field="split_configs",
+                index=i,
+            )
+
+
+Letters = tuple[str, ...]
+
+_LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x"), ("p", "z", "y", "x"))
+
+
+class ShapeFields:
+    """The fields of a `Shape`, which documents them and adds text, protos and conversions."""
+
+    __slots__ = (
+        "_hash",
+        "_layout",
+        "_slot_count",
+        "dimensions",
+        "dynamic_dimensions",
+        "element_type",
+        "tuple_shapes",
+    )
+
+    element_type: ElementType
+    dimensions: Ints
+    dynamic_dimensions: Bools
+    tuple_shapes: builtins.tuple[Self, ...]
+    _layout: Layout | None
+    _hash: int
+    _slot_count: int | None
+
+    def __init__(
+        self,
+        element_type: ElementType | str | Any,
+        dimensions: Iterable[SupportsIndex] = (),
+        layout: Layout | str | None = None,
+        dynamic_dimensions: Iterable[bool] | None = None,
+    ) -> None:
+        if isinstance(element_type, list | builtins.tuple):
+            raise ArgumentTypeError(_wrong_order(element_type, dimensions))
+        kind = ElementType.of(element_type)
+        if not kind.is_array:
+            raise LayoutError(f"{kind} has no dimensions; use Shape.{kind}()", field="element_type")
+        sizes = as_integers(dimensions, "dimensions")
+        dynamic = checked_dynamic(sizes, dynamic_dimensions)
+        check_dimensions(kind, sizes)
+        if layout is None:
+            layout = Layout.descending(len(sizes))
+        else:
+            layout = Layout.parse(layout) if isinstance(layout, str) else layout
+            if not isinstance(layout, Layout):
+                raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
+            if sizes and layout.memory_space and not layout.minor_to_major:
+                # From jaxlib 0.12 on, XLA writes so what has a memory space, and an order only by default.
+                layout = replace(layout, minor_to_major=tuple(range(len(sizes)))[::-1])
+            check_fit(sizes, layout)
+        self._fill(kind, sizes, dynamic, layout, ())
+
+    def _fill(
+        self,
+        element_type: ElementType,
+        dimensions: Ints,
+        dynamic_dimensions: Bools,
+        layout: Layout | None,
+        tuple_shapes: builtins.tuple[Self, ...],
+    ) -> None:
+        put = object.__setattr__
+        put(self, "element_type", element_type)
+        put(self, "dimensions", dimensions)
+        put(self, "dynamic_dimensions", dynamic_dimensions)
+        put(self, "_layout", layout)
+        put(self, "tuple_shapes", tuple_shapes)
+        put(self, "_hash", hash((element_type.number, dimensions, dynamic_dimensions, layout, tuple_shapes)))
+        put(self, "_slot_count", None)
+
+    @classmethod
+    def _other(cls, element_type: str, tuple_shapes: builtins.tuple[Self, ...] = ()) -> Self:
+        shape = object.__new__(cls)
+        shape._fill(BY_NAME[element_type], (), (), None, tuple_shapes)
+        return shape
+
+    @classmethod
+    def tuple(cls, shapes: Iterable[Self] = ()) -> Self:
+        """Return the shape of a tuple.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.tuple([Shape("f32", (2,)), Shape.token()]))
+        '(f32[2]{0}, token[])'
+        """
+        elements = builtins.tuple(shapes)
+        for element in elements:
+            if not isinstance(element, cls):
+                raise ArgumentTypeError(f"a tuple must hold shapes, got {element!r}")
+        return cls._other("tuple", elements)
+
+    @classmethod
+    def token(cls) -> Self:
+        """Return the shape of a token.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.token())
+        'token[]'
+        """
+        return cls._other("token")
+
+    @classmethod
+    def opaque(cls) -> Self:
+        """Return the shape of an opaque value.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.opaque())
+        'opaque[]'
+        """
+        return cls._other("opaque")
+
+    @classmethod
+    def buffer(cls, shape: Self) -> Self:
+        """Return the shape of a buffer that holds an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.buffer(Shape("f32", (2,))))
+        'b(f32[2]{0})'
+        """
+        if not isinstance(shape, cls):
+            raise ArgumentTypeError(f"a buffer must hold a shape, got {shape!r}")
+        if not shape.is_array:
+            raise LayoutError(f"a buffer must hold an array, got {shape.element_type}", field="tuple_shapes")
+        return cls._other("buffer", (shape,))
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this is an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32").is_array, Shape.token().is_array
+        (True, False)
+        """
+        return self._layout is not None
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether this is a tuple.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.tuple().is_tuple
+        True
+        """
+        return self.element_type.name == "tuple"
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether this is a buffer.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.buffer(Shape("f32", (2,))).is_buffer
+        True
+        """
+        return self.element_type.name == "buffer"
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of an array.
+
+        Raises
+        ------
+        UnsupportedError
+            This is not an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape("f32", (2, 3)).layout)
+        '{1,0}'
+        """
+        if self._layout is None:
+            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
+        return self._layout
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).rank
+        2
+        """
+        return len(self.dimensions)
+
+    @property
+    def true_rank(self) -> int:
+        """Number of dimensions whose size is not 1.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).true_rank
+        1
+        """
+        return sum(size != 1 for size in self.dimensions)
+
+    @property
+    def dimension_letters(self) -> Letters:
+        """The letters that XLA's documents use for the dimensions, up to rank 4; () for higher ranks.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3, 4)).dimension_letters
+        ('z', 'y', 'x')
+        """
+        return _LETTERS[self.rank] if self.rank < len(_LETTERS) else ()
+
+    def dimension(self, number: SupportsIndex) -> int:
+        """Return the size of a dimension; negative numbers count from the end.
+
+        Raises
+        ------
+        OutOfBoundsError
+            There is no such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension(-1)
+        3
+        """
+        return self.dimensions[self.dimension_number(number)]
+
+    def dimension_number(self, number: SupportsIndex) -> int:
+        """Return the non-negative number of a dimension; negative numbers count from the end.
+
+        Raises
+        ------
+        OutOfBoundsError
+            There is no such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension_number(-1)
+        1
+        """
+        checked = as_integer(number, "dimension")
+        if not -self.rank <= checked < self.rank:
+            raise OutOfBoundsError(f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}")
+        return checked % self.rank
+
+    def leaves(self) -> Iterator[Self]:
+        """Iterate over the shapes inside nested tuples, in order; a shape that is not a tuple yields itself.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> [str(leaf) for leaf in Shape.parse("(f32[2], (token[], s8[]))").leaves()]
+        ['f32[2]{0}', 'token[]', 's8[]']
+        """
+        pending = [self]
+        while pending:
+            shape = pending.pop()
+            if shape.is_tuple:
+                pending.extend(reversed(shape.tuple_shapes))
+            else:
+                yield shape
+
+    def cut_text(self) -> str:
+        """The text, shortened if it is too long for an error message.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).cut_text()
+        'f32[2,3]{1,0}'
+        """
+        text = str(self)
+        return text if len(text) <= 200 else text[:200] + "..."
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeFields):
+            return NotImplemented
+        # No recursion: tuples can nest thousands of levels deep.
+        pending = [(self, other)]
+        while pending:
+            a, b = pending.pop()
+            if a is b:
+                continue
+            if (
+                a._hash != b._hash
+                or a.element_type != b.element_type
+                or a.dimensions != b.dimensions
+                or a.dynamic_dimensions != b.dynamic_dimensions
+                or a._layout != b._layout
+                or len(a.tuple_shapes) != len(b.tuple_shapes)
+            ):
+                return False
+            pending.extend(zip(a.tuple_shapes, b.tuple_shapes, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"shapes are frozen, {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"shapes are frozen, {name} cannot be deleted")
+
+
+def _wrong_order(sizes: object, element_type: object) -> str:
+    try:
+        name: object = ElementType.of(element_type).name
+    except FastIndexError:
+        name = "f32"
+    return f"the element type comes before the dimensions: write Shape({name!r}, {sizes!r})"
+
+
+S = TypeVar("S", bound=ShapeFields)
+
+#: The parts of a shape that a comparison can ignore, in addition to those of its layout.
+SHAPE_PARTS: Final = frozenset(("layout", "element_type", "fp_precision", "dynamic_dimensions", "dimensions", "buffer"))
+
+
+def shapes_equal(a: ShapeFields, b: ShapeFields, ignore: Collection[str]) -> bool:
+    """Whether two shapes are equal, apart from the parts in `ignore`; see `Shape.equals`.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> shapes_equal(Shape.parse("f32[2]"), Shape.parse("bf16[2]"), ("fp_precision",))
+    True
+    """
+    ignored = checked_parts(ignore, LAYOUT_PARTS | SHAPE_PARTS)
+    return same_tree(a, b, lambda left, right: _leaves_equal(left, right, ignored))
+
+
+def same_tree(a: S, b: S, same_leaf: Callable[[S, S], bool]) -> bool:
+    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> same_tree(Shape.parse("(f32[2], ())"), Shape.parse("(token[], ())"), lambda a, b: True)
+    True
+    """
+    pending = [(a, b)]
+    while pending:
+        left, right = pending.pop()
+        if left.is_tuple or right.is_tuple:
+            if left.element_type != right.element_type or len(left.tuple_shapes) != len(right.tuple_shapes):
+                return False
+            pending.extend(zip(left.tuple_shapes, right.tuple_shapes, strict=True))
+        elif not same_leaf(left, right):
+            return False
+    return True
+
+
+def same_dimensions(a: ShapeFields, b: ShapeFields) -> bool:
+    """Whether two shapes have the same sizes; ``?`` matches any.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> same_dimensions(Shape("f32", (2, 3)), Shape.parse("s8[2,?]"))
+    True
+    """
+    return a.rank == b.rank and all(
+        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
+    )
+
+
+def _leaves_equal(a: ShapeFields, b: ShapeFields, ignored: frozenset[str]) -> bool:
+    if "buffer" in ignored:
+        a = a.tuple_shapes[0] if a.is_buffer else a
+        b = b.tuple_shapes[0] if b.is_buffer else b
+    if a.is_buffer and b.is_buffer:
+        a, b = a.tuple_shapes[0], b.tuple_shapes[0]
+    if not (a.is_array and b.is_array):
+        return a.element_type == b.element_type
+    same_precision = "fp_precision" not in ignored or not (a.element_type.is_floating and b.element_type.is_floating)
+    if "element_type" not in ignored and same_precision and a.element_type != b.element_type:
+        return False
+    if not (a.rank == b.rank if "dimensions" in ignored else same_dimensions(a, b)):
+        return False
+    if "dynamic_dimensions" not in ignored and a.dynamic_dimensions != b.dynamic_dimensions:
+        return False
+    return "layout" in ignored or layouts_equal(a.layout, b.layout, ignored & LAYOUT_PARTS)

@@ -1,0 +1,199 @@
+"""Element counts, slot counts and bytes of shapes, by the definition of a layout."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from fastindex.core.integers import INT64_MAX, UNBOUNDED
+from fastindex.core.shape_fields import Ints, ShapeFields
+from fastindex.core.tiles import Axis, physical_axes, slot_count
+from fastindex.errors import LayoutError, UnsupportedError
+
+
+class SizedShape(ShapeFields):
+    """The sizes of a `Shape`."""
+
+    __slots__ = ()
+
+    @property
+    def element_bits(self) -> int:
+        """Number of bits of one slot in the buffer.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("s4[8]{0:E(4)}").element_bits, Shape.parse("s4[8]").element_bits
+        (4, 8)
+        """
+        return self.layout.element_size_in_bits or 8 * self.element_type.nbytes
+
+    @property
+    def element_count(self) -> int:
+        """Number of logical elements; a dynamic dimension counts with its upper bound.
+
+        Raises
+        ------
+        UnsupportedError
+            This is not an array, or a dimension is unbounded.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (3, 5)).element_count
+        15
+        """
+        check_sized(self)
+        return math.prod(self.dimensions)
+
+    @property
+    def slot_count(self) -> int:
+        """Number of slots in the buffer, including all padding.
+
+        Raises
+        ------
+        UnsupportedError
+            This is not an array, it is sparse, or a dimension is unbounded.
+        LayoutError
+            The number of slots does not fit int64.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").slot_count
+        24
+        """
+        slots = self._slot_count
+        if slots is None:
+            slots = count_slots(self)
+            object.__setattr__(self, "_slot_count", slots)
+        return slots
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in the buffer, including all padding.
+
+        For a tuple, the sum over its arrays, without the table of pointers; for a token or an opaque value, 0.
+
+        Raises
+        ------
+        UnsupportedError
+            A dimension is unbounded, or an array is sparse.
+        LayoutError
+            The number of bytes does not fit int64.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").nbytes
+        96
+        >>> Shape.parse("s4[3]{0:E(4)}").nbytes
+        2
+        """
+        if not self.is_array:
+            return sum_bytes(self, logical=False)
+        return bytes_of(self, self.slot_count)
+
+    @property
+    def logical_nbytes(self) -> int:
+        """Number of bytes of the elements without padding, at their width in the buffer.
+
+        Raises
+        ------
+        UnsupportedError
+            A dimension is unbounded.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").logical_nbytes
+        60
+        """
+        if not self.is_array:
+            return sum_bytes(self, logical=True)
+        return bytes_of(self, self.element_count)
+
+    @property
+    def padding_ratio(self) -> float:
+        """`nbytes` / `logical_nbytes`: 1.0 without padding, infinity if the buffer is all padding.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").padding_ratio
+        1.6
+        """
+        nbytes, logical_nbytes = self.nbytes, self.logical_nbytes
+        if logical_nbytes == 0:
+            return math.inf if nbytes else 1.0
+        return nbytes / logical_nbytes
+
+
+def check_sized(shape: SizedShape) -> None:
+    """Raise an error if the elements of `shape` cannot be counted: not an array, or unbounded."""
+    if not shape.is_array:
+        raise UnsupportedError(f"only arrays have elements, not {shape.cut_text()}")
+    if UNBOUNDED in shape.dimensions:
+        raise UnsupportedError(
+            f"{shape.cut_text()} has an unbounded dimension and so no size; give it a size or a bound"
+        )
+
+
+def check_placed(shape: SizedShape) -> None:
+    """Raise an error if the elements of `shape` do not have fixed slots."""
+    check_sized(shape)
+    if shape.layout.dimension_levels:
+        raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
+
+
+def count_slots(shape: SizedShape) -> int:
+    """Count the slots in the buffer of an array."""
+    check_placed(shape)
+    slots = slot_count(axes_of(shape), shape.layout.tail_padding_alignment_in_elements)
+    if slots > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {slots} slots")
+    return slots
+
+
+def bytes_of(shape: SizedShape, element_count: int) -> int:
+    """Return the bytes that `element_count` elements take in the buffer of an array."""
+    nbytes = -(-element_count * shape.element_bits // 8)
+    if nbytes > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {nbytes} bytes")
+    return nbytes
+
+
+def sum_bytes(shape: SizedShape, *, logical: bool) -> int:
+    """Return the total bytes of the arrays in a tuple or a buffer."""
+    total = 0
+    for leaf in shape.leaves():
+        array = leaf.tuple_shapes[0] if leaf.is_buffer else leaf
+        if array.is_array:
+            total += array.logical_nbytes if logical else array.nbytes
+    if total > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {total} bytes")
+    return total
+
+
+def axes_of(shape: ShapeFields, tile_count: int | None = None) -> list[Axis]:
+    """Return the axes of the physical array of `shape`, most major first, after its first `tile_count` tiles, or all.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> [axis.size for axis in axes_of(Shape.parse("f32[3,5]{1,0:T(2,2)}"))]
+    [2, 3, 2, 2]
+    """
+    layout = shape.layout
+    if tile_count is None:
+        return list(_all_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles))
+    tiles = layout.tiles[:tile_count]
+    return physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, tiles)
+
+
+@lru_cache(maxsize=64)
+def _all_axes(
+    dimensions: Ints, minor_to_major: Ints, padded_dimensions: Ints | None, tiles: tuple[Ints, ...]
+) -> tuple[Axis, ...]:
+    # A shape is counted when it is made, and often planned for right after that.
+    return tuple(physical_axes(dimensions, minor_to_major, padded_dimensions, tiles))

@@ -1,0 +1,1 @@
+"""Kernels for GPUs. `device` alone imports `numba.cuda`."""

@@ -1,0 +1,147 @@
+"""Kernels from Python to the GPU: compiled once for an architecture, kept on disk, launched through cuda.core."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
+from fastindex.runtime.kernels import digest_of_sources
+
+#: What the code of a kernel depends on, besides its source.
+_COMPILER = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvvm-cu12", "nvidia-nvjitlink", "cuda-core")
+
+
+class Kernel:
+    """A kernel of int64 and uint64 scalars: addresses and numbers. Compiled at its first launch, for its device.
+
+    Parameters
+    ----------
+    function : callable
+    arguments : str
+        A letter for each parameter: "i" for int64, "u" for uint64.
+    name : str
+        Tells it from every other kernel; what the cache on disk knows it by.
+    resident : int
+        Blocks that have to fit a processor of the GPU at once.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: str, name: str, resident: int = 2) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.name = name
+        self.resident = resident
+        self._loaded: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def signature(self) -> Any:
+        return signature_of(self.arguments)
+
+    def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:
+        """Start `blocks` blocks of `THREADS` threads on a stream of cuda.core, and do not wait for them."""
+        if SIMULATED:
+            cuda.jit(self.function)[blocks, THREADS](*arguments)
+            return
+        found = self._loaded.get(device)
+        if found is None:
+            found = self._load(device)
+        if "u" in self.arguments:
+            # cuda.core takes the bits of an argument as those of an int64.
+            arguments = tuple(number - (1 << 64) if number >> 63 > 0 else number for number in arguments)
+        _launcher()(stream, _grid(blocks), found, *arguments)
+
+    def _load(self, device: int) -> Any:
+        with self._lock:
+            if device not in self._loaded:
+                capability = compute_capability(device)
+                try:
+                    found = _loaded(self.cubin(capability))
+                except Exception:  # what is on disk may be damaged
+                    found = _loaded(self.cubin(capability, afresh=True))
+                self._loaded[device] = found
+            return self._loaded[device]
+
+    def ptx(self, capability: tuple[int, int]) -> str:
+        """Return the kernel as PTX, its entry named `_ENTRY`."""
+        text = ptx_of(self.function, self.signature, capability, self.resident)
+        (entry,) = re.findall(r"\.visible\s+\.entry\s+([\w$]+)", text)
+        return text.replace(entry, _ENTRY)
+
+    def cubin(self, capability: tuple[int, int], afresh: bool = False) -> bytes:
+        """Return the kernel as machine code: from disk, unless it is to be compiled afresh, and kept there."""
+        kept, key = _kept(), self._key(capability)
+        if kept is not None and not afresh:
+            with contextlib.suppress(OSError):
+                code = kept.get(key)
+                if code:
+                    return bytes(code)
+        core = _core()
+        # nvJitLink where it is installed, else the driver.
+        options = core.LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}")
+        linker = core.Linker(core.ObjectCode.from_ptx(self.ptx(capability).encode()), options=options)
+        code = bytes(linker.link("cubin").code)
+        if kept is not None:
+            with contextlib.suppress(OSError):
+                kept[key] = code
+        return code
+
+    def _key(self, capability: tuple[int, int]) -> str:
+        digest = hashlib.sha256()
+        for part in (self.name, self.arguments, self.resident, THREADS, capability, _stamp()):
+            digest.update(repr(part).encode() + b"\0")
+        return digest.hexdigest()
+
+
+_ENTRY = "fastindex_kernel"
+
+
+def _loaded(code: bytes) -> Any:
+    return _core().ObjectCode.from_cubin(code).get_kernel(_ENTRY)
+
+
+@lru_cache(maxsize=1)
+def _core() -> Any:
+    from cuda import core  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    return core
+
+
+@lru_cache(maxsize=1)
+def _launcher() -> Any:
+    return _core().launch
+
+
+@lru_cache(maxsize=1024)
+def _grid(blocks: int) -> Any:
+    return _core().LaunchConfig(grid=blocks, block=THREADS)
+
+
+@lru_cache(maxsize=1)
+def _stamp() -> tuple[str, ...]:
+    """Return what the machine code of a kernel depends on: our sources, and the versions of the compiler's parts."""
+    versions = []
+    for package in _COMPILER:
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    return (digest_of_sources(), *versions)
+
+
+@lru_cache(maxsize=1)
+def _kept() -> Any:
+    """Return the cache on disk, or None where none can be written or cuda.core has none yet."""
+    try:
+        from cuda.core.utils import FileStreamProgramCache  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        folder = os.environ.get("NUMBA_CACHE_DIR")
+        return FileStreamProgramCache(Path(folder) / "cuda") if folder else FileStreamProgramCache()
+    except Exception:  # an older cuda.core, or a home that cannot be written
+        return None

@@ -1,0 +1,235 @@
+"""Reading and writing GPU memory by address: 1 to 16 bytes at once, and shared memory of a block.
+
+Numba's arrays read 16 bytes as sixteen single ones or two eights; these are one instruction. Values of 1, 2 and 4 bytes
+are uint32, of 8 bytes uint64, of 16 bytes a pair of uint64. Each address is a multiple of the number of bytes.
+
+In the simulator the same names are Python functions on host memory, which refuse what a GPU refuses: a misaligned
+address, and one outside the memory that `simulated_memory` allows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from fastindex.cuda.kernels.device import SIMULATED, intrinsic
+
+WIDTHS = (1, 2, 4, 8, 16)
+
+GLOBAL = 1
+_SHARED = 3
+_INT64 = ir.IntType(64)
+_INT32 = ir.IntType(32)
+_PAIR = ir.VectorType(_INT64, 2)
+_PAIR_TYPE = types.UniTuple(types.uint64, 2)
+
+
+def _value_type(width: int) -> Any:
+    return {8: types.uint64, 16: _PAIR_TYPE}.get(width, types.uint32)
+
+
+def _make_load(width: int, space: int) -> Any:
+    memory = _PAIR if width == 16 else ir.IntType(8 * width)
+
+    def load(typingctx: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(builder.inttoptr(arguments[0], memory.as_pointer(space)), align=width)
+            if width == 16:
+                halves = [builder.extract_element(value, _INT32(i)) for i in range(2)]
+                return context.make_tuple(builder, signature.return_type, halves)
+            return builder.zext(value, _INT32) if width < 4 else value
+
+        return _value_type(width)(types.int64), generate
+
+    return intrinsic(load)
+
+
+def _make_store(width: int, space: int) -> Any:
+    memory = _PAIR if width == 16 else ir.IntType(8 * width)
+
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            target = builder.inttoptr(arguments[0], memory.as_pointer(space))
+            value = arguments[1]
+            if width == 16:
+                pair = ir.Constant(memory, ir.Undefined)
+                for i in range(2):
+                    pair = builder.insert_element(pair, builder.extract_value(value, i), _INT32(i))
+                value = pair
+            elif width < 4:
+                value = builder.trunc(value, memory)
+            builder.store(value, target, align=width)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, _value_type(width)), generate
+
+    return intrinsic(store)
+
+
+def _make_shared(size: int) -> Any:
+    def shared(typingctx: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            name = builder.module.get_unique_name("fastindex_shared")
+            memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), size), name, addrspace=_SHARED)
+            memory.align = 16
+            memory.linkage = "internal"
+            memory.initializer = ir.Constant(memory.value_type, ir.Undefined)
+            return builder.ptrtoint(memory, _INT64)
+
+        return types.int64(), generate
+
+    return intrinsic(shared)
+
+
+def _make_load_integer(bits: int, signed: bool) -> Any:
+    def load(typingctx: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            memory = ir.IntType(bits)
+            value = builder.load(builder.inttoptr(arguments[0], memory.as_pointer(GLOBAL)), align=bits // 8)
+            if bits == 64:
+                return value
+            return builder.sext(value, _INT64) if signed else builder.zext(value, _INT64)
+
+        return types.int64(types.int64), generate
+
+    return intrinsic(load)
+
+
+def _make_store_int64() -> Any:
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.store(arguments[1], builder.inttoptr(arguments[0], _INT64.as_pointer(GLOBAL)), align=8)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(store)
+
+
+def _make_lower_to() -> Any:
+    def lower_to(typingctx: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            target = builder.inttoptr(arguments[0], _INT64.as_pointer(GLOBAL))
+            builder.atomic_rmw("min", target, arguments[1], "monotonic")
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(lower_to)
+
+
+# Stand-ins for the simulator
+
+_allowed: list[tuple[int, int]] = []
+_lock = threading.Lock()
+_UNSIGNED = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+@contextmanager
+def simulated_memory(*ranges: tuple[int, int]) -> Iterator[None]:
+    """Let simulated kernels touch memory at these (address, bytes), and no other but shared memory."""
+    before = len(_allowed)
+    _allowed.extend(ranges)
+    try:
+        yield
+    finally:
+        del _allowed[before:]
+
+
+def _checked(address: Any, width: int) -> int:
+    place = int(address)
+    if place % width:
+        raise RuntimeError(f"misaligned access of {width} bytes at {place}")
+    if not any(begin <= place and place + width <= begin + size for begin, size in _allowed):
+        raise RuntimeError(f"access of {width} bytes at {place}, outside the arrays of the call")
+    return place
+
+
+def _simulated_load(width: int, shared: bool) -> Callable[[Any], Any]:
+    def load(address: Any) -> Any:
+        place = int(address) if shared else _checked(address, width)
+        if width == 16:
+            return tuple(np.uint64(_UNSIGNED[8].from_address(place + 8 * i).value) for i in range(2))
+        return (np.uint64 if width == 8 else np.uint32)(_UNSIGNED[width].from_address(place).value)
+
+    return load
+
+
+def _simulated_store(width: int, shared: bool) -> Callable[[Any, Any], None]:
+    def store(address: Any, value: Any) -> None:
+        place = int(address) if shared else _checked(address, width)
+        if width == 16:
+            for i in range(2):
+                _UNSIGNED[8].from_address(place + 8 * i).value = int(value[i])
+        else:
+            _UNSIGNED[width].from_address(place).value = int(value) & ((1 << 8 * width) - 1)
+
+    return store
+
+
+def _simulated_shared(size: int) -> Callable[[], int]:
+    def shared() -> int:
+        # One simulated block at a time has a manager, which all its threads know.
+        block: Any = threading.current_thread()
+        with _lock:
+            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + 16, np.uint8))
+        return int(memory.ctypes.data + 15) // 16 * 16
+
+    return shared
+
+
+def _simulated_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
+    def load(address: Any) -> Any:
+        value = _UNSIGNED[bits // 8].from_address(_checked(address, bits // 8)).value
+        wraps = value >= 1 << (bits - 1) and (signed or bits == 64)
+        return np.int64(value - (1 << bits) if wraps else value)
+
+    return load
+
+
+def _simulated_store_int64(address: Any, value: Any) -> None:
+    ctypes.c_int64.from_address(_checked(address, 8)).value = (int(value) + 2**63) % 2**64 - 2**63
+
+
+def _simulated_lower_to(address: Any, value: Any) -> None:
+    with _lock:
+        memory = ctypes.c_int64.from_address(_checked(address, 8))
+        memory.value = min(memory.value, int(value))
+
+
+def shared_memory(size: int) -> Callable[[], int]:
+    """Make the function that gives kernels the address of `size` bytes that a block shares, a multiple of 16."""
+    return _simulated_shared(size) if SIMULATED else cast(Callable[[], int], _make_shared(size))
+
+
+def load_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
+    """Make the function that reads an integer of global memory as int64."""
+    if SIMULATED:
+        return _simulated_integer(bits, signed)
+    return cast(Callable[[Any], Any], _make_load_integer(bits, signed))
+
+
+if SIMULATED:
+    LOAD = {width: _simulated_load(width, False) for width in WIDTHS}
+    STORE = {width: _simulated_store(width, False) for width in WIDTHS}
+    LOAD_SHARED = {width: _simulated_load(width, True) for width in WIDTHS}
+    STORE_SHARED = {width: _simulated_store(width, True) for width in WIDTHS}
+    store_int64: Any = _simulated_store_int64
+    lower_to: Any = _simulated_lower_to
+else:
+    LOAD = {width: _make_load(width, GLOBAL) for width in WIDTHS}
+    STORE = {width: _make_store(width, GLOBAL) for width in WIDTHS}
+    LOAD_SHARED = {width: _make_load(width, _SHARED) for width in WIDTHS}
+    STORE_SHARED = {width: _make_store(width, _SHARED) for width in WIDTHS}
+    store_int64 = _make_store_int64()
+    lower_to = _make_lower_to()
+
+#: Reads an int64 of global memory.
+load_int64 = load_integer(64, True)

@@ -1,0 +1,190 @@
+"""Small blocks of elements in a thread's registers: four words of 4 bytes make 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.kernels.device import device_function
+
+_LOW_BYTES = np.uint32(0x00FF00FF)
+_LOW_HALF = np.uint32(0x0000FFFF)
+_HIGH_HALF = np.uint32(0xFFFF0000)
+_LOW_WORD = np.uint64(0xFFFFFFFF)
+_LOW_BYTE = np.uint32(0x000000FF)
+_NIBBLE = np.uint32(0x0000000F)
+_LOW_NIBBLES = np.uint32(0x000F000F)
+_NIBBLES = np.uint32(0x0F0F0F0F)
+_CRUMBS = np.uint32(0x03030303)
+_ONES = np.uint32(0x01010101)
+_TWO_WORDS, _ONE_WORD, _IN_WORD = np.uint32(64), np.uint32(32), np.uint32(31)
+
+
+@device_function
+def _pair(low: Any, high: Any) -> Any:
+    return low, high
+
+
+@device_function
+def _eight(low: Any, high: Any) -> Any:
+    return low
+
+
+@device_function
+def _word(low: Any, high: Any) -> Any:
+    return np.uint32(low & _LOW_WORD)
+
+
+def unit_of_numbers(width: int) -> Callable[[Any, Any], Any]:
+    """Return the function from the low and high 8 bytes of a pattern to a unit of `width` bytes of it."""
+    return {16: _pair, 8: _eight}.get(width, _word)
+
+
+@device_function
+def words(pair: Any) -> Any:
+    half = np.uint64(32)
+    return np.uint32(pair[0]), np.uint32(pair[0] >> half), np.uint32(pair[1]), np.uint32(pair[1] >> half)
+
+
+@device_function
+def pair(w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
+    half = np.uint64(32)
+    return np.uint64(w0) | (np.uint64(w1) << half), np.uint64(w2) | (np.uint64(w3) << half)
+
+
+@device_function
+def funnelled(low: Any, high: Any, by: Any) -> Any:
+    """Return the word that begins `by` bits into two, a uint64 up to 32."""
+    return np.uint32(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) >> by)
+
+
+@device_function
+def _shifted_one(here: Any, behind: Any, by: Any) -> Any:
+    return (funnelled(here[0], behind[0], np.uint64(by)),)
+
+
+@device_function
+def _shifted_two(here: Any, behind: Any, by: Any) -> Any:
+    w0, w1, w2 = here[0], here[1], behind[0]
+    if by & _ONE_WORD:
+        w0, w1, w2 = w1, w2, behind[1]
+    by = np.uint64(by & _IN_WORD)
+    return funnelled(w0, w1, by), funnelled(w1, w2, by)
+
+
+@device_function
+def _shifted_four(here: Any, behind: Any, by: Any) -> Any:
+    w0, w1, w2, w3 = here
+    w4, w5, w6, w7 = behind
+    if by & _TWO_WORDS:
+        w0, w1, w2, w3, w4, w5 = w2, w3, w4, w5, w6, w7
+    if by & _ONE_WORD:
+        w0, w1, w2, w3, w4 = w1, w2, w3, w4, w5
+    by = np.uint64(by & _IN_WORD)
+    return funnelled(w0, w1, by), funnelled(w1, w2, by), funnelled(w2, w3, by), funnelled(w3, w4, by)
+
+
+def shifted_words(count: int) -> Callable[[Any, Any, Any], Any]:
+    """Return the function to the words that begin some bits into `count` words, which as many others follow.
+
+    Both are tuples; the bits are uint32, fewer than the words have.
+    """
+    return {1: _shifted_one, 2: _shifted_two, 4: _shifted_four}[count]
+
+
+@device_function
+def low_halves(a: Any, b: Any) -> Any:
+    return np.uint32((a & _LOW_HALF) | (b << np.uint32(16)))
+
+
+@device_function
+def high_halves(a: Any, b: Any) -> Any:
+    return np.uint32((a >> np.uint32(16)) | (b & _HIGH_HALF))
+
+
+@device_function
+def turned_bytes(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Transpose four words as four rows of four bytes."""
+    byte = np.uint32(8)
+    ab_even = np.uint32((a & _LOW_BYTES) | ((b & _LOW_BYTES) << byte))
+    ab_odd = np.uint32(((a >> byte) & _LOW_BYTES) | (b & ~_LOW_BYTES))
+    cd_even = np.uint32((c & _LOW_BYTES) | ((d & _LOW_BYTES) << byte))
+    cd_odd = np.uint32(((c >> byte) & _LOW_BYTES) | (d & ~_LOW_BYTES))
+    return (
+        low_halves(ab_even, cd_even),
+        low_halves(ab_odd, cd_odd),
+        high_halves(ab_even, cd_even),
+        high_halves(ab_odd, cd_odd),
+    )
+
+
+# Packed elements: four of them and the four bytes of a word
+
+
+def packed_word(bits: int) -> Callable[[Any], Any]:
+    """Return the function that packs the four bytes of a word, the first into the low bits."""
+
+    @device_function
+    def nibbles(word: Any) -> Any:
+        word = np.uint32(word & _NIBBLES)
+        word = np.uint32((word | (word >> np.uint32(4))) & _LOW_BYTES)
+        return np.uint32((word | (word >> np.uint32(8))) & _LOW_HALF)
+
+    @device_function
+    def crumbs(word: Any) -> Any:
+        word = np.uint32(word & _CRUMBS)
+        word = np.uint32((word | (word >> np.uint32(6))) & _LOW_NIBBLES)
+        return np.uint32((word | (word >> np.uint32(12))) & _LOW_BYTE)
+
+    @device_function
+    def single(word: Any) -> Any:
+        # The product puts the four bits side by side in its high byte.
+        return np.uint32(np.uint32(np.uint32(word & _ONES) * np.uint32(0x01020408)) >> np.uint32(24)) & _NIBBLE
+
+    return {4: nibbles, 2: crumbs, 1: single}[bits]
+
+
+def spread_word(bits: int) -> Callable[[Any, Any], Any]:
+    """Return the function that gives 16 packed elements, in the low bits of one or two words, a byte each: 4 words."""
+
+    @device_function
+    def nibbles(half: Any) -> Any:
+        half = np.uint32((half | (half << np.uint32(8))) & _LOW_BYTES)
+        return np.uint32((half | (half << np.uint32(4))) & _NIBBLES)
+
+    @device_function
+    def crumbs(byte: Any) -> Any:
+        byte = np.uint32((byte | (byte << np.uint32(12))) & _LOW_NIBBLES)
+        return np.uint32((byte | (byte << np.uint32(6))) & _CRUMBS)
+
+    @device_function
+    def single(nibble: Any) -> Any:
+        # Each bit is copied to the low bit of a byte of its own.
+        return np.uint32(np.uint32(nibble * np.uint32(0x00204081)) & _ONES)
+
+    @device_function
+    def two_words(low: Any, high: Any) -> Any:
+        return (
+            nibbles(np.uint32(low & _LOW_HALF)),
+            nibbles(np.uint32(low >> np.uint32(16))),
+            nibbles(np.uint32(high & _LOW_HALF)),
+            nibbles(np.uint32(high >> np.uint32(16))),
+        )
+
+    one = crumbs if bits == 2 else single
+    step, mask = np.uint32(4 * bits), np.uint32((1 << 4 * bits) - 1)
+
+    @device_function
+    def one_word(low: Any, high: Any) -> Any:
+        second, third = np.uint32(low >> step), np.uint32(low >> np.uint32(step + step))
+        fourth = np.uint32(third >> step)
+        return (
+            one(np.uint32(low & mask)),
+            one(np.uint32(second & mask)),
+            one(np.uint32(third & mask)),
+            one(np.uint32(fourth & mask)),
+        )
+
+    return two_words if bits == 4 else one_word

@@ -1,0 +1,185 @@
+"""The GPU kernels that weave few rows into one, or apart again, through shared memory; each block moves one tile.
+
+Tables as `cuda.numbers` says.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.geometry import padded_bytes, skewed_place
+from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, SKEW, tile
+from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
+
+
+@cache
+def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kernel:
+    """Make the kernel that weaves any few rows into one, or apart again, through shared memory.
+
+    Parameters: destination, source, table, loops. On one side the rows are apart; the table ends with where each
+    starts there, in bytes. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With
+    `whole_words`, all places and the bytes of each row are multiples of 4, and words move where elements are smaller.
+    The loop over columns is the first; there is one block of rows.
+    """
+    per_word = 4 // width if whole_words and width < 4 else 1
+    unit = per_word * width
+    pad = max(unit, 4)
+    shared = shared_memory(padded_bytes(size, pad))
+    load, store = LOAD[unit], STORE[unit]
+    load_unit, store_unit = LOAD_SHARED[unit], STORE_SHARED[unit]
+    load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
+    place = skewed_place(pad)
+    row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
+    step = np.uint32(THREADS * unit)
+    first_four, columns_step = 4 * THREADS * unit, THREADS * per_word
+
+    @device_function
+    def scatter_word(memory: Any, skew: Any, offset: Any, stride: Any, value: Any) -> None:
+        for _ in range(per_word):
+            store_element(memory + np.int64(place(offset, skew)), np.uint32(value & mask))
+            value = np.uint32(value >> bits)
+            offset = np.uint32(offset + stride)
+
+    @device_function
+    def scatter_element(memory: Any, skew: Any, offset: Any, stride: Any, value: Any) -> None:
+        store_element(memory + np.int64(place(offset, skew)), value)
+
+    @device_function
+    def gather_word(memory: Any, skew: Any, offset: Any, stride: Any) -> Any:
+        value = np.uint32(0)
+        for i in range(per_word):
+            found = load_element(memory + np.int64(place(offset, skew)))
+            value = np.uint32(value | np.uint32(found << np.uint32(i * 8 * width)))
+            offset = np.uint32(offset + stride)
+        return value
+
+    @device_function
+    def gather_element(memory: Any, skew: Any, offset: Any, stride: Any) -> Any:
+        return load_element(memory + np.int64(place(offset, skew)))
+
+    scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
+
+    @device_function
+    def four_units(at: Any, total: Any) -> Any:
+        """Return four places of a thread, a block apart; the first stands in for those that do not exist."""
+        b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
+        return b if b < total else at, c if c < total else at, d if d < total else at
+
+    @device_function
+    def start(row: Any, column: Any, stride: Any) -> Any:
+        """Return the offset of an element in the woven rows."""
+        return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
+
+    @device_function
+    def weave_four_rows(
+        memory: Any, skew: Any, source: Any, row_places: Any, row: Any, rows: Any, columns: Any
+    ) -> None:
+        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
+        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            s = source + column * width
+            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
+            scatter(memory, skew, start(row, column, stride), stride, v0)
+            scatter(memory, skew, start(row + 1, column, stride), stride, v1)
+            scatter(memory, skew, start(row + 2, column, stride), stride, v2)
+            scatter(memory, skew, start(row + 3, column, stride), stride, v3)
+
+    @device_function
+    def weave_row(memory: Any, skew: Any, source: Any, row: Any, rows: Any, columns: Any) -> None:
+        stride, column = np.uint32(np.uint32(rows) * row_bytes), np.int64(cuda.threadIdx.x * per_word)
+        while column + 3 * columns_step < columns:
+            c1, c2, c3 = column + columns_step, column + 2 * columns_step, column + 3 * columns_step
+            v0, v1 = load(source + column * width), load(source + c1 * width)
+            v2, v3 = load(source + c2 * width), load(source + c3 * width)
+            scatter(memory, skew, start(row, column, stride), stride, v0)
+            scatter(memory, skew, start(row, c1, stride), stride, v1)
+            scatter(memory, skew, start(row, c2, stride), stride, v2)
+            scatter(memory, skew, start(row, c3, stride), stride, v3)
+            column += 4 * columns_step
+        while column < columns:
+            scatter(memory, skew, start(row, column, stride), stride, load(source + column * width))
+            column += columns_step
+
+    @device_function
+    def weave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        """Four rows at a time, and what they leave over one by one."""
+        row = np.int64(0)
+        while row + 4 <= rows:
+            weave_four_rows(memory, skew, source, row_places, row, rows, columns)
+            row += 4
+        while row < rows:
+            weave_row(memory, skew, source + load_int64(row_places + 8 * row), row, rows, columns)
+            row += 1
+
+    @device_function
+    def part_row(memory: Any, skew: Any, destination: Any, row: Any, rows: Any, columns: Any) -> None:
+        stride = np.uint32(np.uint32(rows) * row_bytes)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            store(destination + column * width, gather(memory, skew, start(row, column, stride), stride))
+
+    @device_function
+    def part_four_rows(
+        memory: Any, skew: Any, destination: Any, row_places: Any, row: Any, rows: Any, columns: Any
+    ) -> None:
+        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
+        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            d = destination + column * width
+            store(d + p0, gather(memory, skew, start(row, column, stride), stride))
+            store(d + p1, gather(memory, skew, start(row + 1, column, stride), stride))
+            store(d + p2, gather(memory, skew, start(row + 2, column, stride), stride))
+            store(d + p3, gather(memory, skew, start(row + 3, column, stride), stride))
+
+    @device_function
+    def part_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        row = np.int64(0)
+        while row + 4 <= rows:
+            part_four_rows(memory, skew, destination, row_places, row, rows, columns)
+            row += 4
+        while row < rows:
+            part_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
+            row += 1
+
+    def weave(destination, source, table, loops):  # type: ignore[no-untyped-def]
+        memory = shared()
+        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
+        skew = np.uint32(load_int64(table + SKEW))
+        weave_rows(memory, skew, source + s, table + HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
+        cuda.syncthreads()
+        total = np.uint32(rows * columns * width)
+        d += destination
+        for first in range(cuda.threadIdx.x * unit, total, first_four):
+            at = np.uint32(first)
+            b, c, e = four_units(at, total)
+            v0, v1 = load_unit(memory + np.int64(place(at, skew))), load_unit(memory + np.int64(place(b, skew)))
+            v2, v3 = load_unit(memory + np.int64(place(c, skew))), load_unit(memory + np.int64(place(e, skew)))
+            store(d + np.int64(at), v0)
+            store(d + np.int64(b), v1)
+            store(d + np.int64(c), v2)
+            store(d + np.int64(e), v3)
+
+    def part(destination, source, table, loops):  # type: ignore[no-untyped-def]
+        memory = shared()
+        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
+        skew = np.uint32(load_int64(table + SKEW))
+        total = np.uint32(rows * columns * width)
+        s += source
+        for first in range(cuda.threadIdx.x * unit, total, first_four):
+            at = np.uint32(first)
+            b, c, e = four_units(at, total)
+            v0, v1 = load(s + np.int64(at)), load(s + np.int64(b))
+            v2, v3 = load(s + np.int64(c)), load(s + np.int64(e))
+            store_unit(memory + np.int64(place(at, skew)), v0)
+            store_unit(memory + np.int64(place(b, skew)), v1)
+            store_unit(memory + np.int64(place(c, skew)), v2)
+            store_unit(memory + np.int64(place(e, skew)), v3)
+        cuda.syncthreads()
+        part_rows(memory, skew, destination + d, table + HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
+
+    name = f"{'unstage' if apart else 'stage'} {width} {whole_words} {size}"
+    return Kernel(part if apart else weave, "iiii", name, resident=3 if per_word > 1 else 4)

@@ -1,0 +1,202 @@
+"""The GPU kernels that transpose tiles of 1- and 2-byte elements whose rows and columns start anywhere.
+
+Memory moves in aligned words of 4 bytes on both sides; what a word holds too much of, or too little, is shifted to its
+place in registers. A word that is partly outside the buffer is read byte by byte. Tables: `cuda.numbers`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.geometry import WordGeometry
+from fastindex.cuda.kernels.lanes import of_next_lane
+from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_COLUMNS, TILE_ROWS, tile
+from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE_SHARED, load_int64, shared_memory
+from fastindex.cuda.kernels.partial_stores import put_word
+from fastindex.cuda.kernels.registers import funnelled, high_halves, low_halves, turned_bytes
+
+_LANE, _WARP_SHIFT = np.uint32(31), np.uint32(5)
+
+
+@cache
+def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
+    """Make the kernel that transposes tiles by words, for any places.
+
+    Parameters: destination, source, table, loops, and the addresses where the source begins and ends. Columns are
+    contiguous in the source, rows in the destination. The table ends with where each row of a tile starts in the source
+    and each column in the destination, in bytes, and with the lowest and the highest place of a row. The rows of a tile
+    are a word less than a warp has lanes, so that wherever a column starts, it takes a word of each lane at most. So
+    are the stretches of columns that a warp reads, of which a lane gets what its word lacks from the next one.
+    """
+    geometry = WordGeometry(width, tile_rows, tile_columns, THREADS)
+    per, pitch, steps = geometry.per_word, geometry.pitch, geometry.steps
+    patch_of, column_place = geometry.patch_of, geometry.column_place
+    shared = shared_memory(geometry.size)
+    load_word, load_byte = LOAD[4], LOAD[1]
+    load_shared, store_shared = LOAD_SHARED[4], STORE_SHARED[4]
+    next_words = of_next_lane(per)
+    warps = THREADS // 32
+    low_byte = np.uint32(0xFF)
+
+    @device_function
+    def single_bytes(at: Any, begin: Any, end: Any) -> Any:
+        value = np.uint32(0)
+        for j in range(4):
+            if begin <= at + j and at + j < end:
+                value = np.uint32(value | np.uint32(np.uint32(load_byte(at + j) & low_byte) << np.uint32(8 * j)))
+        return value
+
+    @device_function
+    def word_at(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
+        """Return the aligned word that holds a place, or the last byte of its row, if the buffer has all of it."""
+        return load_word(min(max(min(at, last_byte) & ~3, first), last))
+
+    @device_function
+    def is_inside(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
+        return at & ~3 >= first and min(at + 3, last_byte) & ~3 <= last
+
+    @device_function
+    def shifted(at: Any, here: Any, behind: Any) -> Any:
+        return funnelled(here, behind, np.uint64(8 * (at & 3)))
+
+    @device_function
+    def put_two_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
+        first, last, begin, end = bounds
+        a, b = starts[0] + lane, starts[1] + lane
+        y, z = starts[0] + nbytes, starts[1] + nbytes
+        w0, w1 = word_at(a, y, first, last), word_at(b, z, first, last)
+        n0, n1 = next_words((w0, w1))
+        if is_there:
+            if is_inside(a, y, first, last) and is_inside(b, z, first, last):
+                r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
+            else:
+                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
+            store_shared(to, low_halves(r0, r1))
+            store_shared(to + pitch, high_halves(r0, r1))
+
+    @device_function
+    def put_four_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
+        first, last, begin, end = bounds
+        a, b, c, d = starts[0] + lane, starts[1] + lane, starts[2] + lane, starts[3] + lane
+        w, x, y, z = starts[0] + nbytes, starts[1] + nbytes, starts[2] + nbytes, starts[3] + nbytes
+        w0, w1 = word_at(a, w, first, last), word_at(b, x, first, last)
+        w2, w3 = word_at(c, y, first, last), word_at(d, z, first, last)
+        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
+        if is_there:
+            above = is_inside(a, w, first, last) and is_inside(b, x, first, last)
+            if above and is_inside(c, y, first, last) and is_inside(d, z, first, last):
+                r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
+            else:
+                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
+                r2, r3 = single_bytes(c, begin, end), single_bytes(d, begin, end)
+            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
+            store_shared(to, v0)
+            store_shared(to + pitch, v1)
+            store_shared(to + 2 * pitch, v2)
+            store_shared(to + 3 * pitch, v3)
+
+    put_block = put_two_rows if width == 2 else put_four_rows
+
+    @device_function
+    def two_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
+        return source + load_int64(places + 8 * min(row, last)), source + load_int64(places + 8 * min(row + 1, last))
+
+    @device_function
+    def four_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
+        a, b = two_starts(source, places, row, last)
+        c, d = two_starts(source, places, row + 2, last)
+        return a, b, c, d
+
+    starts_of = two_starts if width == 2 else four_starts
+
+    @device_function
+    def whole_two_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
+        a, b = source + load_int64(places), source + load_int64(places + 8)
+        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
+        n0, n1 = next_words((w0, w1))
+        if is_there:
+            r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
+            store_shared(to, low_halves(r0, r1))
+            store_shared(to + pitch, high_halves(r0, r1))
+
+    @device_function
+    def whole_four_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
+        a, b = source + load_int64(places), source + load_int64(places + 8)
+        c, d = source + load_int64(places + 16), source + load_int64(places + 24)
+        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
+        w2, w3 = load_word((c & ~3) + lane), load_word((d & ~3) + lane)
+        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
+        if is_there:
+            r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
+            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
+            store_shared(to, v0)
+            store_shared(to + pitch, v1)
+            store_shared(to + 2 * pitch, v2)
+            store_shared(to + 3 * pitch, v3)
+
+    put_whole_block = whole_two_rows if width == 2 else whole_four_rows
+    last_group = tile_rows // per - 1
+
+    @device_function
+    def read_whole(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any) -> None:
+        """Read a full tile, around which the buffer has a word on either side."""
+        for step in range(steps):
+            group, number = patch_of(warp, step)
+            here, places = number + lane, row_places + 8 * per * min(group, last_group)
+            to = memory + column_place(here * per) + 4 * group
+            put_whole_block(to, 4 * here, source, places, group <= last_group and lane < 31)
+
+    @device_function
+    def read_part(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any, sizes: Any, bounds: Any) -> None:
+        rows, columns = sizes
+        for step in range(steps):
+            group, number = patch_of(warp, step)
+            starts = starts_of(source, row_places, group * per, rows - 1)
+            here, column = number + lane, (number + lane) * per
+            is_there = group * per < rows and column < columns and lane < 31
+            to = memory + column_place(column) + 4 * group
+            put_block(to, 4 * here, starts, columns * width - 1, is_there, bounds)
+
+    def transpose_words(destination, source, table, loops, begin, end):  # type: ignore[no-untyped-def]
+        memory = shared()
+        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
+        row_places = table + HEADER_BYTES + loops * LOOP_BYTES
+        column_places = row_places + 8 * load_int64(table + TILE_ROWS)
+        thread = np.uint32(cuda.threadIdx.x)
+        lane: Any = np.int64(np.uint32(thread & _LANE))
+        warp = np.int64(np.uint32(thread >> _WARP_SHIFT))
+        s += source
+        # The aligned words inside the buffer; where it holds none, one of the table, which no row needs.
+        first, last = (begin + 3) & ~3, (end & ~3) - 4
+        if last < first:
+            first = last = table
+        extremes = column_places + 8 * load_int64(table + TILE_COLUMNS)
+        lowest, highest = s + load_int64(extremes), s + load_int64(extremes + 8) + tile_columns * width
+        is_full = rows == tile_rows and columns == tile_columns
+        if is_full and lowest & ~3 >= first and highest & ~3 <= last:
+            read_whole(memory, warp, lane, s, row_places)
+        else:
+            read_part(memory, warp, lane, s, row_places, (rows, columns), (first, last, begin, end))
+        cuda.syncthreads()
+        column = warp
+        # A lane writes a word of each column, from the words of shared memory that it stands across.
+        d += destination
+        nbytes = rows * width
+        last = (nbytes - 1) & ~3
+        low, high = memory + min(max(4 * lane - 4, 0), last), memory + min(4 * lane, last)
+        while column < columns:
+            at = d + load_int64(column_places + 8 * column)
+            behind = at & 3
+            stands = column_place(column)
+            above, below = load_shared(high + stands), load_shared(low + stands)
+            first = 4 * lane - behind
+            if first < nbytes:
+                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * behind)))
+            column += warps
+
+    return Kernel(transpose_words, "iiiiii", f"transpose words {width} {tile_rows} {tile_columns}", resident=4)

@@ -1,0 +1,1 @@
+"""From loops to launches: kernels, tiles and chunks for GPUs, as numbers."""

@@ -1,0 +1,168 @@
+"""From loops to launches where elements become those of another type on their way. Numbers only, no CUDA.
+
+A run that both sides keep is converted up to 16 bytes at once on the wider side. Two or four rows next to each other on
+one side are woven there. Other loops that are contiguous on one side each go through tiles of shared memory. What is
+left is converted element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fastindex.algebra.casts import Cast
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, rows_and_columns
+from fastindex.cuda.launches.launches import VECTOR_BYTES, block, cut, ordered
+from fastindex.cuda.launches.records import CastUnit, Launch, Tile
+
+#: Rows and columns of a tile in shared memory: 16 KiB, or 32 KiB of 8-byte elements.
+TILE = (64, 64)
+
+#: Fewer rows or columns than this are converted element by element.
+LEAST_TILE = 8
+
+
+def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int]) -> tuple[Launch, ...]:
+    """Choose the kernels that convert; what fills padding is not among them.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In elements, each of them a whole number of bytes on both sides.
+    cast : Cast
+    alignments : pair of int
+        Powers of two up to 16 that divide the addresses of the source and of the destination, multiples of their
+        elements' bytes.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.algebra.casts import cast_of
+    >>> from fastindex.algebra.loops import relayout_loops
+    >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for launch in cast_launches(relayout_loops(a, b), cast_of(a.element_type, b.element_type), (16, 16)):
+    ...     print(launch.describe())
+    cast rows, 2 x 4 elements at once, 2048 units: 2 rows next to each other in the destination
+    """
+    chooser = _Chooser(cast, alignments)
+    return tuple(launch for nest in loops.copies for piece in cut(nest) for launch in chooser.launches(piece))
+
+
+class _Chooser:
+    """Chooses launches for nests of one cast, whose numbers are elements."""
+
+    def __init__(self, cast: Cast, alignments: tuple[int, int]) -> None:
+        self._code = cast.code
+        self._read, self._written = cast.source.nbytes, cast.target.nbytes
+        # In elements.
+        self._source_unit = alignments[0] // self._read
+        self._target_unit = alignments[1] // self._written
+
+    def launches(self, nest: Nest) -> Iterator[Launch]:
+        run = nest.loop_of(1, 1)
+        if run is not None or not nest.loops:
+            yield self._flat("cast", nest, run, 1, self._together(nest, run), "runs that both sides keep contiguous")
+            return
+        column = next((k for k in nest.loops if k.source_stride == 1), None)
+        row = next((k for k in nest.loops if k.destination_stride == 1 and k is not column), None)
+        if column is None or row is None:
+            yield self._flat("cast", nest, None, 1, 1, "element by element: a side has gaps between all its elements")
+            return
+        for kernel, few, along, stride, side in (
+            ("cast rows", row, column, column.destination_stride, "destination"),
+            ("cast parts", column, row, row.source_stride, "source"),
+        ):
+            together = self._woven(nest, few, along, kernel == "cast parts")
+            if few.size in (2, 4) and stride == few.size and together:
+                why = f"{few.size} rows next to each other in the {side}"
+                others = Nest(tuple(k for k in nest.loops if k is not few), nest.source_start, nest.destination_start)
+                step = few.destination_stride * self._written if few is column else few.source_stride * self._read
+                yield self._flat(kernel, others, along, few.size, together, why, step)
+                return
+        rows, columns = rows_and_columns(nest.loops, row, column, 1)
+        if min(math.prod(k.size for k in chosen) for chosen in (rows, columns)) < LEAST_TILE:
+            yield self._flat("cast", nest, None, 1, 1, "element by element: neither side keeps enough together")
+        else:
+            yield self._through_tiles(nest, rows, columns)
+
+    def _together(self, nest: Nest, run: Loop | None) -> int:
+        """Return how many elements of a run are converted at once."""
+        if run is None:
+            return 1
+        others = [k for k in nest.loops if k is not run]
+        most = VECTOR_BYTES // max(self._read, self._written)
+        source = math.gcd(self._source_unit, nest.source_start, *(k.source_stride for k in others))
+        target = math.gcd(self._target_unit, nest.destination_start, *(k.destination_stride for k in others))
+        return math.gcd(most, run.size, source, target)
+
+    def _woven(self, nest: Nest, few: Loop, along: Loop, apart: bool) -> int:
+        """Return how many columns of each of a few rows are converted at once, 0 where rows and columns do not fit."""
+        rows = few.size
+        others = [k for k in nest.loops if k is not along and k is not few]
+        sides = [
+            (self._read, self._source_unit, nest.source_start, [k.source_stride for k in (*others, few)]),
+            (self._written, self._target_unit, nest.destination_start, [k.destination_stride for k in (*others, few)]),
+        ]
+        if apart:
+            sides.reverse()
+        (row_bytes, row_unit, row_start, row_strides), (woven_bytes, woven_unit, woven_start, woven_strides) = sides
+        each = math.gcd(VECTOR_BYTES // row_bytes, row_unit, row_start, along.size, *row_strides)
+        both = math.gcd(VECTOR_BYTES // woven_bytes, woven_unit, woven_start, *woven_strides[:-1])
+        return math.gcd(each, both // rows) if both >= rows else 0
+
+    def _flat(
+        self, kernel: str, nest: Nest, run: Loop | None, rows: int, together: int, why: str, step: int = 0
+    ) -> Launch:
+        loops = []
+        for k in nest.loops:
+            parts = together if k is run else 1
+            loops.append(
+                Loop(
+                    k.size // parts, k.source_stride * parts * self._read, k.destination_stride * parts * self._written
+                )
+            )
+        return Launch(
+            kernel,
+            self._written,
+            tuple(ordered(k for k in loops if k.size > 1)) or (Loop(1, 0, 0),),
+            nest.source_start * self._read,
+            nest.destination_start * self._written,
+            why,
+            step=step,
+            cast=CastUnit(self._code, rows, together),
+        )
+
+    def _through_tiles(self, nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop]) -> Launch:
+        others = [k for k in nest.loops if k not in (*rows, *columns)]
+        row_block, column_block = block(rows, TILE[0]), block(columns, TILE[1])
+        outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
+        row_places = [source for source, _ in row_block.places]
+        column_places = [target for _, target in column_block.places]
+        moving = [k for k in outer if k.size > 1]
+        read_together = math.gcd(
+            *(VECTOR_BYTES // self._read, self._source_unit, column_block.count, len(column_block.places)),
+            *(nest.source_start, *row_places, *(k.source_stride for k in moving)),
+        )
+        written_together = math.gcd(
+            *(VECTOR_BYTES // self._written, self._target_unit, row_block.count, len(row_block.places)),
+            *(nest.destination_start, *column_places, *(k.destination_stride for k in moving)),
+        )
+        tile = Tile(
+            row_block.count,
+            column_block.count,
+            len(row_block.places),
+            len(column_block.places),
+            TILE,
+            tuple(place * self._read for place in row_places),
+            tuple(place * self._written for place in column_places),
+        )
+        return Launch(
+            "cast transpose",
+            self._written,
+            tuple(Loop(k.size, k.source_stride * self._read, k.destination_stride * self._written) for k in outer),
+            nest.source_start * self._read,
+            nest.destination_start * self._written,
+            f"{column_block.count} elements contiguous in the source become {row_block.count} in the destination",
+            tile=tile,
+            cast=CastUnit(self._code, written_together, read_together),
+        )

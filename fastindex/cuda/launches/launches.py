@@ -1,0 +1,432 @@
+"""From loops to launches: which GPU kernel moves a nest, in which units and tiles, and why. Numbers only, no CUDA.
+
+A run that both sides keep is copied, up to 16 bytes at once. Few rows next to each other on one side are woven
+together or apart. Other loops that are contiguous on one side each are transposed in tiles. What is left is copied
+element by element. All strides here are in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
+from fastindex.cuda.launches.banks import stage_skew
+from fastindex.cuda.launches.records import Launch, Tile
+from fastindex.cuda.launches.row_pieces import in_rows
+
+#: More steps than this do not fit the divisions of a kernel: such a nest is cut.
+MOST_UNITS = 1 << 30
+
+#: With more launches than this, one gather over all slots is faster.
+MOST_LAUNCHES = 32
+
+#: What GPU memory is read and written in.
+SECTOR_BYTES = 32
+
+#: What one instruction moves at most.
+VECTOR_BYTES = 16
+
+#: What moves at once where elements are smaller and 16 bytes have no common alignment.
+WORD_BYTES = 4
+
+#: The most bytes of a unit, and the fewest of a run, for units to be shifted instead.
+SHIFTED_BYTES = 4
+LEAST_SHIFTED_RUN = 64
+
+#: Packed runs of fewer elements are unpacked before they move.
+LEAST_PACKED_RUN = 16
+
+#: Rows of fewer bytes are woven, not transposed.
+FEW_BYTES = 64
+
+#: Contiguous pieces of fewer bytes are copied element by element.
+LEAST_TILE_BYTES = 32
+
+#: Shared memory of a tile that weaves.
+STAGE_BYTES = 16 << 10
+
+#: Rows and columns of a tile that moves 16 bytes at a time, by width: 16 KiB.
+VECTOR_TILES = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 64), 16: (32, 32)}
+
+#: The same where there are at most `FEW_BYTES` of rows, and of columns.
+SHORT_TILES = {1: (64, 256), 2: (32, 256), 4: (16, 256), 8: (8, 256), 16: (4, 256)}
+NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256, 4)}
+
+#: Rows and columns of a tile that moves element by element, by width.
+SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
+SHORT_SCALAR_TILES = {4: (16, 256), 8: (8, 128), 16: (16, 16)}
+NARROW_SCALAR_TILES = {4: (256, 16), 8: (128, 8), 16: (16, 16)}
+
+#: The same for smaller elements, of which words move: rows and stretches of columns of 31 words, wherever they start.
+WORD_TILES = {1: (124, 124), 2: (62, 124)}
+
+
+def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
+    """Choose the kernels that fill and copy, in this order: a fill may write what a copy then overwrites.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        Its copies write all elements of the destination, its fills all padding.
+    width : int
+        Bytes of an element: 1, 2, 4, 8 or 16.
+    alignment : int
+        A power of two up to 16 that divides both addresses.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.algebra.loops import relayout_loops
+    >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for launch in launches(relayout_loops(a, b), 2):
+    ...     print(launch.describe())
+    weave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
+    """
+    found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
+    found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
+    fills = [launch for nest in loops.fills for launch in _filling(in_bytes(nest, width), width, alignment)]
+    return (*fills, *found)
+
+
+def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment: int) -> tuple[Launch, ...] | None:
+    """Choose the kernels that copy and fill where one side is packed below a byte and the other has bytes.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In elements.
+    bits : int
+        Of a packed element: 1, 2 or 4.
+    expand : bool
+        Whether the source is packed, and not the destination.
+    alignment : int
+        As for `launches`.
+
+    Returns
+    -------
+    tuple of Launch, or None
+        None where elements are better unpacked before they move, or packed after.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.algebra.loops import relayout_loops
+    >>> a, b = Shape.parse("s4[64,256]{1,0:E(4)}"), Shape.parse("s4[64,256]{1,0:T(8,128)}")
+    >>> for launch in converting_launches(relayout_loops(a, b), 4, True, 16):
+    ...     print(launch.describe())
+    expand, 4 bits, 16 bytes at once, 1024 units: runs that both sides keep contiguous
+    """
+    found: list[Launch] = []
+    fills: RelayoutLoops | None = RelayoutLoops((), loops.fills)
+    if expand:
+        # What a tile leaves over may be short.
+        short = sum(n.element_count for n in loops.copies if len(n.loops) > 1 and _packed_run(n) < LEAST_PACKED_RUN)
+        if 4 * short > sum(nest.element_count for nest in loops.copies):
+            return None
+        for nest in loops.copies:
+            packing = _packing(nest, bits, True) if _is_whole(nest, alignment) else _shifting(nest, alignment, bits)
+            found += packing
+    else:
+        fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
+        for nest in loops.copies:
+            if not _is_whole(nest, alignment):
+                return None
+            found += _packing(nest, bits, False)
+    return None if fills is None else (*launches(fills, 1, alignment), *found)
+
+
+def _is_whole(nest: Nest, alignment: int) -> bool:
+    """Whether runs of bytes or packed elements begin and end at multiples of 16 on both sides."""
+    run = nest.loop_of(1, 1)
+    return run is not None and math.gcd(alignment, run.size, *_numbers(nest, run)) == VECTOR_BYTES
+
+
+def _packed_run(nest: Nest) -> int:
+    run = nest.loop_of(1, 1)
+    return 1 if run is None else run.size
+
+
+def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
+    """Return all that has to be a multiple of a unit: starts, and the strides of the other loops."""
+    others = [loop for loop in nest.loops if loop is not besides]
+    strides = (stride for loop in others for stride in (loop.source_stride, loop.destination_stride))
+    return [nest.source_start, nest.destination_start, *strides]
+
+
+def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int:
+    """Return the largest power of two up to `alignment` that divides all of them."""
+    return math.gcd(run_bytes, alignment, *numbers)
+
+
+def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
+    """Cut a nest of more than `most` steps into several."""
+    if nest.element_count <= most:
+        yield nest
+        return
+    loop = max(nest.loops, key=lambda k: k.size)
+    others = tuple(k for k in nest.loops if k is not loop)
+    half = 1 << (loop.size - 1).bit_length() - 1
+    for begin, size in ((0, half), (half, loop.size - half)):
+        starts = (
+            nest.source_start + begin * loop.source_stride,
+            nest.destination_start + begin * loop.destination_stride,
+        )
+        yield from cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts), most)
+
+
+def ordered(loops: Iterable[Loop]) -> list[Loop]:
+    """Put the loops that move the destination least first."""
+    return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
+
+
+def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, step: int = 0) -> Iterator[Launch]:
+    for piece in cut(nest):
+        loops = tuple(ordered(piece.loops)) or (Loop(1, 0, 0),)
+        yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, why, vectors, step)
+
+
+def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
+    others = tuple(k for k in nest.loops if k is not run)
+    loops = (Loop(run.size * width // unit, unit, unit), *others)
+    return Nest(tuple(k for k in loops if k.size > 1), nest.source_start, nest.destination_start)
+
+
+def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
+    return coalesced(Nest((Loop(width // unit, unit, unit), *nest.loops), nest.source_start, nest.destination_start))
+
+
+def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
+    """Choose for runs of bytes, or of packed elements, that may start anywhere on either side."""
+    for piece in cut(nest, 4 * MOST_UNITS):
+        run = piece.loop_of(1, 1) or Loop(1, 1, 1)
+        others = ordered(k for k in piece.loops if k is not run)
+        aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
+        granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
+        places = [piece.source_start, *(k.source_stride for k in others)]
+        if aligned < VECTOR_BYTES or math.gcd(VECTOR_BYTES, *places) < VECTOR_BYTES:
+            # One that only reads what the last one needs behind its own.
+            granules += 1
+        loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
+        in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
+        starts = bits * piece.source_start, piece.destination_start
+        yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", step=run.size)
+
+
+def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
+    """Choose for runs to pack or to unpack, of which all numbers are multiples of 16."""
+
+    def packed(places: tuple[int, int]) -> tuple[int, int]:
+        source, destination = places
+        return (source * bits // 8, destination) if expand else (source, destination * bits // 8)
+
+    run = nest.loop_of(1, 1)
+    units = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
+    loops = tuple(Loop(k.size, *packed((k.source_stride, k.destination_stride))) for k in units if k.size > 1)
+    whole = Nest(loops, *packed((nest.source_start, nest.destination_start)))
+    yield from _flat("expand" if expand else "compress", bits, whole, "runs that both sides keep contiguous")
+
+
+def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
+    if alignment < width:
+        nest, width = _in_smaller_units(nest, width, alignment), alignment
+    run = nest.loop_of(width, width)
+    if run is not None:
+        unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
+        if unit <= SHIFTED_BYTES and run.size * width >= LEAST_SHIFTED_RUN:
+            yield from _shifting(_in_larger_units(nest, width, run, 1), alignment, 8)
+            return
+        nest, width = _in_larger_units(nest, width, run, unit), unit
+    loops = nest.loops
+    column = next((k for k in loops if k.source_stride == width), None)
+    row = next((k for k in loops if k.destination_stride == width and k is not column), None)
+    if nest.loop_of(width, width) is not None or not loops:
+        yield from _flat("copy", width, nest, "runs that both sides keep contiguous")
+    elif column is None or row is None:
+        yield from _flat("copy", width, nest, "unit by unit: a side has gaps between all its units")
+    else:
+        yield from _turning(nest, row, column, width, alignment)
+
+
+def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) -> Iterator[Launch]:
+    """Choose for a nest whose `row` is contiguous in the destination and whose `column` is in the source."""
+    rows, columns = rows_and_columns(nest.loops, row, column, width)
+    row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    if row_bytes < FEW_BYTES and width < VECTOR_BYTES and column.destination_stride == row_bytes:
+        yield from _weaving(nest, rows, column, width, alignment, apart=False)
+    elif column_bytes < FEW_BYTES and width < VECTOR_BYTES and row.source_stride == column_bytes:
+        yield from _weaving(nest, columns, row, width, alignment, apart=True)
+    elif min(row_bytes, column_bytes) >= LEAST_TILE_BYTES:
+        for piece in cut(nest):
+            yield _transposing(piece, width, alignment)
+    else:
+        yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
+
+
+def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, apart: bool) -> Iterator[Launch]:
+    """Choose for a few rows that are woven into one on one side: by registers if they make words, else staged."""
+    count = math.prod(k.size for k in few)
+    others = [k for k in nest.loops if k is not along and k not in few]
+    stride = [k.destination_stride if apart else k.source_stride for k in few]
+    common = _common_alignment(Nest((*others, *few), nest.source_start, nest.destination_start), few, apart, alignment)
+    vectors = common == VECTOR_BYTES and along.size * width % VECTOR_BYTES == 0
+    words = width < WORD_BYTES and common % WORD_BYTES == 0 and along.size * width % WORD_BYTES == 0
+    side = "source" if apart else "destination"
+    why = f"{count} rows next to each other in the {side}"
+    if vectors and len(few) == 1 and count * width == WORD_BYTES:
+        # A unit is 16 bytes of the woven row: 4 columns.
+        moved = VECTOR_BYTES // count, VECTOR_BYTES
+        steps = Loop(along.size * width // moved[0], *(reversed(moved) if apart else moved))
+        loops = (steps, *others) if steps.size > 1 else tuple(others)
+        whole = Nest(loops, nest.source_start, nest.destination_start)
+        yield from _flat("part" if apart else "weave", width, whole, why, vectors=True, step=stride[0])
+        return
+    for piece in cut(nest):
+        yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, apart, why)
+
+
+def _common_alignment(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> int:
+    """Return what divides all places, but for those of the rows on the side that weaves them; at most `alignment`."""
+    numbers = [nest.source_start, nest.destination_start]
+    for loop in nest.loops:
+        if loop in few:
+            numbers.append(loop.destination_stride if apart else loop.source_stride)
+        else:
+            numbers += [loop.source_stride, loop.destination_stride]
+    return math.gcd(alignment, *numbers)
+
+
+def _staging(
+    nest: Nest,
+    few: Sequence[Loop],
+    source_stride: int,
+    destination_stride: int,
+    width: int,
+    words: bool,
+    apart: bool,
+    why: str,
+) -> Launch:
+    along = next(
+        k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, destination_stride)
+    )
+    few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
+    places = block(few, 1 << 30)
+    count = len(places.places)
+    # Tiles begin where the rows' sectors do.
+    unit = SECTOR_BYTES // width
+    tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
+    blocks = -(-along.size // tile_columns)
+    tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
+    others = ordered(k for k in nest.loops if k is not along and k not in few)
+    row_places = tuple(place[1 if apart else 0] for place in places.places)
+    skew = stage_skew(count, width, WORD_BYTES if words else width)
+    tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
+    kernel = "unstage" if apart else "stage"
+    loops = (tiles, Loop(1, 0, 0), *others)
+    starts = nest.source_start, nest.destination_start
+    return Launch(kernel, width, loops, *starts, why, words=words, tile=tile)
+
+
+def _same_strides(a: Loop, b: Loop) -> bool:
+    return (a.source_stride, a.destination_stride) == (b.source_stride, b.destination_stride)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Loops taken together, the fastest first: places within a block, and how blocks follow each other."""
+
+    places: tuple[tuple[int, int], ...]
+    count: int
+    steps: Loop
+    outer: tuple[Loop, ...]
+
+
+def block(loops: Sequence[Loop], most: int) -> Block:
+    """Take loops together while a block has at most `most` places."""
+    places = [(0, 0)]
+    for i, loop in enumerate(loops):
+        size = min(loop.size, max(most // len(places), 1))
+        count = len(places) * loop.size
+        places = [
+            (source + k * loop.source_stride, destination + k * loop.destination_stride)
+            for k in range(size)
+            for source, destination in places
+        ]
+        if size < loop.size:
+            blocks = -(-loop.size // size)
+            steps = Loop(blocks, size * loop.source_stride, size * loop.destination_stride)
+            return Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
+    return Block(tuple(places), len(places), Loop(1, 0, 0), ())
+
+
+def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
+    column = next(k for k in nest.loops if k.source_stride == width)
+    row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
+    rows, columns = rows_and_columns(nest.loops, row, column, width)
+    others = [k for k in nest.loops if k not in (*rows, *columns)]
+    row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
+    short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
+    which = 0 if short == narrow else 1 if short else 2
+    vector_tiles = (VECTOR_TILES, SHORT_TILES, NARROW_TILES)[which]
+    scalar_tiles = (SCALAR_TILES, SHORT_SCALAR_TILES, NARROW_SCALAR_TILES)[which]
+    by_words = width in WORD_TILES
+    for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else scalar_tiles)):
+        room = tiles[width]
+        row_block, column_block = block(rows, room[0]), block(columns, room[1])
+        outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
+        tile = Tile(
+            row_block.count,
+            column_block.count,
+            len(row_block.places),
+            len(column_block.places),
+            room,
+            tuple(source for source, _ in row_block.places),
+            tuple(destination for _, destination in column_block.places),
+        )
+        if not vectors or _in_vectors(nest, tile, outer, width, alignment):
+            break
+    kernel = "transpose" if vectors else "transpose words" if by_words else "transpose elements"
+    starts = nest.source_start, nest.destination_start
+    return Launch(kernel, width, outer, *starts, why, vectors, 0, tile, by_words and not vectors)
+
+
+def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, alignment: int) -> bool:
+    sizes = (tile.rows, tile.columns, tile.tile_rows, tile.tile_columns)
+    places = [*tile.row_places, *tile.column_places, nest.source_start, nest.destination_start]
+    places += [stride for k in outer if k.size > 1 for stride in (k.source_stride, k.destination_stride)]
+    return math.gcd(alignment, *places, *(size * width for size in sizes)) == VECTOR_BYTES
+
+
+def _widened(nest: Nest, width: int) -> Nest:
+    """Return the nest with runs of padding that begin earlier, where they then leave no gaps and half of it is padding.
+
+    Whole rows of a tile are written 16 bytes at once where its padding alone is written element by element.
+    """
+    run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
+    above = min((k.destination_stride for k in nest.loops if k is not run), default=0)
+    before = above - run.size * width
+    if not 0 < before <= run.size * width or above % VECTOR_BYTES or nest.destination_start < before:
+        return nest
+    loops = (Loop(above // width, 0, width), *(k for k in nest.loops if k is not run))
+    return coalesced(Nest(loops, 0, nest.destination_start - before))
+
+
+def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
+    # The source does not move, so only the destination's places count.
+    nest = Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops), 0, nest.destination_start)
+    if alignment < width:
+        for step in range(0, width, alignment):
+            start = nest.destination_start + step
+            yield from _flat("fill", alignment, Nest(nest.loops, 0, start), "padding, piece by piece", step=step)
+        return
+    nest = _widened(nest, width)
+    run = next((k for k in nest.loops if k.destination_stride == width), None)
+    unit = width
+    if run is not None:
+        unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
+        others = tuple(k for k in nest.loops if k is not run)
+        units = Loop(run.size * width // unit, 0, unit)
+        nest = Nest((units, *others) if units.size > 1 else others, 0, nest.destination_start)
+    yield from _flat("fill", unit, nest, "padding")

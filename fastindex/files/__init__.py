@@ -1,1 +1,0 @@
-"""Jobs on files: index conversion, pack, unpack and relayout. Nothing here knows the command line."""

@@ -1,0 +1,128 @@
+"""The report of HLO modules: which buffers there are, which are padded, why, and what would avoid it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.hlo.collecting import Collector
+from fastindex.hlo.read.reading_progress import read_each
+from fastindex.hlo.read.sources import HloSource, open_sources
+from fastindex.hlo.report_html import fragment, page
+from fastindex.hlo.report_text import print_report, summary
+from fastindex.hlo.uses import SortKey, Uses
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Uses, ShownInNotebooks):
+    """The buffers of one or several HLO modules, and what they cost.
+
+    See `uses`, with a row for each shape of a module, `modules` and `problems`.
+    """
+
+    def summary(self) -> str:
+        """Return the sums in a few lines."""
+        return summary(self)
+
+    def print(self, console: Console, sort: SortKey = "waste", top: int | None = None, all_names: bool = False) -> None:
+        """Print the summary and the table of shapes to a rich console."""
+        print_report(self, console, sort, top, all_names)
+
+    def text(self, sort: SortKey = "waste", top: int | None = 20, width: int = 110, all_names: bool = False) -> str:
+        """Return the summary and the table of shapes as plain text.
+
+        Parameters
+        ----------
+        sort : {"waste", "bytes", "count", "ratio"}
+        top : int or None
+            How many shapes; None for all.
+        width : int
+            Of a line, in characters.
+        all_names : bool
+            List all instructions of a row, not only the first few.
+        """
+        from rich.console import Console
+
+        # In a notebook, rich would also show what it prints.
+        stream = io.StringIO()
+        console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
+        print_report(self, console, sort, top, all_names)
+        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+    def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
+        """Return a page with the sums, the memory over the schedule, and a sortable table; it works offline."""
+        return page(self, sort, top)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return fragment(self, top=50)
+
+
+def report(source: HloSource, *, instruction_results: bool = False, show_progress: bool = False) -> Report:
+    """Report the buffers of HLO modules: how much of them is padding, why, where from, and what would avoid it.
+
+    Each buffer counts once: not results inside fusions and reducers, and not other names of a buffer (bitcasts,
+    tuples, loop carries, updates in place, donated arguments). For a scheduled module, `Report.peak_nbytes`
+    estimates the most memory in use at one time.
+
+    Parameters
+    ----------
+    source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
+        HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
+        ``*-memory-usage-report.txt``, or a log with an out-of-memory message; ``*.hlo.pb`` and profiles,
+        ``*.xplane.pb``, which the installed jaxlib reads (``pip install 'fastindex[jax]'``). Each may be compressed
+        with gzip, xz or zstd. A path is a file or a folder of dumps, of which the last stage of each module is read.
+        XLA's own numbers are used where there are any.
+    instruction_results : bool
+        Count the result of every instruction, with tuples split into their leaves. This is not the memory in use.
+    show_progress : bool
+        Show a progress bar on stderr if that is a terminal.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    FastIndexError
+        No HLO text. Broken lines, and unreadable files among others, do not raise; see `Report.problems`.
+    ArgumentTypeError
+        A function that is not compiled, or no program.
+    OSError
+        A file that cannot be read.
+
+    Notes
+    -----
+    The rules and their sources in XLA are listed in ``fastindex/hlo/flow_rules.py``.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> hlo = '''HloModule m, is_scheduled=true
+    ... ENTRY e {
+    ...   p = f32[1000,3]{1,0:T(8,128)} parameter(0)
+    ...   n = f32[1000,3]{1,0:T(8,128)} negate(p)
+    ...   ROOT r = f32[3000]{0:T(1024)} reshape(n)
+    ... }'''
+    >>> r = fi.hlo.report(hlo)
+    >>> r.total_nbytes, r.total_logical_nbytes, r.peak_nbytes
+    (1036288, 36000, 1036288)
+    >>> r.uses[0].change.description
+    'swap the two minor dimensions and use T(4,128)'
+    """
+    collector = Collector("instruction results" if instruction_results else "buffers")
+    sources = open_sources(source)
+    for item, error in read_each(sources, collector.read, show_progress):
+        collector.failed(item, error)
+    total = collector.total(tuple(item.name for item in sources if item.name))
+    return Report(**{field.name: getattr(total, field.name) for field in fields(total)})

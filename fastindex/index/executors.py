@@ -1,0 +1,276 @@
+"""Runs an index program over whole arrays, by NumPy or by kernels, and finds what fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.index_arguments import Integers, Offender, OffenderFoundError, judged, position_of
+from fastindex.errors import FastIndexError
+from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
+from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.threads import check_threads
+from fastindex.runtime.tuning import TUNING
+
+#: Elements that are taken at a time.
+AT_ONCE = 1 << 18
+
+_Box = tuple[slice, ...]
+
+
+def run_by_numpy(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    modes: Sequence[str] = (),
+    mark: bool = False,
+) -> int | None:
+    """Run `program` on every element of `inputs`, and write `outputs`.
+
+    Parameters
+    ----------
+    program, inputs, outputs, shape, modes, mark
+        As for `fastindex.index.executors.run`; no bound is 0, and `shape` has elements.
+
+    Returns
+    -------
+    int or None
+        The number of the first element that cannot be converted, the last axis fastest; None if all can.
+    """
+    arrays = [np.arange(a.start, a.stop, a.step) if isinstance(a, range) else a for a in inputs]
+    arrays = [array.reshape((1,) * (len(shape) - array.ndim) + array.shape) for array in arrays]
+    for box in _boxes(shape):
+        size = tuple(part.stop - part.start for part in box)
+        parts = [array[_clipped(box, array)] for array in arrays]
+        place: tuple[Any, ...] = (*box, ...)
+        failed = _run_box(program, parts, [output[place] for output in outputs], size, modes, mark)
+        if failed is not None:
+            begin = [part.start for part in box]
+            return _number([i + j for i, j in zip(begin, failed, strict=True)], shape)
+    return None
+
+
+def _boxes(shape: tuple[int, ...]) -> Iterator[_Box]:
+    """Cut a shape into boxes that are not too large, in the order of their elements."""
+    whole = tuple(slice(0, size) for size in shape)
+    below = math.prod(shape)
+    for axis, size in enumerate(shape):
+        below //= size
+        if below <= AT_ONCE:
+            step = max(AT_ONCE // below, 1)
+            for outer in np.ndindex(*shape[:axis]):
+                for begin in range(0, size, step):
+                    here = tuple(slice(i, i + 1) for i in outer)
+                    yield (*here, slice(begin, min(begin + step, size)), *whole[axis + 1 :])
+            return
+    yield whole
+
+
+def _clipped(box: _Box, array: NDArray[Any]) -> _Box:
+    """Return a box of an array that broadcasts."""
+    return tuple(slice(0, 1) if size == 1 else part for part, size in zip(box, array.shape, strict=True))
+
+
+def _number(position: Sequence[int], shape: tuple[int, ...]) -> int:
+    number = 0
+    for i, size in zip(position, shape, strict=True):
+        number = number * size + i
+    return number
+
+
+def _run_box(
+    program: IndexProgram,
+    inputs: Sequence[NDArray[Any]],
+    outputs: Sequence[NDArray[np.int64]],
+    size: tuple[int, ...],
+    modes: Sequence[str],
+    mark: bool,
+) -> tuple[int, ...] | None:
+    """Run a program on a box; return the first element that cannot be converted."""
+    values = []
+    outside: NDArray[np.bool_] | None = None
+    for i, (array, bound) in enumerate(zip(inputs, program.input_bounds, strict=True)):
+        number, beyond = _brought_in(array, bound, modes[i] if modes else "raise")
+        values.append(number)
+        if beyond is not None and beyond.any():
+            outside = beyond if outside is None else outside | beyond
+    # Products and sums may wrap: they are right modulo 2**64.
+    with np.errstate(over="ignore"):
+        results, holds = program.evaluate(values)
+    if not mark and holds is not True:
+        fails = np.logical_not(holds)
+        outside = fails if outside is None else outside | fails
+    if outside is not None and np.any(outside):
+        # An element may be out of bounds behind one that is padding, or before it.
+        return tuple(int(i) for i in np.unravel_index(int(np.argmax(np.broadcast_to(outside, size))), size))
+    for output, result in zip(outputs, results, strict=True):
+        output[...] = result
+        if mark and holds is not True:
+            output[np.broadcast_to(np.logical_not(holds), size)] = -1
+    return None
+
+
+def _brought_in(array: NDArray[Any], bound: int, mode: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Return an input as int64, all of it in bounds, and where it was out of bounds if that is an error."""
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8:
+        large = array.astype(np.uint64)
+        beyond = large >= np.uint64(bound)
+        if mode == "wrap":
+            return (large % np.uint64(bound)).astype(np.int64), None
+        number = np.minimum(large, np.uint64(bound - 1)).astype(np.int64)
+    else:
+        number = array.astype(np.int64)
+        beyond = (number < 0) | (number >= bound)
+        if mode == "wrap":
+            return number % bound, None
+        number = np.clip(number, 0, bound - 1)
+    return number, None if mode == "clip" else beyond
+
+
+# What calls run by; tests choose other thresholds.
+_TUNING = TUNING
+
+
+def run(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    *,
+    modes: Sequence[str] = (),
+    mark: bool = False,
+    threads: int | None = None,
+) -> None:
+    """Run `program` on every element of `inputs`, and write `outputs`.
+
+    Parameters
+    ----------
+    program : IndexProgram
+    inputs : sequence of integer arrays or ranges
+        They broadcast to `shape`.
+    outputs : sequence of int64 arrays of that shape
+        They overlap neither each other nor an input.
+    shape : tuple of int
+    modes : sequence of str, optional
+        For each input, what happens out of bounds: "raise" (the default), "wrap" or "clip".
+    mark : bool
+        Whether a failed check writes -1 to all outputs, instead of raising.
+    threads : int, optional
+
+    Raises
+    ------
+    OffenderFoundError
+        An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
+    """
+    check_threads(threads)
+    count = math.prod(shape)
+    if count == 0:
+        return
+    if 0 in program.input_bounds:
+        # Nothing is in bounds, and there is nothing to wrap or to clip to.
+        position, values = _values_at(inputs, shape, 0)
+        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
+    if any(check.bound == 0 for check in program.checks):
+        _run_on_padding_alone(program, inputs, outputs, shape, mark)
+        return
+    if indices_by_numpy(count * len(outputs)):
+        with numpys_time():
+            first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
+        last = None if first is None else first + 1
+    else:
+        from fastindex.index.compiled import run_compiled
+
+        first, last = run_compiled(program, inputs, outputs, shape, modes, mark, threads)
+    if first is not None and last is not None:
+        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last))
+
+
+def _run_on_padding_alone(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    mark: bool,
+) -> None:
+    """Run a program all of whose slots are padding: the array has no elements, its buffer has slots."""
+    if not mark:
+        raise OffenderFoundError(_first_offender(program, inputs, shape, (), 0, 1))
+    only_bounds = IndexProgram(program.input_bounds, (), ((),) * len(outputs))
+    run(only_bounds, inputs, outputs, shape)
+    for output in outputs:
+        output[...] = -1
+
+
+def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
+    """Refuse outputs that share memory with an input or with each other.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    arrays = [array for array in inputs if type(array) is not range]
+    for output in outputs:
+        for array in arrays:
+            if np.may_share_memory(output, array) and _overlap(output, array):
+                raise FastIndexError("out overlaps an input or another output; give it memory of its own")
+        arrays.append(output)
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    effort: Any = 100_000
+    try:
+        return bool(np.shares_memory(a, b, max_work=effort))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Return new int64 arrays, large ones aligned to a cache line."""
+    elements = math.prod(shape)
+    if 8 * elements * count < _TUNING.streamed_bytes:
+        return [np.empty(shape, np.int64) for _ in range(count)]
+    outputs = []
+    for _ in range(count):
+        memory = np.empty(elements + LINE_BYTES // 8 - 1, np.int64)
+        begin = -address_of(memory) % LINE_BYTES // 8
+        outputs.append(memory[begin : begin + elements].reshape(shape))
+    return outputs
+
+
+# Finding what went wrong
+
+
+def _first_offender(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    shape: tuple[int, ...],
+    modes: Sequence[str],
+    first: int,
+    last: int,
+) -> Offender:
+    for flat in range(first, last):
+        position, values = _values_at(inputs, shape, flat)
+        offender = judged(program, position, values, modes)
+        if offender is not None:
+            return offender
+    raise FastIndexError("an input changed while it was being converted; another thread writes to it")
+
+
+def _values_at(
+    inputs: Sequence[Integers], shape: tuple[int, ...], flat: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    position = position_of(flat, shape)
+    values = []
+    for array in inputs:
+        if isinstance(array, range):
+            values.append(array[position[-1] if len(array) > 1 else 0])
+        else:
+            values.append(int(np.broadcast_to(array, shape)[position]))
+    return position, tuple(values)

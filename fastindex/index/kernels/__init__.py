@@ -1,0 +1,1 @@
+"""Kernels of index programs and of windows."""

@@ -1,0 +1,46 @@
+"""Index programs as tables of numbers, in steps that each pass once over a block of elements.
+
+A table has one row per step. A step reads blocks of variables and writes the block of one: variables are the
+inputs, then the quotients, then what the outputs and their parts need. Columns and operations are named here; plans
+become tables in `fastindex.index.step_table`, the loops are in `fastindex.index.kernels.steps`.
+"""
+
+from __future__ import annotations
+
+#: Numbers before the outputs' variables: inputs, outputs, variables, steps.
+HEADER = 4
+
+#: Operands a step adds, checks, and divides at most.
+MOST_SUMMED = 6
+MOST_CHECKED = 4
+MOST_DIVIDED = 4
+
+# Columns of a step; of several numbers, the first column.
+OPERATION = 0
+TARGET = 1  # four of them, of which all but QUOTIENTS use one
+OPERAND = 5
+COEFFICIENT = 11
+LAST = 17
+DIVIDED = 21
+MAGIC = 25
+SHIFT = 29
+FACTOR = 33
+COLUMNS = 37
+
+# Operations. `x` are the operands, `c` coefficients, `l` the last allowed values; comparisons are unsigned.
+# But for the wide ones, all factors of products fit int32, and numerators are below 2**31.
+SUM_OF_TWO = 0  # c0 * x0 + c1 * x1
+SUM_OF_FOUR = 1  # sum of c * x; stop unless every x <= l
+SUM_OF_SIX = 2  # sum of c * x
+SUM_OF_QUOTIENTS = 3  # as SUM_OF_FOUR, plus the sum of factor * quotient of the divided variables
+WIDE_SUM = 4  # as SUM_OF_FOUR
+QUOTIENT = 5  # quotient of c0 * x0 + c1 * x1; stop unless x0 <= l0
+QUOTIENTS = 6  # four quotients of x0, to four targets; stop unless x0 <= l0
+WIDE_QUOTIENT = 7  # quotient of x0; stop unless x0 <= l0
+CHECK = 8  # nothing; stop unless every x <= l
+MARK = 9  # -1 unless every x <= l, else 0
+MARKED = 10  # x0 | x1
+
+#: The last allowed value where all are allowed, and where the negative ones are not.
+ANY = -1
+NOT_NEGATIVE = 2**63 - 1

@@ -1,0 +1,299 @@
+"""Jobs on files: pack, unpack and relayout, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fastindex import cuda
+from fastindex.algebra.segments import Box, box_shape, box_steps, byte_segments, covering, segment_costs
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
+from fastindex.bulk.relayouts import plan_relayout
+from fastindex.core.shape import Shape
+from fastindex.errors import UnsupportedError
+from fastindex.jobs.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
+from fastindex.jobs.input_files import Bytes, open_input
+from fastindex.jobs.reading import StoredArray, plain_shape, stored_array, stored_buffer
+from fastindex.jobs.writing import OutputFile, header_for
+from fastindex.jobs.zarr_arrays import (
+    ZarrArray,
+    ZarrBuffer,
+    array_chunks,
+    is_zarr,
+    new_zarr_array,
+    new_zarr_buffer,
+    stored_zarr_array,
+    stored_zarr_buffer,
+)
+from fastindex.moving.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
+
+#: The memory that a job may use, the program itself included.
+DEFAULT_MEMORY_BYTES = 1 << 30
+
+
+def memory_limit(max_memory: int | None) -> int:
+    """Return the most bytes that the process may have in memory: 1 GiB more than now, unless a caller says.
+
+    Examples
+    --------
+    >>> memory_limit(None) > 1 << 30, memory_limit(1 << 29) == 1 << 29
+    (True, True)
+    """
+    return (resident_bytes() or 0) + DEFAULT_MEMORY_BYTES if max_memory is None else max_memory
+
+
+class Progress(Protocol):
+    """Receives the progress of a job."""
+
+    def start(self, total: int) -> None:
+        """Receive the total number of bytes to write."""
+
+    def advance(self, count: int) -> None:
+        """Receive the number of bytes written since the last call."""
+
+
+def pack_file(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
+    casting: str = "same_kind",
+) -> None:
+    """Read a logical array from a file and write its physical buffer to another.
+
+    Parameters
+    ----------
+    source_path, target_path : str
+    shape : Shape
+    progress : Progress
+    memory_bytes : int
+        The memory that the process may use, the program included.
+    force : bool
+        Replace a file that may not be written, too.
+    casting : str
+        NumPy's rule for another element type of a NumPy file.
+
+    Raises
+    ------
+    FastIndexError
+        The file does not contain such an array, or the memory does not suffice.
+    ArgumentTypeError
+        `casting` does not allow the element type of the file to become that of the shape.
+    OSError
+        A file cannot be read or written.
+    """
+    check_movable(shape)
+    check_casting(casting)
+    source = _array_source(source_path, shape, casting)
+    with _buffer_target(target_path, shape, force) as target, source.reading():
+        _move(source, target, progress, memory_bytes, casting)
+
+
+def unpack_file(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
+    casting: str = "same_kind",
+    dtype: str | None = None,
+) -> None:
+    """Read a physical buffer from a file and write the logical array to another.
+
+    Parameters and errors as for `pack_file`; `dtype` is the element type of the array, that of the shape by default.
+    """
+    check_movable(shape)
+    logical = logical_result(shape, None, dtype, casting)
+    unpack_stored(_buffer_source(source_path, shape), target_path, logical, progress, memory_bytes, force, casting)
+
+
+def unpack_stored(
+    source: StoredArray | ZarrBuffer,
+    target_path: str,
+    logical: Shape,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
+    casting: str = "same_kind",
+) -> None:
+    """Write the logical array of an open buffer to a file; parameters and errors as for `unpack_file`."""
+    with _array_target(target_path, logical, force) as target, source.reading():
+        _move(source, target, progress, memory_bytes, casting)
+
+
+def relayout_file(
+    source_path: str,
+    target_path: str,
+    source: Shape,
+    destination: Shape,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    device: str = "cpu",
+    force: bool = False,
+    tune: bool = False,
+    casting: str = "same_kind",
+) -> None:
+    """Read a physical buffer from a file and write it in another layout to another.
+
+    Parameters
+    ----------
+    source_path, target_path : str
+    source, destination : Shape
+    progress : Progress
+    memory_bytes : int
+        On the CPU, the memory that the process may use; with CUDA, the pinned memory, and the memory on the GPU.
+    device : {"cpu", "cuda"}
+    force : bool
+        As for `pack_file`.
+    tune : bool
+        Whether every way to move a box is timed first, on boxes of zeros; the fastest is remembered.
+    casting : str
+        NumPy's rule for another element type of `destination`.
+
+    Raises
+    ------
+    FastIndexError
+        The shapes are of different arrays, the file does not contain such a buffer, the memory does not suffice, or
+        there is no GPU.
+    ArgumentTypeError
+        `casting` does not allow the element types.
+    UnsupportedError
+        A cast that is to be tuned.
+    OSError
+        A file cannot be read or written.
+    """
+    require_movable_pair(source, destination, casting)
+    if tune and source.element_type != destination.element_type:
+        raise UnsupportedError("--tune chooses among ways to move elements as they are; where they are cast is one")
+    if device == "cuda":
+        _relayout_on_gpu((source_path, target_path), (source, destination), memory_bytes, force, casting)
+        return
+    stored = _buffer_source(source_path, source)
+    with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
+        _move(stored, target, progress, memory_bytes, casting, tune)
+
+
+def _relayout_on_gpu(
+    paths: tuple[str, str], shapes: tuple[Shape, Shape], memory_bytes: int, force: bool, casting: str
+) -> None:
+    cuda.device_name()
+    (source_path, target_path), (source, destination) = paths, shapes
+    if is_zarr(source_path) or is_zarr(target_path):
+        raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
+    file = open_input(source_path)
+    stored = stored_buffer(file, source)
+    # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
+    whole = stored.whole()
+    with _buffer_output(target_path, destination, force, keeps_dimensions=True) as output, file.unchanged():
+        cuda.relayout_through_device(
+            whole,
+            source,
+            destination,
+            output.data,
+            max_memory=memory_bytes,
+            casting=casting,  # type: ignore[arg-type]
+        )
+
+
+def _array_source(path: str, shape: Shape, casting: str) -> StoredArray | ZarrArray | CheckpointArray:
+    if checkpoint_of(path) is not None:
+        return stored_checkpoint_array(path, shape)
+    return stored_zarr_array(path, shape, casting) if is_zarr(path) else stored_array(open_input(path), shape, casting)
+
+
+def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:
+    return stored_zarr_buffer(path, shape) if is_zarr(path) else stored_buffer(open_input(path), shape)
+
+
+@contextlib.contextmanager
+def _array_target(path: str, shape: Shape, force: bool) -> Iterator[BoxTarget]:
+    if is_zarr(path):
+        with new_zarr_array(path, shape, array_chunks(shape)) as made:
+            yield made
+        return
+    plain = plain_shape(shape)
+    header = header_for(path, shape.element_type.numpy_dtype, shape.dimensions)
+    with OutputFile(path, plain.nbytes, header, force) as output:
+        yield WrittenArray(output, plain)
+
+
+@contextlib.contextmanager
+def _buffer_target(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> Iterator[BoxTarget]:
+    if is_zarr(path):
+        with new_zarr_buffer(path, shape) as made:
+            yield made
+        return
+    with _buffer_output(path, shape, force, keeps_dimensions) as output:
+        yield WrittenArray(output, shape)
+
+
+def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> OutputFile:
+    dtype = buffer_dtype(shape)
+    dimensions = memory_dimensions(shape) if keeps_dimensions else None
+    if dimensions is None:
+        dimensions = (shape.nbytes // dtype.itemsize,)
+    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenArray:
+    """An array that is being written to a file, in a layout.
+
+    Attributes
+    ----------
+    file : OutputFile
+    shape : Shape
+    """
+
+    file: OutputFile
+    shape: Shape
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The granularity of boxes: any edges that the layout allows."""
+        return (1,) * self.shape.rank
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory that a box of these sizes takes, and its cost."""
+        return segment_costs(self.shape, sizes)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box, packed as by `box_shape`."""
+        at = 0
+        for start, nbytes in byte_segments(self.shape, box):
+            self.file.write(start, data[at : at + nbytes])
+            at += nbytes
+
+
+def _move(
+    source: BoxSource,
+    target: BoxTarget,
+    progress: Progress,
+    memory_bytes: int,
+    casting: str,
+    tune: bool = False,
+) -> None:
+    pattern = fill_pattern(target.shape)
+    progress.start(target.shape.nbytes)
+    job = plan_boxes(source, target, memory_bytes, casting=casting)
+    if tune:
+        _tune(job)
+    job.run(pattern, progress.advance)
+
+
+def _tune(job: BoxJob) -> None:
+    """Time every way to move the first box, as large as most are; what is found is remembered, and found by the job."""
+    box = job.grid.box([0] * job.target.shape.rank)
+    source, target = box_shape(job.source.shape, box), box_shape(job.target.shape, box)
+    if job.by_numpy or covering(box, box_steps(job.source.shape), job.source.shape.dimensions) != box:
+        return
+    plan_relayout(source, target).tune(np.zeros(source.nbytes, np.uint8), threads=1 if job.workers > 1 else None)

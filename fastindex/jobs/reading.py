@@ -1,0 +1,227 @@
+"""Arrays in files, read box by box; `fastindex.jobs.writing` writes them.
+
+A file named ``.npy`` is a NumPy file. Any other contains raw bytes without a header: a buffer as it lies in memory, or
+a logical array, last dimension most minor. The format has no names for the types of ml_dtypes: `numpy.save` writes
+bfloat16 as ``V2`` and the narrower types as ``V1``. Both can be read, and so can unsigned integers of the same width
+that hold the bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastindex.algebra.casts import MisfitError, first_misfit
+from fastindex.algebra.segments import SOUGHT_SEGMENT_COST_BYTES, Box, box_segments, byte_segments, segment_costs
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import memory_dimensions
+from fastindex.arrays.fills import check_cast, element_type_of
+from fastindex.core.element_types import ElementType
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.jobs.input_files import Bytes, InputFile, spelled
+
+_MAGIC = b"\x93NUMPY"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array in a file, in a layout.
+
+    Attributes
+    ----------
+    file : InputFile
+    shape : Shape
+        Its layout in the file.
+    is_narrowed : bool
+        Whether the file stores integers of one byte that become values of fewer bits.
+    is_checked : bool
+        Whether those that these values do not hold are errors; their low bits are kept otherwise.
+    """
+
+    file: InputFile
+    shape: Shape
+    is_narrowed: bool = False
+    is_checked: bool = True
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory that a box of these sizes takes, and its cost."""
+        return segment_costs(self.shape, sizes, SOUGHT_SEGMENT_COST_BYTES)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context for reading boxes; at its end, the file must be unchanged."""
+        return self.file.unchanged()
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box, packed as by `box_shape`.
+
+        Raises
+        ------
+        FastIndexError
+            The file was truncated, or contains values that the element type does not have.
+        """
+        longest = max(-(-run.length * self.shape.element_bits // 8) for run in box_segments(self.shape, box))
+        self.file.read_segments(byte_segments(self.shape, box), longest, into)
+        self._convert(into, box)
+
+    def whole(self) -> Bytes:
+        """Return all bytes; mapped, unless they have to be converted."""
+        dtype = self.file.dtype
+        if (dtype is None or dtype.isnative) and not self.is_narrowed:
+            return self.file.data
+        content = np.empty(self.file.nbytes, np.uint8)
+        self.file.read(0, content)
+        self._convert(content, tuple(range(size) for size in self.shape.dimensions))
+        return content
+
+    def _convert(self, content: Bytes, box: Box) -> None:
+        dtype = self.file.dtype
+        if self.is_narrowed:
+            self._narrow(content, box)
+        elif dtype is not None and not dtype.isnative:
+            content.view(dtype).byteswap(inplace=True)
+
+    def _narrow(self, content: Bytes, box: Box) -> None:
+        """Turn one-byte integers into what ml_dtypes stores for narrower values: their low bits."""
+        bits, order = self.shape.element_type.bits, self.shape.layout.minor_to_major[::-1]
+        values = content.view(self.file.dtype or np.uint8).reshape([len(box[d]) for d in order])
+        found = first_misfit(values, ElementType.from_numpy_dtype(values.dtype), self.shape.element_type)
+        if found is not None and self.is_checked:
+            at = dict(zip(order, found[0], strict=True))
+            place = tuple(at[d] + box[d].start for d in range(len(box)))
+            raise FastIndexError(f"{self.file.path}: {MisfitError(place, found[1], self.shape.element_type)}")
+        content &= (1 << bits) - 1
+
+
+def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
+    """Return a file as the physical buffer of `shape`.
+
+    A NumPy file may instead contain the array itself, if its layout is that of the file (``{1,0}`` for C order), or its
+    dimensions in memory order, if the layout only orders them.
+
+    Parameters
+    ----------
+    file : InputFile
+    shape : Shape
+
+    Raises
+    ------
+    FastIndexError
+        The size differs, or it has more than one dimension.
+    ArgumentTypeError
+        The dtype differs.
+    """
+    if file.dtype is not None and not _is_array_of(file, shape):
+        if len(file.dimensions) != 1:
+            raise FastIndexError(
+                f"{file.path} has the dimensions {spelled(file.dimensions)}, a buffer of {shape.cut_text()} has one; "
+                "pack takes the array itself"
+            )
+        raw = file.dtype.itemsize == 1 and file.dtype.kind in "uiV"
+        if not raw:
+            _check_dtype(file, shape, buffer_dtype(shape))
+    _check_size(file, shape.nbytes, f"a buffer of {shape.cut_text()}", f"{shape.slot_count} slots")
+    return StoredArray(file, shape)
+
+
+def _is_array_of(file: InputFile, shape: Shape) -> bool:
+    """Whether a file contains the array itself in the layout of NumPy's files: the same bytes."""
+    if len(file.dimensions) == 1:
+        return False
+    in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
+    if not in_order_of_memory and (
+        file.dimensions != shape.dimensions or shape != plain_shape(shape, file.fortran_order)
+    ):
+        return False
+    _check_dtype(file, shape, shape.element_type.numpy_dtype)
+    return True
+
+
+def stored_array(file: InputFile, shape: Shape, casting: str = "no") -> StoredArray:
+    """Return a file as a logical array of the dimensions of `shape`.
+
+    Parameters
+    ----------
+    file : InputFile
+    shape : Shape
+        Its element type and dimensions.
+    casting : str
+        NumPy's rule for another element type of a NumPy file, which the result then has.
+
+    Raises
+    ------
+    FastIndexError
+        The dimensions or the size differ.
+    ArgumentTypeError
+        The dtype differs, and `casting` does not allow it to become the element type.
+    """
+    shape = _as_stored(file, shape, casting)
+    if file.dtype is not None:
+        if file.dimensions != shape.dimensions:
+            raise FastIndexError(
+                f"{file.path} has the dimensions {spelled(file.dimensions)}, {shape.cut_text()} has "
+                f"{spelled(shape.dimensions)}"
+            )
+        _check_dtype(file, shape, shape.element_type.numpy_dtype)
+    plain = plain_shape(shape, file.fortran_order)
+    _check_size(file, plain.nbytes, f"the array of {shape.cut_text()}", f"{plain.element_count} elements")
+    is_narrowed = shape.element_type.is_sub_byte and file.dtype is not None and file.dtype.kind in "ui"
+    return StoredArray(file, plain, is_narrowed, casting != "unsafe")
+
+
+def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
+    """Return a shape with the element type that a file has, where its elements are to be cast."""
+    if file.dtype is None or casting == "no" or _mismatch(file, shape.element_type) is None:
+        return shape
+    found = element_type_of(file.dtype)
+    if found is None or found.is_complex or shape.element_type.is_complex:
+        return shape
+    check_cast(found, shape.element_type, casting)
+    return Shape(found, shape.dimensions)
+
+
+def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
+    """Return the shape of an array in a NumPy file: unpacked, without tiles."""
+    layout = Layout.ascending(shape.rank) if fortran_order else None
+    return Shape(shape.element_type, shape.dimensions, layout)
+
+
+def _check_size(file: InputFile, needed: int, what: str, count: str) -> None:
+    size = file.nbytes
+    if size == needed:
+        return
+    hint = ""
+    first = np.zeros(min(len(_MAGIC), size), np.uint8)
+    file.read(0, first)
+    if file.dtype is None and first.tobytes() == _MAGIC:
+        hint = "; it is a NumPy file, whose name has to end in .npy"
+    raise FastIndexError(f"{what} takes {needed} bytes ({count}), {file.path} has {size}{hint}")
+
+
+def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
+    found = _mismatch(file, shape.element_type, wanted)
+    if found is not None:
+        raise ArgumentTypeError(f"{file.path} holds {file.dtype}, {shape.cut_text()} needs {found}; convert it first")
+
+
+def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] | None = None) -> str | None:
+    """Return what a file would have to hold to hold elements of a type, None where it does."""
+    found, wanted = file.dtype, element_type.numpy_dtype if wanted is None else wanted
+    assert found is not None
+    if found.newbyteorder("=") == wanted:
+        return None
+    if has_name(wanted):
+        return str(wanted)
+    kinds = "Vui" if element_type.is_sub_byte else "Vu"
+    if found.itemsize == wanted.itemsize and found.kind in kinds:
+        return None
+    return f"{wanted} (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
+
+
+def has_name(dtype: np.dtype[Any]) -> bool:
+    """Whether the NumPy format has a name for a type; it has none for those of ml_dtypes."""
+    return dtype.isbuiltin == 1

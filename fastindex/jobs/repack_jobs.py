@@ -1,0 +1,200 @@
+"""Named formats between files, in bounded memory: part after part of the dimension that is outermost in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fastindex.bulk.repack_arguments import (
+    check_words,
+    checked_bits,
+    checked_parameters,
+    checked_sizes,
+    other_version,
+    signed_bits,
+)
+from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
+from fastindex.errors import FastIndexError
+from fastindex.jobs.input_files import Bytes, open_input
+from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
+from fastindex.jobs.writing import OutputFile, header_for
+from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
+from fastindex.runtime.first_answer import without_kernels
+
+#: What a part takes at most, if that is less than the memory.
+_PART_BYTES = 64 << 20
+#: What a move takes at least, even where the process has more than its limit already.
+_LEAST_ROOM_BYTES = 16 << 20
+#: A part is read, moved and written; unpacking takes as much again for each code, and more where bits move alone.
+_COPIES, _COPIES_OF_BITS = 8, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """From which named format to which other, and of what.
+
+    Attributes
+    ----------
+    names : (str, str)
+        Of the source and of the target.
+    sizes : tuple of int
+        The dimensions of the array.
+    bits : int or None
+        Of a code, or of an element.
+    parameters : tuple of (str, object)
+        Of the formats.
+    """
+
+    names: tuple[str, str]
+    sizes: tuple[int, ...]
+    bits: int | None
+    parameters: tuple[tuple[str, Any], ...]
+
+    def plan(self) -> RepackPlan:
+        """Return the plan of the move."""
+        given = checked_parameters(dict(self.parameters))
+        return repack_plan(*self.names, checked_sizes(self.sizes), checked_bits(self.bits), given)
+
+
+def repack_file(
+    source_path: str,
+    target_path: str,
+    formats: Formats,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
+) -> None:
+    """Read a named format from a file and write another to a file.
+
+    Parameters
+    ----------
+    source_path, target_path : str
+    formats : Formats
+    progress : Progress
+    memory_bytes : int
+        The memory that the process may use, the program included.
+    force : bool
+        Replace a file that may not be written, too.
+
+    Raises
+    ------
+    FastIndexError
+        As `fastindex.weights.repack`; the file has another size; or no dimension is outermost in both
+        formats, and the memory does not hold them whole.
+    OSError
+        A file cannot be read or written.
+    """
+    plan = formats.plan()
+    file = open_input(source_path)
+    left, right = plan.ends
+    if file.fortran_order and len(file.dimensions) > 1:
+        raise FastIndexError(f"{source_path} is in Fortran order; save it in C order, the last dimension the fastest")
+    if left.row is None:
+        _check_plain(file, source_path, left)
+    if file.nbytes != left.side.nbytes:
+        raise FastIndexError(
+            f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
+            f"{other_version(left, file.nbytes)}"
+        )
+    if file.dtype is not None:
+        check_words(left, file.dimensions or (), 8 * file.dtype.itemsize, source_path)
+    by_numpy = is_for_numpy(memory_bytes)
+    taken = taken_bytes(by_numpy)
+    room = max(memory_bytes - taken, _LEAST_ROOM_BYTES)
+    cut = cut_of_parts(plan, room, taken)
+    dtype = np.dtype(f"u{max(right.bits // 8, 1)}" if right.row is None else "u1")
+    dimensions = right.sizes if right.row is None else (right.side.nbytes,)
+    progress.start(right.side.nbytes)
+    header = header_for(target_path, dtype, dimensions)
+    with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
+        signed = 0 if file.dtype is None else signed_bits(None, file.dtype)
+        parts = parts_of(plan, cut, room, formats)
+        with without_kernels() if by_numpy else nullcontext():
+            move_parts(parts, file.read, output.write, (signed, 0), progress.advance)
+
+
+def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
+    """Return how a move is done in parts; None where it is done whole.
+
+    Parameters
+    ----------
+    plan : RepackPlan
+    room : int
+        The bytes that the move may take.
+    taken : int
+        The bytes that the program takes besides.
+
+    Raises
+    ------
+    FastIndexError
+        It does not fit, and cannot be done in parts.
+    """
+    left, right = plan.ends
+    whole = bytes_of_move(plan)
+    if whole <= room:
+        return None
+    if plan.cut is None:
+        raise FastIndexError(
+            f"{left.name} and {right.name} have no dimension that is outermost in both, so they are moved whole: give "
+            f"at least --max-memory {-(-(whole + taken) >> 20)}MiB"
+        )
+    return plan.cut
+
+
+def bytes_of_move(plan: RepackPlan) -> int:
+    """Return what a move takes at most, if it is done whole: both buffers, and what is unpacked in between."""
+    by_bits = any(end.side.element_bits == 1 < end.bits for end in plan.ends)
+    return (_COPIES_OF_BITS if by_bits else _COPIES) * max(end.side.nbytes for end in plan.ends)
+
+
+def move_parts(
+    parts: Iterable[tuple[RepackPlan, int, tuple[int, int]]],
+    read: Callable[[int, Bytes], None],
+    write: Callable[[int, Bytes], None],
+    signed: tuple[int, int],
+    advance: Callable[[int], None],
+) -> None:
+    """Read, move and write parts, one after the other; `signed` is as for `RepackPlan.run`."""
+    for part, first, places in parts:
+        data = np.empty(part.ends[0].side.nbytes, np.uint8)
+        read(places[0], data)
+        made = np.empty(part.ends[1].side.nbytes, np.uint8)
+        part.run(data, made, signed, None, first)
+        write(places[1], made)
+        advance(made.nbytes)
+
+
+def _check_plain(file: Any, path: str, end: End) -> None:
+    """Require elements and dimensions of a file that says which it has to be those of a plain array.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    width = -(-end.bits // 8)
+    if file.dtype is not None and (file.dtype.itemsize != width or not file.dtype.isnative or file.dtype.hasobject):
+        raise FastIndexError(
+            f"plain elements of {end.bits} bits take {width} bytes each, little-endian; {path} has dtype {file.dtype}"
+        )
+    if len(file.dimensions or ()) > 1 and tuple(file.dimensions) != end.sizes:
+        raise FastIndexError(f"{path} has the dimensions {tuple(file.dimensions)}, the shape is {end.sizes}")
+
+
+def parts_of(
+    plan: RepackPlan, cut: Cut | None, room: int, formats: Formats
+) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
+    """Yield plans for parts of the outermost dimension, what of it each begins with, and where on both sides."""
+    if cut is None:
+        yield plan, 0, (0, 0)
+        return
+    each = bytes_of_move(plan) * cut.step // max(cut.size, 1)
+    count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
+    at = 0, 0
+    for begin in range(0, cut.size, count):
+        part = replace(formats, sizes=cut.part(min(count, cut.size - begin)), parameters=plan.parameters).plan()
+        yield part, begin, at
+        at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

@@ -1,1 +1,0 @@
-"""Kernels for processors. They see addresses and tables; threads and plans are elsewhere."""

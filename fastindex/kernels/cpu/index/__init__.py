@@ -1,1 +1,0 @@
-"""Kernels of index programs, block by block; no relayouts."""

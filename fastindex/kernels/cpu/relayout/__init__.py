@@ -1,1 +1,0 @@
-"""Kernels of relayouts; they see addresses and tables of passes."""

@@ -1,1 +1,0 @@
-"""Cache lines, vectors and lanes that several moves are made of; no kernel of a pass."""

@@ -1,1 +1,0 @@
-"""A module for each kernel of a pass; what two of them share is in `lines/`."""

@@ -1,1 +1,0 @@
-"""What runs passes: the table all share, one call per thread, jobs for helpers; no moves of elements."""

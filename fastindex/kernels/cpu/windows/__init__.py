@@ -1,1 +1,0 @@
-"""Kernels of windows; what runs a program once is in `index/`."""

@@ -1,1 +1,0 @@
-"""Kernels for GPUs. `device` alone imports `numba.cuda`; queues and arrays are elsewhere."""

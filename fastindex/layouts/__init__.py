@@ -1,0 +1,21 @@
+"""What a layout is called, what it is made of, which other one would cost less, and how it looks.
+
+These functions take shapes or their texts, and never touch the data of an array.
+"""
+
+from __future__ import annotations
+
+from fastindex.lazy import lazy_names
+
+# The public names; `__init__.pyi` tells type checkers the same.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "fastindex.show.format_names": ("layout_name", "named_layout"),
+        "fastindex.show.linear_forms": ("LinearForm",),
+        "fastindex.show.steps": ("Steps", "steps"),
+        "fastindex.show.suggestions": ("TileSuggestion", "suggest_tiles"),
+        "fastindex.bulk.rearrangements": ("same_bytes",),
+        "fastindex.show.picture": ("Picture",),
+    },
+)

@@ -1,1 +1,0 @@
-"""From shapes to index programs and relayout plans: numbers only, and no compiler."""

@@ -1,1 +1,0 @@
-"""Relayouts: what has to move, and the passes that processors move it by; numbers only."""

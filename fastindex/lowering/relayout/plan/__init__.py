@@ -1,1 +1,0 @@
-"""The list of candidates and the choice among them; no geometry of passes."""

@@ -1,1 +1,0 @@
-"""Windows of arrays: their programs and their runs in memory; nothing that moves data."""

@@ -1,0 +1,197 @@
+"""Arrays in memory as sources and targets of jobs that run box by box; pages of memory maps do not stay resident.
+
+Touching a page of a map makes it resident, and the system adds what lies around it. So boxes are copied in pieces, and
+after each piece the pages that it touched are dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from fastindex.algebra.segments import Box, box_segments, segment_costs
+from fastindex.arrays.arrays import described
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.lazy import lazy_property
+from fastindex.moving.map_faults import Watched, faults_raised
+from fastindex.moving.memory_maps import bytes_to_come, drop_pages, mappings_of
+
+Bytes = NDArray[np.uint8]
+Sizes = tuple[int, ...]
+
+#: What one touch may make resident before and behind it: a huge page of the system's cache.
+_AROUND_BYTES = 2 << 20
+#: What a piece may make resident.
+_PIECE_BYTES = 16 << 20
+
+
+class _Boxes:
+    """What is the same for buffers and logical arrays.
+
+    Parameters
+    ----------
+    shape : Shape
+        The layout in which boxes come and go.
+    array : array
+    is_target : bool
+    """
+
+    def __init__(self, shape: Shape, array: NDArray[Any], is_target: bool) -> None:
+        self.shape = shape
+        self.array = array
+        self._is_target = is_target
+        self.mappings = mappings_of(described(array))
+
+    @property
+    def steps(self) -> Sizes:
+        """Boxes may have any edges that the layout allows."""
+        return (1,) * self.shape.rank
+
+    @lazy_property
+    def _is_mapped(self) -> bool:
+        return any(mapping.is_shared for mapping in self.mappings or ())
+
+    @property
+    def bytes_to_come(self) -> int:
+        """What the array itself may add to the resident memory."""
+        return bytes_to_come(described(self.array), self.mappings, self._is_target)
+
+    def costs(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the memory and the cost of a box of some sizes."""
+        nbytes, cost = segment_costs(self.shape, sizes)
+        return nbytes + (_PIECE_BYTES if self._is_mapped else 0), cost
+
+    def watched(self) -> AbstractContextManager[Watched]:
+        """Return the surroundings in which the array is touched: where its file ends before it does, that is an error.
+
+        Raises
+        ------
+        OSError
+            At the end of the block.
+        """
+        name, done = ("out", "written") if self._is_target else ("the input", "read")
+        reason = f"a part of {name} could not be {done}: the file of its memory map is shorter than the map"
+        if self._is_target:
+            reason += ", or the disk is full; map it again before you go on"
+        return faults_raised(self.array, OSError(errno.EIO, reason))
+
+    def drop(self) -> None:
+        """Drop all pages of memory maps."""
+        drop_pages(self.mappings, *described(self.array).extent)
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box as `box_shape` packs it."""
+        for view, part in self._parts(box, into):
+            np.copyto(part, view)
+            self._drop(view)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box as `box_shape` packs it."""
+        for view, part in self._parts(box, data):
+            np.copyto(view, part)
+            self._drop(view)
+
+    def _drop(self, view: NDArray[Any]) -> None:
+        if self._is_mapped and view.size:
+            begin, end = described(view).extent
+            first, last = described(self.array).extent
+            drop_pages(self.mappings, max(begin - _AROUND_BYTES, first), min(end + _AROUND_BYTES, last))
+
+    def _parts(self, box: Box, content: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield pieces of the array and of the content of a box that belong together."""
+        at = 0
+        for view in self._views(box):
+            part = content[at : at + view.nbytes].view(view.dtype.newbyteorder("=")).reshape(view.shape)
+            at += view.nbytes
+            if self._is_mapped:
+                yield from _pieces(view, part)
+            else:
+                yield view, part
+
+    def _views(self, box: Box) -> list[NDArray[Any]]:
+        """Return the parts of the array that hold a box, in the order in which `box_shape` packs them."""
+        raise NotImplementedError
+
+
+class BufferBoxes(_Boxes):
+    """A physical buffer.
+
+    Parameters
+    ----------
+    shape : Shape
+    buffer : array of uint8 of one dimension, contiguous
+    is_target : bool
+    """
+
+    def _views(self, box: Box) -> list[NDArray[Any]]:
+        bits = self.shape.element_bits
+        views = []
+        for run in box_segments(self.shape, box):
+            start, length = run.start * bits // 8, -(-run.length * bits // 8)
+            strides = [stride * bits // 8 for stride in run.strides]
+            writable = self._is_target
+            views.append(as_strided(self.array[start:], (*run.counts, length), (*strides, 1), writeable=writable))
+        return views
+
+
+class ArrayBoxes(_Boxes):
+    """A logical array of any strides and byte order.
+
+    Its boxes come in the order in which it lies in memory.
+
+    Parameters
+    ----------
+    shape : Shape
+        Its element type and dimensions.
+    array : array
+    is_target : bool
+    """
+
+    def __init__(self, shape: Shape, array: NDArray[Any], is_target: bool) -> None:
+        order = sorted(range(array.ndim), key=lambda d: -abs(array.strides[d]))
+        layout = Layout(tuple(reversed(order)))
+        super().__init__(Shape(shape.element_type, shape.dimensions, layout), array, is_target)
+        # NumPy copies elements of types that are not its own one by one.
+        bits = array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
+        self._ordered = bits.transpose(order)
+
+    def _views(self, box: Box) -> list[NDArray[Any]]:
+        order = reversed(self.shape.layout.minor_to_major)
+        # The dots keep an array of no dimensions an array.
+        place: tuple[Any, ...] = (*(slice(box[d].start, box[d].stop) for d in order), ...)
+        return [self._ordered[place]]
+
+
+def _pieces(view: NDArray[Any], part: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Cut a view of a memory map, and what belongs to it, so that no piece makes much memory resident."""
+    touched = _touched_bytes(view)
+    cut = next((d for d, size in enumerate(view.shape) if size > 1), None)
+    if touched <= _PIECE_BYTES or cut is None:
+        yield view, part
+        return
+    size = view.shape[cut]
+    step = min(max(size * _PIECE_BYTES // touched, 1), size - 1)
+    for begin in range(0, size, step):
+        place = (slice(None),) * cut + (slice(begin, begin + step),)
+        yield from _pieces(view[place], part[place])
+
+
+def _touched_bytes(view: NDArray[Any]) -> int:
+    """Return how much of a map is resident when all elements of a view have been touched, at most."""
+    run = view.itemsize
+    rows = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        if rows == 1 and (size == 1 or abs(stride) == run):
+            run *= size
+        else:
+            rows *= size
+    span = view.itemsize + sum(abs(stride) * (size - 1) for size, stride in zip(view.shape, view.strides, strict=True))
+    return min(math.prod((rows, run + 2 * _AROUND_BYTES)), span + 2 * _AROUND_BYTES) if view.size else 0

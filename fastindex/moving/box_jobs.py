@@ -1,0 +1,360 @@
+"""Jobs on arrays larger than memory: boxes are read, moved and written, a few at a time.
+
+A box owns whole segments of the buffer on both sides (`fastindex.algebra.segments`), so moving it is a
+relayout of a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the
+target, and the boxes of the source around each are read.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.casts import MisfitError
+from fastindex.algebra.segments import Box, Grid, box_shape, box_sizes, box_steps, covering, slab_order
+from fastindex.arrays.addresses import address_of
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
+from fastindex.errors import FastIndexError
+from fastindex.first_use import load
+from fastindex.moving.cast_movements import CastMovement, movement_between
+from fastindex.moving.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
+from fastindex.moving.problem import slot_move
+from fastindex.runtime.first_answer import is_disabled
+from fastindex.runtime.threads import run_chunks, thread_count
+
+Bytes = NDArray[np.uint8]
+Sizes = tuple[int, ...]
+
+#: No limit may be lower: the interpreter and NumPy take about 50 MiB, and boxes are to be large enough to be quick.
+LEAST_MEMORY_BYTES = 160 << 20
+#: Larger boxes are not faster.
+_MOST_BOX_BYTES = 256 << 20
+#: The fewest boxes of a worker: with fewer, workers would end at different times.
+_BOXES_OF_A_WORKER = 4
+
+#: What the program grows by while it works: stacks, plans, what the allocator keeps.
+_MARGIN_BYTES = 16 << 20
+#: What loading the compiler adds to a process, with what compiling a job's kernels takes.
+_KERNEL_BYTES = 352 << 20
+#: Below this limit NumPy moves the boxes.
+_LEAST_FOR_KERNELS = 512 << 20
+
+
+class BoxSource(Protocol):
+    """Where boxes come from."""
+
+    @property
+    def shape(self) -> Shape:
+        """The layout in which they come."""
+
+    def costs(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the bytes of memory to read a box of some sizes, its own included, and the cost of reading it."""
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box as `box_shape` packs it; several threads read at the same time."""
+
+
+class BoxTarget(Protocol):
+    """Where boxes go."""
+
+    @property
+    def shape(self) -> Shape:
+        """The layout in which they go."""
+
+    @property
+    def steps(self) -> Sizes:
+        """What the edges of boxes have to be multiples of, besides `box_steps` of the layout."""
+
+    def costs(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the bytes of memory to write a box of some sizes, its own included, and the cost of writing it."""
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box as `box_shape` packs it; several threads write at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxJob:
+    """A job cut into boxes.
+
+    Attributes
+    ----------
+    source : BoxSource
+    target : BoxTarget
+    grid : Grid
+        Boxes of the target.
+    workers : int
+        How many boxes are under way at a time.
+    by_numpy : bool
+        Whether NumPy moves the boxes, so that the compiler takes no memory.
+    is_checked : bool
+        Whether integers that a target of fewer than 8 bits does not hold are errors.
+    """
+
+    source: BoxSource
+    target: BoxTarget
+    grid: Grid
+    workers: int
+    by_numpy: bool
+    is_checked: bool = False
+
+    def run(self, pattern: bytes, after_box: Callable[[int], None], threads: int | None = None) -> None:
+        """Move all boxes.
+
+        Parameters
+        ----------
+        pattern : bytes
+            One unpacked value: what padding gets.
+        after_box : callable
+            Called with the bytes of each box when it is written; from one thread at a time.
+        threads : int, optional
+        """
+        lock = threading.Lock()
+        idle: list[_Worker] = []
+        order = slab_order(self.target.shape)
+        counts = [self.grid.counts[d] for d in order]
+
+        def move(begin: int, end: int) -> None:
+            with lock:
+                worker = idle.pop() if idle else _Worker(self, pattern, 1 if self.workers > 1 else threads)
+            for number in range(begin, end):
+                found = np.unravel_index(number, counts) if counts else ()
+                place = dict(zip(order, map(int, found), strict=True))
+                written = worker.move(self.grid.box([place[d] for d in range(len(counts))]))
+                with lock:
+                    after_box(written)
+            with lock:
+                idle.append(worker)
+
+        run_chunks(move, math.prod(counts), self.workers, 1)
+
+
+def plan_boxes(
+    source: BoxSource,
+    target: BoxTarget,
+    max_memory: int,
+    threads: int | None = None,
+    held: int = 0,
+    casting: str = "same_kind",
+) -> BoxJob:
+    """Cut a job so that the process never has more than `max_memory` bytes in memory.
+
+    Parameters
+    ----------
+    source : BoxSource
+    target : BoxTarget
+    max_memory : int
+    threads : int, optional
+        The most boxes under way at a time.
+    held : int
+        What the arrays themselves will add to what the process has now.
+    casting : str
+        The rule by which elements are cast, where they are; it has been checked.
+
+    Raises
+    ------
+    FastIndexError
+        The limit does not hold the program and one box; the message names one that does.
+    """
+    by_numpy = is_for_numpy(max_memory)
+    taken = taken_bytes(by_numpy) + held
+    dimensions = target.shape.dimensions
+    # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
+    steps = _joint(dimensions, box_steps(target.shape), target.steps)
+    choices = list(dict.fromkeys([_joint(dimensions, steps, box_steps(source.shape)), steps]))
+    costs = _costs_of(source, target)
+    for cut in choices:
+        for workers in dict.fromkeys((thread_count(threads), 1)):
+            # The smallest box may have to be larger than boxes need to be.
+            most = min((max_memory - taken) // workers - SCRATCH_BYTES, max(_MOST_BOX_BYTES, costs(cut)[0]))
+            sizes = box_sizes(dimensions, cut, costs, most, _BOXES_OF_A_WORKER * workers)
+            if sizes is not None:
+                return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy, casting != "unsafe")
+    least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
+    arrays = f", {_mebibytes(held)} of arrays that are no shared memory maps," if held else ""
+    raise FastIndexError(
+        f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
+        f"least {_mebibytes(least)}"
+    )
+
+
+def taken_bytes(by_numpy: bool = False) -> int:
+    """Return the memory that the program takes, and is going to take, whatever it moves.
+
+    Parameters
+    ----------
+    by_numpy : bool
+        Whether it does without the compiler.
+
+    Examples
+    --------
+    >>> taken_bytes() > 16 << 20
+    True
+    """
+    return (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or _has_kernels() else _KERNEL_BYTES)
+
+
+def is_for_numpy(max_memory: int) -> bool:
+    """Whether a limit of memory leaves too little to load the compiler, so that NumPy moves what there is.
+
+    Examples
+    --------
+    >>> is_for_numpy(1 << 40)
+    False
+    """
+    return is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not _has_kernels())
+
+
+def _has_kernels() -> bool:
+    return "fastindex.runtime.kernels" in sys.modules
+
+
+def _joint(dimensions: Sizes, *steps: Sizes) -> Sizes:
+    return tuple(
+        min(math.lcm(*of_dimension), max(size, 1)) for size, *of_dimension in zip(dimensions, *steps, strict=True)
+    )
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{-(-nbytes // (1 << 20))} MiB"
+
+
+def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[int, int]]:
+    steps = box_steps(source.shape)
+    formats = slot_format(source.shape), slot_format(target.shape)
+    is_cast = source.shape.element_type != target.shape.element_type
+    converts = is_cast or formats[0] != formats[1] or formats[0].is_packed or not formats[0].is_plain
+
+    def costs(sizes: Sizes) -> tuple[int, int]:
+        read = tuple(
+            size if size % step == 0 or size == whole else min((size // step + 2) * step, whole)
+            for size, step, whole in zip(sizes, steps, source.shape.dimensions, strict=True)
+        )
+        sides = source.costs(read), target.costs(sizes)
+        memory = sides[0][0] + sides[1][0]
+        if converts:
+            # The values of both sides, unpacked.
+            memory += sum(
+                side.slot_count * form.value_bytes
+                for side, form in zip((_sized(source.shape, read), _sized(target.shape, sizes)), formats, strict=True)
+            )
+        if is_cast:
+            # The elements of the source, of the other type.
+            memory += _sized(source.shape, read).slot_count * formats[1].value_bytes
+        if read != sizes:
+            memory += 2 * math.prod(read) * formats[0].value_bytes
+        return memory, sides[0][1] + sides[1][1]
+
+    return costs
+
+
+def _sized(shape: Shape, sizes: Sizes) -> Shape:
+    return box_shape(shape, Grid(shape.dimensions, sizes).box((0,) * shape.rank))
+
+
+class _Worker:
+    """Moves one box at a time, in memory that it keeps for the next one."""
+
+    def __init__(self, job: BoxJob, pattern: bytes, threads: int | None) -> None:
+        self._job = job
+        self._pattern = pattern
+        self._threads = threads
+        self._steps = box_steps(job.source.shape)
+        self._read, self._written = _Memory(), _Memory()
+
+    def move(self, box: Box) -> int:
+        """Move a box, and return how many bytes it has in the target.
+
+        Raises
+        ------
+        MisfitError
+            An element is none of the type that it is cast to; its place is that in the whole array.
+        """
+        source, target = self._job.source, self._job.target
+        around = covering(box, self._steps, source.shape.dimensions)
+        there, here = box_shape(source.shape, around), box_shape(target.shape, box)
+        read, written = self._read.of(there.nbytes), self._written.of(here.nbytes)
+        source.read(around, read)
+        try:
+            if around == box:
+                self._relayout(there, here, read, written)
+            else:
+                self._relayout_part(there, here, read, written, box, around)
+        except MisfitError as found:
+            raise found.moved([along.start for along in box]) from None
+        target.write(box, written)
+        return here.nbytes
+
+    def _relayout(self, source: Shape, target: Shape, read: Bytes, written: Bytes) -> None:
+        addresses = address_of(read), address_of(written)
+        if source.element_type != target.element_type:
+            cast = movement_between(source, target, is_checked=self._job.is_checked)
+            assert isinstance(cast, CastMovement)
+            if self._job.by_numpy:
+                cast.run_by_numpy(*addresses, self._pattern)
+            else:
+                cast.run(*addresses, self._pattern, self._threads)
+        elif self._job.by_numpy:
+            move_by_numpy((source, target), slot_move(source, target), *addresses, self._pattern)
+        else:
+            movement_between(source, target).run(*addresses, self._pattern, self._threads)
+
+    def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
+        """Move a box of the target out of a larger one of the source."""
+        dtype = source.element_type.numpy_dtype
+        plain = Shape(source.element_type, source.dimensions)
+        whole = scratch(plain.nbytes).view(dtype).reshape(source.dimensions)
+        self._relayout(source, plain, read, whole.reshape(-1).view(np.uint8))
+        part = whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(box, around, strict=True))]
+        here = Shape(source.element_type, target.dimensions)
+        values = scratch(here.nbytes)
+        np.copyto(values.view(dtype).reshape(target.dimensions), part)
+        self._relayout(here, target, values, written)
+
+
+class _Memory:
+    """Bytes that are used again, and go back to the system when there is no more use for them."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def of(self, nbytes: int) -> Bytes:
+        if len(self._bytes) < nbytes:
+            self._bytes = np.empty(0, np.uint8)
+            self._bytes = scratch(nbytes)
+        return self._bytes[:nbytes]
+
+
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process in bytes, or None if it is unknown.
+
+    Systems without Linux's ``/proc`` tell the most that it has had.
+
+    Examples
+    --------
+    >>> resident_bytes() is None or resident_bytes() > 1 << 20
+    True
+    """
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return _most_resident_bytes()
+
+
+def _most_resident_bytes() -> int | None:
+    try:
+        load("resource")
+        import resource
+    except ImportError:
+        return None
+    # getrusage(2): bytes on macOS, kibibytes elsewhere.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,349 @@
+"""Passes with their kernels compiled: as the numbers that one native call per thread runs."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastindex.arrays.addresses import address_of, expected_pair
+from fastindex.arrays.buffers import aligned_bytes
+from fastindex.first_use import uninterrupted
+from fastindex.moving.counts import PAGE_BYTES
+from fastindex.moving.kernels import jobs, runner
+from fastindex.moving.kernels.registry import PassKernel
+from fastindex.moving.kernels.table import SCRATCH_FRONT_BYTES
+from fastindex.moving.moves import KERNEL_MODULES
+from fastindex.moving.moves.elements import kernel as element_moves
+from fastindex.moving.numbers import BOX_BYTES, BoxCall, PassCall, PassTable
+from fastindex.moving.pass_threads import looks_for_signals, run_with_helpers
+from fastindex.moving.passes import Pass
+from fastindex.runtime.kernels import registered_kernels
+from fastindex.runtime.numbers import LINE_BYTES, PairCall
+from fastindex.runtime.threads import thread_count
+from fastindex.runtime.tuning import TUNING, Tuning
+
+Bytes = NDArray[np.uint8]
+
+#: Bytes of scratch memory of a thread for one kernel. It is what column gathers take.
+MOST_SCRATCH_BYTES = 764416
+
+#: Bytes of scratch memory of a thread: for a kernel, and behind that for boxes, within which kernels run.
+SCRATCH_BYTES = SCRATCH_FRONT_BYTES + MOST_SCRATCH_BYTES + 2 * BOX_BYTES
+
+
+def registered(modules: Iterable[str]) -> dict[str, PassKernel]:
+    """Return the kernels of modules of `fastindex.moving.moves`, by name.
+
+    Raises
+    ------
+    ValueError
+        Two have one name, or one needs more than `MOST_SCRATCH_BYTES` of scratch memory.
+    """
+    found: dict[str, PassKernel] = {}
+    for module in modules:
+        for one in import_module(f"fastindex.moving.moves.{module}").KERNELS:
+            if one.name in found:
+                raise ValueError(f"two kernels are called {one.name!r}, the second in {module}")
+            if one.scratch_bytes > MOST_SCRATCH_BYTES:
+                raise ValueError(f"{one.name!r} in {module} needs {one.scratch_bytes} bytes of scratch memory")
+            found[one.name] = one
+    return found
+
+
+#: Every kernel that passes run, by `Pass.kernel`.
+PASS_KERNELS = registered(KERNEL_MODULES)
+
+# A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES` of them: only
+# in between can it be stopped.
+_MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
+
+# Padding is repeated to this many bytes for kernels: a line may begin anywhere in an element.
+_PADDING_BYTES = 2 * LINE_BYTES
+
+
+def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[types.Type, ...]]:
+    """Return the dispatcher of a kernel, and the types that it is compiled for.
+
+    Parameters
+    ----------
+    name : str
+        One of `PASS_KERNELS`.
+    width : int
+        Bytes of an element; of a block permute, those of a vector; of a cast, the number of the conversion; 1 where
+        the kernel takes any width.
+    variant : int
+        Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
+        by vectors, 0 where lanes take any number.
+    """
+    loops = PASS_KERNELS[name].loops
+    literals = types.literal(width), types.literal(variant)
+    return loops[min(variant, len(loops) - 1)], (*literals, *(types.int64,) * 6)
+
+
+@cache
+def pass_kernel(name: str, width: int, variant: int) -> int:
+    """Compile the kernel of a pass, or load it from the cache, and return its address."""
+    return uninterrupted(lambda: _compiled_address(name, width, variant))
+
+
+def _compiled_address(name: str, width: int, variant: int) -> int:
+    dispatcher, signature = dispatcher_of(name, width, variant)
+    dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
+
+
+def kernel_key(one: Pass) -> tuple[str, int, int]:
+    """Return the name, width and variant of the kernel that a pass needs, as `pass_kernel` takes them."""
+    return (one.kernel, *PASS_KERNELS[one.kernel].key(one))
+
+
+class _ScratchMemory:
+    """Memory that goes with its thread, but never while a kernel may use it.
+
+    When the interpreter ends, it drops what daemon threads have of their own, while their kernels run on without the
+    GIL. What stands in the frames of such a thread is never dropped; what only an address points to is kept here.
+    """
+
+    def __init__(self) -> None:
+        # Pending bytes lie within a page: a store across two waits for all lines that are on their way past the cache.
+        self._buffer = np.empty(SCRATCH_BYTES + PAGE_BYTES, np.uint8)
+        begin = address_of(self._buffer) + SCRATCH_FRONT_BYTES
+        self.address = -(-begin // PAGE_BYTES) * PAGE_BYTES - SCRATCH_FRONT_BYTES
+
+    def __del__(
+        self,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
+        keep: Callable[[ctypes.py_object[Bytes]], None] = ctypes.pythonapi.Py_IncRef,
+        handle: type[ctypes.py_object[Bytes]] = ctypes.py_object,
+    ) -> None:
+        if is_ending():
+            keep(handle(self._buffer))
+
+
+class _Scratch(threading.local):
+    """Memory of a thread for the kernels it runs, on a line boundary."""
+
+    def __init__(self) -> None:
+        self._memory = _ScratchMemory()
+        self.address = self._memory.address
+
+
+#: The memory that kernels use on this thread.
+thread_scratch = _Scratch()
+
+
+def _scratch_address() -> int:
+    return thread_scratch.address
+
+
+@lru_cache(maxsize=64)
+def repeated_padding(padding: bytes) -> tuple[Bytes, int]:
+    """Return padding as kernels read it, and its address.
+
+    It begins on a line boundary: where each read of it crossed two lines, padding was written at 63 GB/s, not at 90.
+    """
+    repeated = aligned_bytes(_PADDING_BYTES)
+    repeated[:] = np.frombuffer((padding * -(-_PADDING_BYTES // len(padding)))[:_PADDING_BYTES], np.uint8)
+    return repeated, address_of(repeated)
+
+
+class CompiledPasses:
+    """Passes with their kernels compiled.
+
+    Attributes
+    ----------
+    address, count : int
+        Where the rows of a `PassCall` are, and how many.
+    is_small : bool
+        Whether a call stays on the caller's thread.
+    """
+
+    def __init__(self, passes: Sequence[Pass], tuning: Tuning = TUNING) -> None:
+        self._tables = [_table_of(one, tuning) for one in passes]
+        calls = [_call_of(one, table, tuning) for one, (table, _) in zip(passes, self._tables, strict=True)]
+        self._calls = np.array(calls, np.int64).reshape(len(calls), len(PassCall._fields))
+        self.address, self.count = address_of(self._calls), len(calls)
+        self.is_small = sum(one.tasks * one.task_bytes for one in passes) <= tuning.small_call_bytes
+        self._shares = sum(-(-call.tasks // call.tasks_at_once) for call in calls)
+
+    def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
+        """Run them between two addresses; `padding` is what fills write, once or repeated."""
+        kept = repeated_padding(padding)
+        addresses = self.address, self.count, destination, source, kept[1]
+        helpers = self.helpers(threads)
+        if self.is_one_call(helpers):
+            _driver()(*addresses, thread_scratch.address, 0)
+        else:
+            run_with_helpers(_leader(), addresses, self.count, _scratch_address, helpers)
+
+    def helpers(self, threads: int | None) -> int:
+        """Return how many threads may help the caller's."""
+        return 0 if self.is_small else max(min(thread_count(threads), self._shares) - 1, 0)
+
+    def is_one_call(self, helpers: int) -> bool:
+        """Whether one native call does it all: without helpers, and where it need not stop for signals."""
+        return self.is_small or not (helpers or looks_for_signals())
+
+
+def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
+    """Return the table of a pass, and what has to stay alive because the table points to it."""
+    tables, kept = one.tables, list[Any]()
+    if one.inner:
+        calls, kept = _calls_of(one, tuning)
+        tables = (calls, *one.tables[1:])
+    first = tables[0] if tables else one.geometry
+    second = tables[1] if len(tables) > 1 else one.geometry
+    table = PassTable(
+        loops=len(one.outer),
+        outer=address_of(one.outer),
+        first=address_of(first),
+        second=address_of(second),
+        second_length=len(second),
+        geometry=address_of(one.geometry),
+    )
+    return np.array(table, np.int64), (one, tables, kept)
+
+
+def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
+    """Return the calls of the passes within a box, and what has to stay alive for them."""
+    calls, kept = [], []
+    for inner, from_scratch, to_scratch in one.inner:
+        table, of_table = _table_of(inner, tuning)
+        call = _call_of(inner, table, tuning)
+        calls.append(
+            BoxCall(
+                kernel=call.kernel,
+                table=call.table,
+                tasks=call.tasks,
+                from_scratch=from_scratch,
+                to_scratch=to_scratch,
+                source_start=call.source_start + from_scratch * MOST_SCRATCH_BYTES,
+                target_start=call.target_start + to_scratch * MOST_SCRATCH_BYTES,
+            )
+        )
+        kept += [table, of_table]
+    return np.array(calls, np.int64), kept
+
+
+def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
+    """Return the fewest tasks that a thread takes at a time."""
+    most = tuning.share_bytes // one.task_bytes
+    if PASS_KERNELS[one.kernel].reads_ahead:
+        most = max(most, min(tuning.ahead_share_bytes // one.task_bytes, one.tasks // tuning.least_tasks))
+    return max(1, min(most, one.tasks))
+
+
+def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
+    at_once = _tasks_at_once(one, tuning)
+    # Offsets of packed elements count elements, all of them at the start of a byte.
+    return PassCall(
+        kernel=pass_kernel(*kernel_key(one)),
+        table=address_of(table),
+        source_start=one.source_start // (one.ways if one.kernel == "expand" else 1),
+        target_start=one.destination_start // (one.ways if one.kernel == "compress" else 1),
+        tasks=one.tasks,
+        tasks_at_once=at_once,
+        most_at_once=max(at_once, min(_MOST_SHARES * at_once, _MOST_SHARE_BYTES // one.task_bytes)),
+        fills=one.kernel == "fill",
+    )
+
+
+def run_pass(
+    one: Pass, source: int, destination: int, padding: bytes, threads: int | None, tuning: Tuning = TUNING
+) -> None:
+    """Run one pass between two addresses; it adds where it starts on each side."""
+    CompiledPasses((one,), tuning).run(source, destination, padding, threads)
+
+
+@cache
+def gather_kernel() -> Callable[..., None]:
+    """Compile the kernel that looks slots up, or load it from the cache."""
+    (signature,) = (types for dispatcher, types in registered_kernels() if dispatcher is element_moves.gather_slots)
+    compiled: Callable[..., None] = element_moves.gather_slots.compile(signature)
+    return compiled
+
+
+@cache
+def _driver() -> Callable[..., None]:
+    compiled: Callable[..., None] = runner.run_passes.compile((types.int64,) * 7)
+    return compiled
+
+
+@cache
+def _leader() -> Callable[..., int]:
+    compiled: Callable[..., int] = jobs.lead.compile((types.int64,) * 9)
+    return compiled
+
+
+class OneCall:
+    """Passes between two plain arrays as one native call, which checks the arrays too.
+
+    It moves nothing to an array whose address is no multiple of `multiple`.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the ``id`` of both, `address` and the address of a thread's scratch memory; returns whether it has moved
+        anything; if not, the arrays have to be checked in Python.
+    address : int
+    is_small : bool
+        Whether no other thread helps.
+    scratch
+        With the address of the memory of this thread.
+    """
+
+    scratch = thread_scratch
+
+    def __init__(
+        self,
+        passes: CompiledPasses | None,
+        source: tuple[np.dtype[Any], int],
+        destination: tuple[np.dtype[Any], int],
+        padding: bytes,
+        multiple: int = 1,
+    ) -> None:
+        self.run: Callable[[int, int, int, int], bool] = _never
+        self.address, self.is_small = 0, False
+        self._passes = passes
+        if passes is None:
+            return
+        repeated, padding_address = repeated_padding(padding)
+        call = PairCall(passes.address, passes.count, padding_address)
+        table = np.array((*expected_pair(source, destination, multiple), *call), np.int64)
+        self._kept = table, repeated, source, destination
+        self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
+
+    def run_on_threads(self, source: int, destination: int, threads: int | None) -> bool:
+        """Do the same on as many threads as help; takes the ``id`` of both arrays."""
+        passes = self._passes
+        helpers = 0 if passes is None else passes.helpers(threads)
+        if passes is None or passes.is_one_call(helpers):
+            return self.run(source, destination, self.address, self.scratch.address)
+        arguments = source, destination, self.address
+        return run_with_helpers(_plain_leader(), arguments, passes.count, _scratch_address, helpers)
+
+
+def _never(source: int, target: int, call: int, scratch: int) -> bool:
+    return False
+
+
+@cache
+def _plain_driver() -> Callable[[int, int, int, int], bool]:
+    compiled: Callable[[int, int, int, int], bool] = runner.run_plain.compile((types.int64,) * 4)
+    return compiled
+
+
+@cache
+def _plain_leader() -> Callable[..., int]:
+    compiled: Callable[..., int] = jobs.lead_plain.compile((types.int64,) * 7)
+    return compiled

@@ -1,0 +1,252 @@
+"""What a pass does, counted: elements, cache lines, blocks; the terms of its cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.loops import Nest, RelayoutLoops
+from fastindex.runtime.machine import Cache
+from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.tuning import Tuning
+
+
+def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of an array in ascending order, each once.
+
+    Examples
+    --------
+    >>> distinct(np.array([5, 2, 5, 3])).tolist()
+    [2, 3, 5]
+    """
+    ordered = np.sort(numbers, axis=None)
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
+class Counts(NamedTuple):
+    """How often a pass does what takes time, all its tasks together; a line is a cache line.
+
+    Attributes
+    ----------
+    lines, filled : float
+        Lines of the destination that get elements, and lines that get only padding.
+    ends : float
+        Where the destination is written past the cache: ends of contiguous pieces that lie within a line. Another pass
+        or task writes the rest of that line, so it goes to memory twice. Also nibbles that are moved by themselves.
+    runs : float
+        Runs that are copied, expanded or paired, those of each row in lanes, and blocks of a column gather. Counted
+        twice where both ends take time.
+    shuffled : float
+        Lines that take few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
+        expanded, compressed or paired; transposed if elements are wide. Twice where wide elements are deinterleaved in
+        lanes.
+    turned : float
+        Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
+        interleaved in lanes, or deinterleaved to runs of less than a line.
+    elements, gathered : float
+        Lines of a large source whose elements are moved one by one, and runs of less than a line that a transpose
+        writes; and the elements, of any source, that are moved one by one.
+    blocks, vectors, pieces : float
+        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, chunks in lanes or of
+        rows of less than a line, rests of a line that are expanded or compressed. Vectors of blocks, and the pieces of
+        the source that vectors are permuted from.
+    missed : float
+        Lines that have left the cache when they are read or written again.
+    rows, slots : float
+        Lines of rows that columns are gathered from, and slots that are filled from their lanes.
+    scratch : float
+        Lines that are written to scratch memory, and that are read from it or come from L2 again.
+    tasks : float
+        Panels of transposes, and boxes.
+    """
+
+    lines: float = 0
+    filled: float = 0
+    ends: float = 0
+    runs: float = 0
+    shuffled: float = 0
+    turned: float = 0
+    elements: float = 0
+    gathered: float = 0
+    blocks: float = 0
+    vectors: float = 0
+    pieces: float = 0
+    missed: float = 0
+    rows: float = 0
+    slots: float = 0
+    scratch: float = 0
+    tasks: float = 0
+
+    def times(self, number: float) -> Counts:
+        """Return every count `number` times."""
+        return Counts(*[number * value for value in self])
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """Return the sums of counts."""
+    rows = list(counts)
+    return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
+
+
+def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_order: bool = True) -> float:
+    """Return how many ends of contiguous pieces of the destination lie within lines; 0 where it stays in the cache.
+
+    Parameters
+    ----------
+    nest : Nest
+        In bytes.
+    nbytes : int
+        Of what the loops move as one.
+    streamed : bool
+        Whether the destination is written past the cache.
+    offset : int
+        Where the destination begins within a line.
+    in_order : bool
+        Whether pieces that continue each other are written after each other, so that no line between them is a part.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop, Nest
+    >>> piece_ends(Nest((Loop(10, 4, 4), Loop(1000, 512, 512))), 4, True)
+    1000.0
+    """
+    if not streamed:
+        return 0
+    joined = nest.adjacent(nbytes) if in_order else []
+    length, others = nbytes * math.prod(k.size for k in joined), [k for k in nest.loops if k not in joined]
+    pieces = math.prod(k.size for k in others)
+    apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
+    # Begins and ends of pieces are spread evenly over the multiples of `apart` within a line.
+    ends = 0.0
+    begin = nest.destination_start + offset
+    for place in (begin, begin + length):
+        ends += 1 - apart / LINE_BYTES if place % apart == 0 else 1
+    return pieces * ends
+
+
+def overflows(offsets: NDArray[np.int64], sets: int, ways: int) -> bool:
+    """Whether more lines fall into one set of a cache than it has ways; `offsets` are those of the lines, in bytes."""
+    lines = distinct(offsets // LINE_BYTES) if len(offsets) > ways else offsets
+    return len(lines) > ways and int(np.bincount(lines % sets).max()) > ways
+
+
+#: Pieces of the source that are longer count as streams of their own.
+FEW_BYTES = 1024
+#: Within a page the processor prefetches lines itself; lines further apart are several streams to it.
+PAGE_BYTES = 4096
+#: How many lines that are far from each other are prefetched before they are read; 16 to 64 measure alike.
+LINES_AHEAD = 48
+# Lines that are far from each other take some four times as long.
+_FAR_LINES = 4
+# One thread reads fewer scattered lines than this before a second one has begun. Least microseconds of 9 calls, with
+# one thread and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
+# f32[12288,1,2] out of T(4,128)(2,1), 412 and 286 for 36,864 of f32[12288,1,6] out of T(8,128)(8,1), 541 and 407 for
+# 49,152 of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1) (2026-11-23).
+_ALONE_BYTES = 20_000 * LINE_BYTES
+
+
+def read_lines(loops: RelayoutLoops, width: int) -> int:
+    """Return about how many lines of the source hold elements of `width` bytes.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> read_lines(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(8, 128, 10), Loop(500, 1024, 80))),), ()), 4)
+    4000
+    """
+    return sum(_lines_of(nest, width) for nest in loops.copies)
+
+
+def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
+    """Return the bytes from the first element of `width` bytes that is read to the end of the last.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> spanned_bytes(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(500, 1024, 80))),), ()), 4)
+    2043944
+    """
+    steps = [[(k.size - 1) * k.source_stride for k in nest.loops] for nest in loops.copies]
+    begins = [nest.source_start + sum(min(k, 0) for k in of) for nest, of in zip(loops.copies, steps, strict=True)]
+    ends = [nest.source_start + sum(max(k, 0) for k in of) for nest, of in zip(loops.copies, steps, strict=True)]
+    return width * (max(ends) - min(begins) + 1) if begins else 0
+
+
+def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
+    """Whether the source is read a few lines here and a few lines there, `most_bytes` at most; the nest is in bytes.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> is_scattered(Nest((Loop(3, 4, 4), Loop(50, 512, 12))), 4)
+    True
+    >>> is_scattered(Nest((Loop(100, 4, 4), Loop(50, 512, 400))), 4)
+    False
+    """
+    span = width
+    for stride, size in sorted((abs(loop.source_stride), loop.size) for loop in nest.loops):
+        if stride >= span + 2 * LINE_BYTES:
+            return span <= most_bytes
+        span += stride * (size - 1)
+    return False
+
+
+def lines_in_cache(stride: int, cache: Cache) -> int:
+    """Return how many lines of the source, `stride` bytes apart, stay in half of a cache together.
+
+    Examples
+    --------
+    >>> lines_in_cache(64, Cache(1024, 16)), lines_in_cache(128, Cache(1024, 16))
+    (8192, 4096)
+    """
+    shared = math.gcd(stride // LINE_BYTES, cache.sets) if stride % LINE_BYTES == 0 else 1
+    return cache.sets // shared * cache.ways // 2
+
+
+def _lines_of(nest: Nest, width: int) -> int:
+    span, number = width, 1
+    for stride, size in sorted((abs(loop.source_stride) * width, loop.size) for loop in nest.loops):
+        if stride <= max(span, LINE_BYTES):
+            # Steps of less than a line leave none out.
+            span += stride * (size - 1)
+        else:
+            number *= size
+    return number * -(-span // LINE_BYTES)
+
+
+def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_bytes: int) -> Tuning:
+    """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than others do.
+
+    Parameters
+    ----------
+    tuning : Tuning
+    read_bytes, spanned, written_bytes : int
+        The bytes of the lines that are read, from the first of them to the last, and the bytes that are written.
+    """
+    calls = tuning.small_call_bytes
+    alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
+    if spanned >= tuning.streamed_bytes:
+        # Out of a source this large it is faster to write past the cache: f32[24576,2,40] out of T(4,128)(2,1) in 0.78
+        # of the time, 0.95 with a reader after it, 0.82 where both sides are in L3. A second thread helps sooner.
+        tuning = replace(
+            tuning,
+            streamed_bytes=0,
+            shifted_bytes=tuning.streamed_bytes,
+            small_call_bytes=calls if alone else 0,
+        )
+    share = read_bytes // max(written_bytes, 1)
+    if share < 2:
+        return tuning
+    return replace(
+        tuning,
+        task_bytes=max(tuning.task_bytes // share, LINE_BYTES),
+        share_bytes=max(tuning.share_bytes // share, LINE_BYTES),
+        small_call_bytes=calls if alone else min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),
+    )

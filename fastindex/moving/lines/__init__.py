@@ -1,0 +1,1 @@
+"""Subroutines that kernels of moves share: lanes, permutations, staged bands, pending lines."""

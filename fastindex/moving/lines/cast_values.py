@@ -1,0 +1,178 @@
+"""Conversions of elements to another type: vectors of bits, read, converted and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from fastindex.algebra.cast_numbers import (
+    BYTE_RESULTS,
+    CAST_LANES,
+    MISFIT_BIT,
+    bytes_read,
+    bytes_written,
+    elements_at_once,
+    is_checked,
+    names_of,
+)
+from fastindex.runtime.kernels import features, instructions
+from fastindex.runtime.lines.conversions import Conversion
+from fastindex.runtime.lines.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.runtime.lines.vectors import shuffle
+from fastindex.runtime.numbers import LINE_BYTES
+
+_BOOL, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
+_HALF, _FLOAT = ir.HalfType(), ir.FloatType()
+
+
+@instructions("code", result=types.int64)
+def read_bytes(builder: Any, code: int) -> Any:
+    """Return the bytes of an element that a conversion reads, as a constant."""
+    return _INT64(bytes_read(names_of(code)[0]))
+
+
+@instructions("code", result=types.int64)
+def written_bytes(builder: Any, code: int) -> Any:
+    """Return the bytes of an element that a conversion writes, as a constant."""
+    return _INT64(bytes_written(names_of(code)[1]))
+
+
+@instructions("code", result=types.int64)
+def together(builder: Any, code: int) -> Any:
+    """Return how many elements `cast_lines` converts, as a constant."""
+    return _INT64(elements_at_once(code))
+
+
+@instructions("code", "lanes")
+def cast_elements(builder: Any, code: int, lanes: int, target: Any, source: Any, table: Any) -> None:
+    """Convert a literal number of elements that follow each other, as the literal `code` says.
+
+    `table` is the address of a table of results, where the conversion has one.
+    """
+    _count(builder, code, _cast(builder, code, lanes, (target, source, table), False), table)
+
+
+@instructions("code", "streamed")
+def cast_lines(builder: Any, code: int, streamed: int, target: Any, source: Any, ahead: Any, table: Any) -> None:
+    """Convert as many elements as make whole lines of both sides, and prefetch as many `ahead` bytes behind them.
+
+    With the literal `streamed` they are written past the cache, to a target on a line boundary.
+    """
+    names = names_of(code)
+    read, written = bytes_read(names[0]), bytes_written(names[1])
+    count = elements_at_once(code)
+    for part in range(0, count * read, LINE_BYTES):
+        prefetch_at(builder, builder.add(offset_by(builder, source, part), ahead), nearness=2)
+    misfits = None
+    for first in range(0, count, CAST_LANES):
+        places = offset_by(builder, target, first * written), offset_by(builder, source, first * read), table
+        found = _cast(builder, code, CAST_LANES, places, bool(streamed))
+        misfits = found if misfits is None else builder.or_(misfits, found)
+    _count(builder, code, misfits, table)
+
+
+def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], streamed: bool) -> Any:
+    """Convert a vector; of a checked conversion, return a vector that is not zero where a value does not fit."""
+    target, source, table = places
+    names = names_of(code)
+    values = load_at(builder, source, lanes, bytes_read(names[0]))
+    found, misfits = _converted(builder, names, lanes, values, table), None
+    if is_checked(code):
+        if names[0] == "byte":
+            misfits = builder.and_(found, _all(found, MISFIT_BIT))
+            found = builder.and_(found, _all(found, MISFIT_BIT - 1))
+        else:
+            misfits = _outside(builder, names, values)
+    store_at(builder, found, target, streamed)
+    return misfits
+
+
+def _all(vector: Any, number: int) -> Any:
+    return ir.Constant(vector.type, [number] * vector.type.count)
+
+
+def _outside(builder: Any, names: tuple[str, str], values: Any) -> Any:
+    """Return a vector that is not zero where an integer is none of the target, which has fewer than 8 bits."""
+    (source, target), width = names, values.type.element.width
+    bits = int(target[1:])
+    if target[0] == "s" and source[0] == "s":
+        # From -8 to 7 becomes from 0 to 15.
+        values = builder.add(values, _all(values, 1 << bits - 1))
+    elif target[0] == "s":
+        bits -= 1
+    return builder.and_(values, _all(values, (1 << width) - (1 << bits)))
+
+
+def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
+    """Add 1 to the counter after the table of results where a checked conversion has found a misfit."""
+    if not is_checked(code):
+        return
+    kind = misfits.type
+    name = f"llvm.vector.reduce.or.v{kind.count}i{kind.element.width}"
+    declared = ir.FunctionType(kind.element, [kind])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
+    reduced = builder.call(function, [misfits])
+    with builder.if_then(builder.icmp_unsigned("!=", reduced, kind.element(0)), likely=False):
+        place = offset_by(builder, table, BYTE_RESULTS if names_of(code)[0] == "byte" else 0)
+        builder.atomic_rmw("add", builder.inttoptr(place, _INT64.as_pointer()), _INT64(1), "monotonic")
+
+
+def _converted(builder: Any, names: tuple[str, str], lanes: int, values: Any, table: Any) -> Any:
+    """Return the bits of the results; what only NaN needs is done where there is one."""
+    exact = Conversion(builder, names, lanes)
+    if lanes == 1 or not _has_shorter_way(names):
+        return exact.converted(values, table)
+    shorter = _OfNumbers(builder, names, lanes)
+    found = shorter.converted(values, table)
+    if names[0][0] in "su":
+        return found
+    numbers = builder.bitcast(shorter.number(values), ir.VectorType(_FLOAT, lanes))
+    start = builder.block
+    with builder.if_then(_any_nan(builder, numbers), likely=False):
+        right = exact.converted(values, table)
+        other = builder.block
+    either = builder.phi(found.type)
+    either.add_incoming(found, start)
+    either.add_incoming(right, other)
+    return either
+
+
+def _has_shorter_way(names: tuple[str, str]) -> bool:
+    source, target = names
+    if "f16" in names and not features() & {"f16c", "neon"}:
+        return False
+    return (
+        (source, target) == ("f32", "bf16")
+        or (source == "f16" and target in ("f32", "bf16"))
+        or (target == "f16" and source in ("f32", "bf16", "s8", "u8", "s16", "u16", "s32", "u32"))
+    )
+
+
+def _any_nan(builder: Any, numbers: Any) -> Any:
+    """Whether any of a vector of floats is NaN: two are unordered if either is."""
+    half = numbers.type.count // 2
+    low, high = (shuffle(builder, numbers, numbers, range(first, first + half)) for first in (0, half))
+    found = builder.fcmp_unordered("uno", low, high)
+    name = f"llvm.vector.reduce.or.v{half}i1"
+    declared = ir.FunctionType(_BOOL, [found.type])
+    return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, declared, name), [found])
+
+
+class _OfNumbers(Conversion):
+    """The instructions of a conversion between floats, for what is no NaN; the processor knows f16."""
+
+    def number(self, value: Any) -> Any:
+        return self._number(value)
+
+    def _to_bfloat(self, bits: Any) -> Any:
+        return self._upper_bits(self._rounded_to_bfloat(bits))
+
+    def _to_half(self, bits: Any) -> Any:
+        numbers = self.b.bitcast(bits, self._of(_FLOAT))
+        return self.b.bitcast(self.b.fptrunc(numbers, self._of(_HALF)), self._of(_INT16))
+
+    def _from_half(self, value: Any) -> Any:
+        numbers = self.b.bitcast(value, self._of(_HALF))
+        return self.b.bitcast(self.b.fpext(numbers, self._of(_FLOAT)), self._of(_INT32))

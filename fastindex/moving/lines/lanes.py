@@ -1,0 +1,191 @@
+"""Few columns and many rows, transposed in lanes of 16 bytes: which element goes where is data, so widths share code.
+
+Columns that lie side by side in at most 16 bytes are read a lane at a time, with as many neighbouring rows as the lane
+holds. A byte permutation within lanes, `mask`, puts the elements of each column next to each other: a unit, of 1, 2, 4,
+8 or 16 bytes. Units are then transposed between vectors of four lanes. The other way round, the same in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from fastindex.moving.lines.permutes import permuted_in_lanes, shifted_lines
+from fastindex.moving.numbers import LANE_UNITS_BYTES
+from fastindex.runtime.kernels import instructions
+from fastindex.runtime.lines.memory import for_each, load_at, offset_by, prefetch_at, store_at
+from fastindex.runtime.lines.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+
+_INT8, _INT64 = ir.IntType(8), ir.IntType(64)
+_LANES = LINE_BYTES // LANE_BYTES
+
+
+def _joined(builder: Any, parts: Sequence[Any]) -> Any:
+    """Join four lanes to a line of bytes."""
+    low, high = (shuffle(builder, parts[k], parts[k + 1], range(2 * LANE_BYTES)) for k in (0, 2))
+    return shuffle(builder, low, high, range(LINE_BYTES))
+
+
+def _advanced(builder: Any, address: Any, stride: Any) -> Any:
+    """Add a stride to an address, so that LLVM keeps no register for each of its multiples."""
+    kind = ir.FunctionType(_INT64, [_INT64])
+    return builder.asm(kind, "", "=r,0", [builder.add(address, stride)], False)
+
+
+def _as_units(builder: Any, line: Any, unit: int) -> Any:
+    size = min(unit, 8)
+    return builder.bitcast(line, ir.VectorType(ir.IntType(8 * size), LINE_BYTES // size))
+
+
+def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
+    """Transpose within lanes; where a lane is one unit, there is nothing to do."""
+    if unit == LANE_BYTES:
+        return list(lines)
+    typed = [_as_units(builder, line, unit) for line in lines]
+    return [_as_units(builder, line, 1) for line in lane_transpose(builder, typed, unit)]
+
+
+@instructions()
+def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> None:
+    """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
+
+    Parameters
+    ----------
+    unit : int64
+        Bytes of each column in a lane after `mask`: 1, 2, 4, 8 or 16. There are ``16/unit`` columns.
+    target, pitch : int64
+        Where the line of the first column goes, and how many bytes on that of the next.
+    source, stride : int64
+        ``4 * 16/unit`` lanes are read.
+    mask : int64
+        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+    """
+
+    def write(size: int) -> None:
+        count, read, place, lines = LANE_BYTES // size, source, target, []
+        apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
+        for _ in range(count):
+            parts = [load_at(builder, builder.add(read, lane), LANE_BYTES, 1) for lane in apart]
+            line = _joined(builder, parts)
+            lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
+            read = _advanced(builder, read, stride)
+        for line in _transposed(builder, lines, size):
+            store_at(builder, line, place, False)
+            place = _advanced(builder, place, pitch)
+
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
+
+
+@instructions()
+def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> None:
+    """Read a line of each of ``16/unit`` rows; write their elements in turn, 16 bytes at `target` every `stride` on.
+
+    Parameters
+    ----------
+    unit : int64
+        Bytes of each row in a lane that is written, before `mask`: 1, 2, 4, 8 or 16.
+    target, stride : int64
+        ``4 * 16/unit`` lanes are written, in this order: each over what the one before has too much.
+    source, rows : int64
+        Row ``i`` is read at ``source + rows[i]``; `rows` is the address of a table.
+    mask : int64
+        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+    """
+
+    def write(size: int) -> None:
+        starts = [from_table(builder, source, rows, i) for i in range(LANE_BYTES // size)]
+        lines = _transposed(builder, [load_at(builder, start, LINE_BYTES, 1) for start in starts], size)
+        if size > 1:
+            lines = [permuted_in_lanes(builder, line, mask) for line in lines]
+        place = target
+        for lane in range(_LANES):
+            for line in lines:
+                part = shuffle(builder, line, line, range(LANE_BYTES * lane, LANE_BYTES * (lane + 1)))
+                store_at(builder, part, place, False)
+                place = _advanced(builder, place, stride)
+
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
+
+
+@instructions("width")
+def stage_lanes(
+    builder: Any, width: int, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
+) -> None:
+    """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, `pitch` apart.
+
+    Lane ``l`` of line ``j`` is then what the rows have of column ``l * 16/width + j``. Row ``i`` is read at
+    ``source + rows[i]``, and a line prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
+    are addresses of tables. `width` is 1 or 2.
+    """
+    count = LANE_BYTES // width if width <= 2 else 0
+    loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
+    for line in _transposed(builder, loaded, width) if loaded else ():
+        store_at(builder, line, target, False)
+        target = _advanced(builder, target, pitch)
+    with builder.if_then(builder.icmp_signed("!=", upcoming, _INT64(0))):
+        for i in range(count):
+            prefetch_at(builder, from_table(builder, upcoming, later, i))
+
+
+def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
+    """Return two neighbouring lines of each of four columns: a lane each of the eight lines at `stage`, in turn."""
+    halves = (lines_of_lanes(builder, offset_by(builder, stage, LINE_BYTES * first)) for first in (0, _LANES))
+    return list(zip(*halves, strict=True))
+
+
+@instructions("width")
+def write_staged_lanes(builder: Any, width: int, target: Any, columns: Any, stage: Any) -> None:
+    """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
+
+    The lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
+    ``16/width``-th is taken. `width` is 1 or 2.
+    """
+    if width > 2:
+        # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
+        return
+    for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
+        start = from_table(builder, target, columns, lane * LANE_BYTES // width)
+        for half, line in enumerate(lines):
+            store_at(builder, line, offset_by(builder, start, LINE_BYTES * half), True)
+
+
+@instructions("width")
+def write_carried_lanes(
+    builder: Any, width: int, target: Any, columns: Any, stage: Any, carry: Any, is_first: Any, scratch: Any
+) -> None:
+    """Do the same where a column begins off a line boundary: write the two lines that what is carried of it begins.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target, columns, stage : int64
+        As for `write_staged_lanes`.
+    carry : int64
+        Address of the line that is carried of the first column, and replaced by the second of the new ones; the next
+        is ``16/width`` lines on.
+    is_first : int64
+        Whether nothing is carried yet: one line is written then.
+    scratch : int64
+        Address of the numbers from 0 to 127, a byte each, and behind them of memory for three lines of each column.
+    """
+    if width > 2:
+        return
+    written = []
+    for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
+        start = from_table(builder, target, columns, lane * LANE_BYTES // width)
+        lead = builder.and_(builder.neg(start), _INT64(LINE_BYTES - 1))
+        place = offset_by(builder, carry, LINE_BYTES * LANE_BYTES // width * lane)
+        carried = load_at(builder, place, 8, 8)
+        store_at(builder, lines[1], place, False)
+        room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
+        shifted = shifted_lines(builder, (carried, *lines), lead, scratch, room)
+        written.append((builder.add(start, lead), shifted))
+    with builder.if_then(builder.icmp_signed("==", is_first, _INT64(0))):
+        for address, shifted in written:
+            store_at(builder, shifted[0], offset_by(builder, address, -LINE_BYTES), True)
+    for address, shifted in written:
+        store_at(builder, shifted[1], address, True)

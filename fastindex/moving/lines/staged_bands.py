@@ -1,0 +1,194 @@
+"""Bands of a transpose of elements of one or two bytes, staged: reading runs along a few rows, writing follows it.
+
+A band is as many rows as two lines of a column have elements. Few of them are read at a time, as many as 16 bytes of a
+column have elements, far along the columns: the processor follows no more streams than that. Their elements of each
+column are staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
+is read, one for one: memory is read and written at the same time, and the cache holds both chunks.
+
+Where columns begin off a line boundary, what a band has left of a column is carried to the next band.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+from numba.extending import overload
+
+from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
+from fastindex.runtime.kernels import subroutine
+from fastindex.runtime.lines.memory import entry, literal, set_entry
+
+#: Bytes of the elements that are staged; kernels for others do not contain any of this.
+STAGED_WIDTHS = (1, 2)
+
+# Groups of rows that make a band, and how many lines of all rows of a group are staged, and prefetched. A chunk
+# may have a line of each row more: rows off a line boundary do, and a chunk of one line would hold up all others.
+_GROUPS = 8
+_STAGED_LINES, _LINES_AHEAD = 128, 64
+# Long rows of a group that meet in one set of L1 lose what is prefetched before they are read. Fractions of a copy
+# with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
+# u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
+_LONG_ROW_BYTES = 4096
+# What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
+_PITCH_BYTES = _GROUPS * 64 + 64
+_CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
+
+# What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
+# band before it has carried something, the first line's number, how far apart rows are that lose what is prefetched,
+# and for each line the table of its columns.
+_PENDING = 2 * _CHUNK_BYTES
+_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _EVICTING_PITCH, _TABLES = range(7)
+# The bytes from 0 to 127, and a line carried and two new ones of each of four columns.
+_NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
+_CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64
+
+#: The most columns that begin off a line boundary and are moved together.
+MOST_CARRIED = 4096
+#: Bytes of scratch memory that staged bands need.
+STAGED_BYTES = _CARRY + 64 * (MOST_CARRIED + 2 * 64)
+
+# How the lines of a band are written: columns begin on line boundaries; elsewhere, in the first band; in others.
+ALIGNED, FIRST_SHIFTED, SHIFTED = 0, 1, 2
+
+
+@subroutine()
+def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
+    """Note that nothing is staged, and the number of a `TransposeGeometry`."""
+    set_entry(scratch + _PENDING, _EVICTING_PITCH, evicting_pitch)
+    set_entry(scratch + _PENDING, _HALF, 0)
+    set_entry(scratch + _PENDING, _COUNT, 0)
+    for place in range(2 * 64 // 8):
+        set_entry(scratch + _NUMBERS, place, 0x0706050403020100 + 0x0808080808080808 * place)
+
+
+@njit(nogil=True, inline="always")
+def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
+    """Write the two lines of each of four columns that are the next of what is staged, `done` having been written."""
+    group, pending = 16 // literal(width), scratch + _PENDING
+    table = entry(pending, _TABLES + done // group) + 8 * (done % group)
+    stage = scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES
+    if entry(pending, _CARRIED) == ALIGNED:
+        write_staged_lanes(width, entry(pending, _TARGET), table, stage)
+    else:
+        is_first = 1 if entry(pending, _CARRIED) == FIRST_SHIFTED else 0
+        carry = scratch + _CARRY + 64 * ((entry(pending, _BEGIN) + done // group) * 4 * group + done % group)
+        numbers = scratch + _NUMBERS
+        write_carried_lanes(width, entry(pending, _TARGET), table, stage, carry, is_first, numbers)
+
+
+@subroutine("width")
+def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
+    half = entry(scratch + _PENDING, _HALF)
+    for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
+        _write_next(width, scratch, half, done)
+    set_entry(scratch + _PENDING, _COUNT, 0)
+
+
+@njit(nogil=True, inline="always")
+def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
+    """Return where a line of a row begins: the second at `column_first`, the last where it is whole."""
+    return min(column_first + (line - 1) * per_line, last) if line else 0
+
+
+@subroutine("width")
+def _staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
+    w = literal(width)
+    per_line, group = 64 // w, 16 // w
+    (rows, columns), (first, end, column_first, column_count) = tables, band
+    (source, upcoming), pending = sources, scratch + _PENDING
+    last, most = column_count - per_line, _STAGED_LINES // group
+    column_first = column_first if column_first else per_line
+    lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
+    chunks = (lines + most) // (most + 1)
+    is_lost = (entry(rows, first + 1) - entry(rows, first)) % entry(pending, _EVICTING_PITCH) == 0
+    asks = not is_lost or column_count * w < _LONG_ROW_BYTES
+    following = 0
+    for chunk in range(chunks):
+        begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
+        half, done, waiting = entry(pending, _HALF), 0, entry(pending, _COUNT) * group
+        stage, each = scratch + (1 - half) * _CHUNK_BYTES, (waiting + _GROUPS * count - 1) // (_GROUPS * count)
+        # What is read after this chunk: the next columns, the next band, the next panel.
+        following, next_source, next_rows = begin + count, source, rows + 8 * first
+        if following == lines:
+            is_last = first + 2 * _GROUPS * group > end
+            following, next_source = 0, upcoming if is_last else source
+            next_rows = rows if is_last else next_rows + 8 * _GROUPS * group
+        asked_group, asked_line = divmod(_LINES_AHEAD // group, count)
+        for part in range(_GROUPS):
+            table = rows + 8 * (first + part * group)
+            for line in range(count):
+                if asked_group < _GROUPS:
+                    asked = source + _column(begin + asked_line, column_first, last, per_line) * w
+                    asked_rows = rows + 8 * (first + asked_group * group)
+                else:
+                    later = min(following + asked_line, lines - 1)
+                    asked = next_source + _column(later, column_first, last, per_line) * w
+                    asked_rows = next_rows
+                read = source + _column(begin + line, column_first, last, per_line) * w
+                place = stage + line * group * _PITCH_BYTES + 64 * part
+                stage_lanes(width, place, _PITCH_BYTES, read, table, asked if asks else 0, asked_rows)
+                asked_line += 1
+                if asked_line == count:
+                    asked_group, asked_line = asked_group + 1, 0
+                for _ in range(min(each, waiting - done)):
+                    _write_next(width, scratch, half, done)
+                    done += 1
+        set_entry(pending, _HALF, 1 - half)
+        set_entry(pending, _COUNT, count)
+        set_entry(pending, _TARGET, target + first * w)
+        set_entry(pending, _CARRIED, carried)
+        set_entry(pending, _BEGIN, begin)
+        for line in range(count):
+            set_entry(pending, _TABLES + line, columns + 8 * _column(begin + line, column_first, last, per_line))
+
+
+def write_staged(width: int, scratch: int) -> None:
+    """Write what is staged."""
+    raise NotImplementedError
+
+
+@overload(write_staged, prefer_literal=True, jit_options={"nogil": True})
+def _write_staged_of_width(width, scratch):  # type: ignore[no-untyped-def]
+    if width.literal_value in STAGED_WIDTHS:
+        return lambda width, scratch: _write_staged(width, scratch)
+    return lambda width, scratch: None
+
+
+def staged_band(
+    width: int,
+    target: int,
+    sources: tuple[int, int],
+    tables: tuple[int, int],
+    band: tuple[int, int, int, int],
+    carried: int,
+    scratch: int,
+) -> None:
+    """Stage a band, and write what was staged before; the last chunk of it stays staged.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target : int64
+        Where the first column would begin if its first row were that of the panel.
+    sources : (int64, int64)
+        Where this panel is, and the next one.
+    tables : (int64, int64)
+        Addresses of the offsets of rows and of columns.
+    band : (int64, int64, int64, int64)
+        First row, end of rows, which column the second line of a row begins with or 0, number of columns.
+    carried : int64
+        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, a line less than all may be written of each column,
+        and there are at most `MOST_CARRIED` of them.
+    scratch : int64
+        Address of `STAGED_BYTES`.
+    """
+    raise NotImplementedError
+
+
+@overload(staged_band, prefer_literal=True, jit_options={"nogil": True})
+def _staged_band_of_width(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
+    if width.literal_value in STAGED_WIDTHS:
+        return lambda width, target, sources, tables, band, carried, scratch: _staged_band(
+            width, target, sources, tables, band, carried, scratch
+        )
+    return lambda width, target, sources, tables, band, carried, scratch: None

@@ -1,0 +1,206 @@
+"""Block permutes: the destination is written vector by vector, values and padding, by permutations of bytes.
+
+A chunk is a block of the destination. A table says from which pieces of the source each vector of a block is permuted;
+the same table serves every chunk.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.assembly_numbers import (
+    ASSEMBLY,
+    MOST_BLOCK_BYTES,
+    SHORT_PIECE_BYTES,
+    VECTOR_HEADER,
+    VECTOR_HEADER_BYTES,
+    VECTOR_RUN,
+    VECTOR_RUN_BYTES,
+)
+from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
+from fastindex.moving.kernels.table import padding_of, start_of_block
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.lines.permutes import assemble_vector, pad_vector
+from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_short
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
+from fastindex.runtime.numbers import LINE_BYTES
+
+# Scratch memory: pending bytes, room for one more block, and the source of a block that is less than a vector.
+_STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
+
+# The most lines of a block that are prefetched at once: more would wait for each other, and hold up the vectors.
+_UNDER_WAY = 32
+# Lines are prefetched before each group of this many vectors.
+_ASKED_VECTORS = 2
+
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
+
+
+@njit(nogil=True, inline="always")
+def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
+    """Write the vectors of a run, which all have equally many pieces."""
+    target, source, count, offsets, patterns, padding = addresses
+    vectors, pattern_step = steps
+    for _ in range(vectors):
+        assemble_vector(size, read, nibbles, streamed, known, (target, source, count, offsets, patterns, padding))
+        target += literal(size)
+        offsets += 8 * count
+        patterns += pattern_step
+
+
+@njit(nogil=True, inline="always")
+def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
+    """Write a run of vectors of `count` pieces; if `short`, only the first bytes are read where there are several."""
+    count = addresses[2]
+    if count == 1:
+        _put_together(size, size, nibbles, streamed, 1, addresses, steps)
+    elif count == 2:
+        if short:
+            _put_together(size, SHORT_PIECE_BYTES, nibbles, streamed, 2, addresses, steps)
+        else:
+            _put_together(size, size, nibbles, streamed, 2, addresses, steps)
+    elif count:
+        if short:
+            _put_together(size, SHORT_PIECE_BYTES, nibbles, streamed, 0, addresses, steps)
+        else:
+            _put_together(size, size, nibbles, streamed, 0, addresses, steps)
+
+
+@njit(nogil=True, inline="always")
+def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
+    """Prefetch some of the lines of a block of the source."""
+    for i in range(first, last):
+        prefetch(source + entry(lines, i))
+
+
+@njit(nogil=True, inline="always")
+def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
+    """Write the vectors of a block.
+
+    `tables` is (its table, bytes from the offsets of the pieces to the patterns, padding). `asked` is what to prefetch:
+    (a block that is read later, the table of its lines, how many lines, how many at a time, before how many vectors).
+    """
+    table, between, padding = tables
+    run, short = table + VECTOR_HEADER_BYTES, entry(table, VECTOR_HEADER.short) != 0
+    offsets = table + entry(table, VECTOR_HEADER.pieces_begin)
+    first_patterns = offsets + between
+    upcoming, lines, line_count, at_once, most = asked
+    line = 0
+    for _ in range(entry(table, VECTOR_HEADER.runs)):
+        count, left = entry(run, VECTOR_RUN.pieces), entry(run, VECTOR_RUN.vectors)
+        patterns, pattern_step = first_patterns + entry(run, VECTOR_RUN.patterns), entry(run, VECTOR_RUN.pattern_step)
+        run += VECTOR_RUN_BYTES
+        while left > 0:
+            vectors = min(left, most)
+            steps = vectors, pattern_step
+            addresses = target, source, count, offsets, patterns, padding
+            if count == 0:
+                place, rest = target, vectors
+                if literal(size) < LINE_BYTES:
+                    for _ in range(vectors * literal(size) // LINE_BYTES):
+                        copy_vector(place, padding, 64)
+                        place += LINE_BYTES
+                    rest = vectors % (LINE_BYTES // literal(size))
+                for _ in range(rest):
+                    pad_vector(size, streamed, place, padding)
+                    place += literal(size)
+            else:
+                end = min(line + at_once, line_count)
+                _ask(upcoming, lines, line, end)
+                line = end
+            _put_run(size, nibbles, streamed, short, addresses, steps)
+            left -= vectors
+            target += vectors * literal(size)
+            offsets += 8 * count * vectors
+            patterns += pattern_step * vectors
+
+
+@njit(nogil=True, inline="always")
+def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
+    """Return where a block is in the source, of this task or of the next, 0 if there is none.
+
+    Of each, (where it begins, which block it would be, how many it has).
+    """
+    for begin, block, count in (of_this, of_next):
+        if block < count:
+            return begin + entry(chunks, 2 * block)
+    return 0
+
+
+@kernel()
+def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a block permute.
+
+    Parameters
+    ----------
+    size : literal int
+        Bytes of a vector.
+    nibbles : literal int
+        2 where elements of four bits move, else 1.
+    target, source, table, scratch
+        As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
+        the offset of each piece, in bytes; the lines of the source to prefetch; then the patterns, see
+        `assemble_vector`.
+    """
+    geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed = entry(geometry, ASSEMBLY.block_bytes), entry(geometry, ASSEMBLY.streamed) != 0
+    pieces, line_count = entry(geometry, ASSEMBLY.pieces), entry(geometry, ASSEMBLY.lines)
+    every, ahead = entry(geometry, ASSEMBLY.lines_every), entry(geometry, ASSEMBLY.lines_ahead)
+    lines, between = block + entry(block, VECTOR_HEADER.pieces_begin) + 8 * pieces, 8 * (pieces + line_count)
+    low, span = entry(geometry, ASSEMBLY.low), entry(geometry, ASSEMBLY.high) - entry(geometry, ASSEMBLY.low)
+    readable = source + entry(geometry, ASSEMBLY.readable_bytes) - literal(size)
+    tables = block, between, padding_of(scratch)
+    whole_lines = streamed and run & 63 == 0 and literal(size) == 64
+    whole_vectors = not streamed and run % literal(size) == 0
+    vectors = max(entry(geometry, ASSEMBLY.vectors) - entry(geometry, ASSEMBLY.filled), 1)
+    at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
+    stream = NOTHING_PENDING
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, target, table, task)
+        next_source, _, next_count = start_of_block(source, target, table, min(task + 1, last - 1))
+        next_count = 0 if task + 1 == last else next_count
+        due = 0
+        if task == first:
+            for x in range(0, min(ahead, count), every):
+                _ask(at_source + entry(chunks, 2 * x), lines, 0, line_count)
+        for x in range(count):
+            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            asked = at_source, lines, 0, 0, MOST_BLOCK_BYTES
+            if x == due:
+                due += every
+                later, beyond = x + ahead, (x + ahead - count) // every * every
+                upcoming = _later(chunks, (at_source, later, count), (next_source, beyond, next_count))
+                if upcoming and line_count > _UNDER_WAY:
+                    asked = upcoming, lines, line_count, at_once, _ASKED_VECTORS
+                elif upcoming:
+                    _ask(upcoming, lines, 0, line_count)
+            if not whole_vectors:
+                stream = go_to(stream, place, scratch, streamed)
+            if span < literal(size) and read + low > readable:
+                # A vector would reach beyond the source.
+                copy_short(scratch + _STAGE, read + low, span)
+                read = scratch + _STAGE - low
+            if whole_lines and stream[1] == 0:
+                assemble_block(64, nibbles, 1, place, read, tables, asked)
+                stream = place + run, 0, 0
+                continue
+            assemble_block(size, nibbles, 0, place if whole_vectors else scratch + stream[1], read, tables, asked)
+            if not whole_vectors:
+                stream = added(stream, run, scratch, streamed)
+    finish(stream, scratch, streamed)
+    fence()
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "block permute",
+        (assemble_chunks,),
+        by_width_and_ways,
+        lambda vector_bytes: [(vector_bytes, 1), (vector_bytes, 2)],
+        SCRATCH_BYTES,
+    ),
+)

@@ -1,0 +1,344 @@
+"""Coordinates that two sides cut in sizes that do not divide each other, and boxes of whole periods of them.
+
+After a period, the least common multiple of all cuts of both sides, both sides begin anew. So boxes of periods follow
+each other at regular distances on both sides, and within a box each side shares loops with scratch memory where the
+coordinate is linear.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fastindex.algebra.loops import (
+    Levels,
+    Loop,
+    Nest,
+    coalesced,
+    cut_into_boxes,
+    padding_nests,
+    products,
+    shared_levels,
+)
+from fastindex.algebra.shared_digits import Strides, shared_digits
+from fastindex.core.digits import Digit, Digits, Variable
+from fastindex.core.shape import Shape
+from fastindex.runtime.numbers import LINE_BYTES
+
+# The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
+# Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,
+# 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for f32[40,1001,333] out of
+# T(8,128), of which those of 16 KiB are the first to end with a line (2026-11-24).
+_LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
+# Bytes of runs that are long enough, and how many parts a period may be cut into.
+_RUN_BYTES, _MOST_PARTS = 512, 16
+#: More kinds of boxes than this take longer to plan than to move.
+MOST_KINDS = 48
+
+
+class Joint(NamedTuple):
+    """A coordinate that the two sides cut apart, and after how many values both begin anew."""
+
+    variable: Variable
+    left: tuple[Digit, ...]
+    right: tuple[Digit, ...]
+    period: int
+
+    @property
+    def size(self) -> int:
+        return self.variable.extent
+
+    def side(self, which: int) -> tuple[Digit, ...]:
+        """Return the digits of the source, 0, or of the destination, 1."""
+        return self.right if which else self.left
+
+    def places(self, value: int) -> tuple[int, int]:
+        """Return where a value lies on both sides."""
+        return sum(d.value_of(value) for d in self.left), sum(d.value_of(value) for d in self.right)
+
+
+class _Part(NamedTuple):
+    """A part of a loop, or of a joint coordinate, that boxes take.
+
+    Attributes
+    ----------
+    values : range
+        What the first box has, of a joint coordinate up to whole periods before it.
+    steps : Loop
+        From one box to the next.
+    start : (int, int)
+        Where those values begin on both sides: for a joint coordinate, the periods before them.
+    """
+
+    values: range
+    steps: Loop
+    start: tuple[int, int]
+
+
+#: How much a box has of each loop, and of each joint coordinate.
+Sizes = dict[Loop | Joint, int]
+
+#: Nests of what both sides cut alike, the other coordinates, and nests of padding.
+System = tuple[list[Nest], list[Joint], list[Nest]]
+
+
+def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_slots: int) -> Iterator[System]:
+    """Yield splits of a relayout.
+
+    Coordinates whose digits leave a rest are others too, if they span at most `rest_slots` of the destination.
+    """
+    if 0 in source.dimensions:
+        return
+    for variables, left, right in shared_digits(source, destination):
+        if any(d.weight < 0 for d in (*left, *right)):
+            continue
+        fills = padding_nests(variables, right, destination) if isinstance(destination, Shape) else []
+        found = _coordinates_apart(variables, left, right, rest_slots)
+        if found is not None and fills is not None:
+            yield *found, fills
+
+
+def _coordinates_apart(
+    variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int
+) -> tuple[list[Nest], list[Joint]] | None:
+    """Return the nests of the coordinates that both sides cut alike, and the other coordinates, one at least."""
+    joints = _joints_of(variables, left, right, rest_slots)
+    if not joints:
+        return None
+    pieces: list[list[Nest]] = []
+    for variable in variables:
+        if all(variable != joint.variable for joint in joints):
+            levels = shared_levels(*_own(variable, left, right), variable.extent)
+            assert levels is not None, "it is no joint coordinate"
+            pieces.append(list(cut_into_boxes(variable.extent, levels)))
+    if math.prod(map(len, pieces)) > MOST_KINDS:
+        return None
+    return [coalesced(nest) for nest in products(pieces)], joints
+
+
+def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int) -> list[Joint] | None:
+    """Return the coordinates that the two sides cut apart; None where a side has no loops along one."""
+    joints = []
+    for variable in variables:
+        own = _own(variable, left, right)
+        levels = shared_levels(*own, variable.extent)
+        if levels is not None and not _leaves_rest(variable, levels, own[1], rest_slots):
+            continue
+        if any(shared_levels(side, _linear(variable), variable.extent) is None for side in own):
+            return None
+        period = math.lcm(*(d.low for side in own for d in side), *(d.high or 1 for side in own for d in side))
+        joints.append(Joint(variable, *own, period))
+    return joints
+
+
+def _leaves_rest(variable: Variable, levels: Levels, right: Digits, most_slots: int) -> bool:
+    """Whether digits do not fill a coordinate that spans at most `most_slots` of the destination."""
+    span = variable.extent * min([d.weight for d in right], default=0)
+    return span <= most_slots and len(list(cut_into_boxes(variable.extent, levels))) > 1
+
+
+def _own(variable: Variable, left: Digits, right: Digits) -> tuple[Digits, Digits]:
+    """Return the digits of a coordinate on both sides."""
+    return tuple(d for d in left if d.variable == variable), tuple(d for d in right if d.variable == variable)
+
+
+def _linear(variable: Variable) -> tuple[Digit, ...]:
+    return (Digit(1, variable, 1, None),)
+
+
+def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int, least: int) -> Sizes | None:
+    """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
+
+    A box has at least `least` bytes, unless there are fewer, and at most `largest`. Where a period is too large for
+    that, a box has a part of it, and each part is a kind of box.
+    """
+    for parts in range(1, _MOST_PARTS + 1):
+        smallest = [_part_of(joint, parts) for joint in joints]
+        sizes: Sizes = dict.fromkeys(loops, 1)
+        sizes |= {joint: size for joint, size in zip(joints, smallest, strict=True) if size is not None}
+        if None not in smallest and math.prod(sizes.values()) * width <= largest:
+            return _grown(sizes, width, largest, least)
+    return None
+
+
+def _part_of(joint: Joint, parts: int) -> int | None:
+    """Return the values of one of `parts` parts of a period, or of the coordinate; None if it cuts both sides' rows."""
+    if parts == 1:
+        return min(joint.period, joint.variable.extent)
+    size, rest = divmod(joint.period, parts)
+    largest = (max(d.low for d in side) for side in (joint.left, joint.right))
+    whole = not rest and size % 2 == 0 and size < joint.variable.extent and any(size % low == 0 for low in largest)
+    return size if whole else None
+
+
+def _grown(sizes: Sizes, width: int, most: int, least: int) -> Sizes:
+    """Return sizes with longer runs."""
+    while True:
+        runs = sorted(_runs(sizes), key=lambda run: run[0])
+        short = [more for length, more in runs if length * width < _RUN_BYTES and more is not None]
+        if not short and math.prod(sizes.values()) * width < least:
+            steps = sorted((step for step in _steps(sizes, 1) if not step[3]), key=lambda step: step[0])
+            short = [of for _, _, of, _ in steps]
+        for more in short:
+            larger = _with_more(sizes, more)
+            if math.prod(larger.values()) * width <= most:
+                sizes = larger
+                break
+        else:
+            return sizes
+
+
+def _with_more(sizes: Sizes, of: Loop | Joint) -> Sizes:
+    """Return sizes with twice as much of one."""
+    return {**sizes, of: min(2 * sizes[of], of.size)}
+
+
+def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
+    """Choose how much a box has that is one run of the destination, with all of the joint coordinates.
+
+    Returns
+    -------
+    Sizes or None
+        None where rows have gaps, are too long, or have something else between values of a joint coordinate.
+    """
+    if not all(_is_linear(joint) for joint in joints):
+        return None
+    reach = max(min(d.weight for d in joint.right) for joint in joints)
+    sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
+    sizes |= {joint: joint.size for joint in joints}
+    while True:
+        _, (length, more) = _runs(sizes)
+        elements = math.prod(sizes.values())
+        ends_with_line = elements * width % LINE_BYTES == 0
+        if more is None or elements * width >= _LEAST_ROW_BYTES * (1 if ends_with_line else _MOST_TIMES):
+            return sizes if length == elements and length * width <= largest else None
+        sizes = _with_more(sizes, more)
+
+
+def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None]]:
+    """Yield for each side the length of a run of a box, and what would make it longer."""
+    for side in (0, 1):
+        length, more = 1, None
+        for stride, size, of, is_whole in sorted(_steps(sizes, side), key=lambda step: step[0]):
+            if stride != length:
+                break
+            length *= size
+            more = None if is_whole else of
+            if not is_whole:
+                break
+        yield length, more
+
+
+def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
+    """Yield the loops of a box on a side: stride, size, what it is a part of, and whether it is all of that."""
+    for of, size in sizes.items():
+        if isinstance(of, Loop):
+            yield (of.destination_stride if side else of.source_stride), size, of, size == of.size
+            continue
+        loops = _cut(of, range(size), side)[0].loops
+        for k in loops:
+            yield k.source_stride, k.size, of, k is not loops[-1] or size == of.size
+
+
+def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
+    """Return the nests between a side, as the source, and some values one after the other; the largest first.
+
+    Nests begin in the source where the values do, whatever comes before them.
+    """
+    digits = joint.side(side)
+    levels = shared_levels(digits, _linear(joint.variable), values.stop)
+    assert levels is not None, "the cuts of one side divide each other"
+    units = [low for low, _, _ in levels]
+    found = []
+    for first, count, i in _units(values.start, values.stop, units):
+        inner = [Loop(levels[j + 1][0] // levels[j][0], *levels[j][1:]) for j in range(i)]
+        start = sum(d.value_of(first) for d in digits)
+        found.append(Nest((*inner, Loop(count, *levels[i][1:])), start, first - values.start))
+    return sorted(found, key=lambda nest: -nest.element_count)
+
+
+def _is_linear(joint: Joint) -> bool:
+    """Whether values are equally far apart in the destination."""
+    nests = _cut(joint, range(joint.size), 1)
+    return len(nests) == 1 and len(coalesced(nests[0]).loops) <= 1
+
+
+def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cut a stretch at multiples of units, each a multiple of the one before: yield where, how many, of which unit."""
+    i = len(units) - 1
+    begin, last = -(-first // units[i]) * units[i], end // units[i] * units[i]
+    if begin > last:
+        yield from _units(first, end, units[:i])
+        return
+    if first < begin:
+        yield from _units(first, begin, units[:i])
+    if begin < last:
+        yield begin, (last - begin) // units[i], i
+    if last < end:
+        yield from _units(last, end, units[:i])
+
+
+def order_on(sizes: Sizes, side: int) -> tuple[Loop | Joint, ...]:
+    """Return loops and joint coordinates as a side has them, minor first."""
+    nearest: dict[Loop | Joint, int] = {}
+    for stride, _, of, _ in _steps(sizes, side):
+        nearest[of] = min(stride, nearest.get(of, stride))
+    return tuple(sorted(nearest, key=lambda of: nearest[of]))
+
+
+def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
+    """Yield the parts of a loop or a joint coordinate: whole ones, and what is left over."""
+    if isinstance(of, Loop):
+        period = size
+        step = size * of.source_stride, size * of.destination_stride
+    else:
+        period = max(size, of.period)
+        step = of.places(period)
+    for begin in range(0, min(period, of.size), size):
+        count, rest = divmod(of.size - begin, period)
+        if count + (rest >= size):
+            yield _Part(range(begin, begin + size), Loop(count + (rest >= size), *step), (0, 0))
+    if rest := of.size % size:
+        before = (of.size - rest) // period
+        values = range((of.size - rest) % period, (of.size - rest) % period + rest)
+        yield _Part(values, Loop(1, 0, 0), (before * step[0], before * step[1]))
+
+
+def kinds_of_boxes(nest: Nest, sizes: Sizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
+    """Yield what each kind of box has, and the nest of such boxes."""
+    for parts in itertools.product(*(_parts(of, size) for of, size in sizes.items())):
+        outer = Nest(
+            tuple(part.steps for part in parts if part.steps.size > 1),
+            nest.source_start + sum(part.start[0] for part in parts),
+            nest.destination_start + sum(part.start[1] for part in parts),
+        )
+        yield dict(zip(sizes, (part.values for part in parts), strict=True)), outer
+
+
+def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], side: int) -> Iterator[Nest]:
+    """Yield the nests between a side, as the source, and scratch memory."""
+    pieces: list[list[Nest]] = []
+    step = 1
+    for of in order:
+        size = len(box[of])
+        if isinstance(of, Loop):
+            stride = of.destination_stride if side else of.source_stride
+            pieces.append([Nest((Loop(size, stride, step),))])
+        else:
+            pieces.append([_scaled(nest, step) for nest in _cut(of, box[of], side)])
+        step *= size
+    return (coalesced(nest) for nest in products(pieces))
+
+
+def _scaled(nest: Nest, step: int) -> Nest:
+    """Return a nest with everything in its destination `step` times as far apart."""
+    loops = tuple(Loop(k.size, k.source_stride, k.destination_stride * step) for k in nest.loops)
+    return Nest(loops, nest.source_start, nest.destination_start * step)
+
+
+def turned(nest: Nest) -> Nest:
+    """Return a nest with source and destination exchanged."""
+    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
+    return Nest(loops, nest.destination_start, nest.source_start)

@@ -1,0 +1,117 @@
+"""Relayouts box by box: read to scratch memory and written from there, all within the cache.
+
+The steps are passes of their own; a box is small enough for what they hand on to stay in L2. A box that is one run of
+the destination is written line by line, and begins as far behind a line boundary in scratch memory as there. A part of
+a line at its end goes to the front of the next box, if that continues it; so all lines but two of a thread's share are
+written once, whole.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel
+from fastindex.moving.kernels.runner import call_in_box
+from fastindex.moving.kernels.table import outer_place, set_end_of_source
+from fastindex.moving.numbers import (
+    BOX_CALL_BYTES,
+    CALL_TARGET_START,
+    CALLS,
+    FIRST,
+    FROM_SCRATCH,
+    GEOMETRY,
+    LEAST_CARRIED_BYTES,
+    READABLE_BYTES,
+    ROW_BYTES,
+    SECOND,
+    SECOND_LENGTH,
+    TO_SCRATCH,
+)
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_short
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, stream_line
+
+
+@njit(nogil=True)
+def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # type: ignore[no-untyped-def]
+    """Write the bytes from `begin` to `end` of a box, which count from a line boundary, to the destination.
+
+    `follows` says that the front of the first line is in the box too, `goes_on` that the last line is not written yet.
+    While lines are written, those that the next box reads are prefetched: `lines` is (their offsets from `upcoming` on,
+    how many, how many of them for each line that is written). Prefetching all of them before the
+    first line is written takes half as long again.
+    """
+    at, lines_end, asked = 0, end & ~63, 0
+    offsets, count, pace = lines
+    if begin and not follows:
+        copy_short(line + begin, box + begin, min(end, 64) - begin)
+        at = 64
+    for place in range(at, lines_end, 64):
+        for i in range(asked, min(asked + pace, count)):
+            prefetch(upcoming + entry(offsets, i))
+        asked += pace
+        stream_line(line + place, box + place)
+    if goes_on:
+        copy_vector(box, box + lines_end, 64)
+    elif at <= lines_end:
+        copy_short(line + lines_end, box + lines_end, end - lines_end)
+
+
+@njit(nogil=True)
+def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout whose boxes are one run of the destination each."""
+    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
+    count, size, read_lines = entry(geometry, CALLS), entry(geometry, ROW_BYTES), entry(table, SECOND_LENGTH)
+    lines = (entry(table, SECOND), read_lines, (read_lines - 1) // (size // 64 + 1) + 1)
+    box = scratch + entry(calls, CALL_TARGET_START)
+    for i in range(1, count):
+        box = min(box, scratch + entry(calls + BOX_CALL_BYTES * i, CALL_TARGET_START))
+    at_source, at_target = outer_place(table, first, source, target)
+    follows = False
+    for task in range(first, last):
+        next_source, next_target = at_source, 0
+        if task + 1 < last:
+            next_source, next_target = outer_place(table, task + 1, source, target)
+        begin = at_target & 63
+        for i in range(count):
+            call_in_box(calls + BOX_CALL_BYTES * i, scratch + begin, at_source, scratch)
+        goes_on = next_target == at_target + size and size >= LEAST_CARRIED_BYTES
+        _write_box(at_target - begin, box, begin, begin + size, follows, goes_on, next_source, lines)
+        follows, at_source, at_target = goes_on, next_source, next_target
+    fence()
+
+
+@kernel()
+def run_boxes(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout box by box.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the kernel's own numbers are a `BoxGeometry`. The first table has the rows of a
+        `BoxCall`. Where boxes are written as one run, the second has the offsets of the lines of the source that a
+        box reads.
+    scratch : int64
+        Address of memory for this thread alone: what the called kernels need, and behind it two boxes.
+    width, ways
+        Not used.
+    """
+    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
+    if entry(geometry, ROW_BYTES):
+        _run_rows(target, source, table, scratch, first, last)
+        return
+    count = entry(geometry, CALLS)
+    set_end_of_source(scratch, source + entry(geometry, READABLE_BYTES))
+    for task in range(first, last):
+        at_source, at_target = outer_place(table, task, source, target)
+        for i in range(count):
+            call = calls + BOX_CALL_BYTES * i
+            read = scratch if entry(call, FROM_SCRATCH) else at_source
+            written = scratch if entry(call, TO_SCRATCH) else at_target
+            call_in_box(call, written, read, scratch)
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("boxes", (run_boxes,)),)

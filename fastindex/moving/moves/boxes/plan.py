@@ -1,0 +1,351 @@
+"""Relayouts box by box: read to scratch memory, which the cache holds, and written from there.
+
+This is for sides that cut a coordinate in sizes that do not divide each other. A tile that merges dimensions, as
+(2,*,128) does, counts their joint coordinate in pieces of 128, and the other side begins a new row every 100, say. No
+loops serve both sides. But every 3200 values both begin anew, so boxes of whole periods follow each other at regular
+distances on both sides. A box is copied to scratch memory where the coordinate is linear, by loops that the source
+shares with it, and from there by loops that the destination shares.
+
+It is also for rows of the destination that several nests write, because a tile does not divide them. Run one after the
+other, the nests would share lines of the destination, which have left the cache when the second one comes to them. A
+box is a few such rows: all nests write their part of it to scratch memory, and from there it is written as one run,
+while the lines of the source that the next box reads are prefetched.
+
+And it is for packed elements: a box is unpacked as it is read, or packed as it is written, and moves as bytes, within
+scratch memory where both sides are packed. Without boxes all of the array lies unpacked in memory of its own.
+
+Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
+sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
+from fastindex.moving.calibration import cost
+from fastindex.moving.counts import Counts, distinct, piece_ends, read_lines, total
+from fastindex.moving.moves.boxes.geometry import (
+    MOST_KINDS,
+    Joint,
+    System,
+    box_sizes,
+    kinds_of_boxes,
+    nests_to_scratch,
+    order_on,
+    row_sizes,
+    systems_apart,
+    turned,
+)
+from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_nest_passes
+from fastindex.moving.moves.transposes.plan import is_few
+from fastindex.moving.numbers import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry, TransposeGeometry
+from fastindex.moving.passes import Draft, Tables, iterations, no_tables, without
+from fastindex.moving.problem import UNIT_BYTES, Context, Problem
+from fastindex.runtime.machine import Machine
+from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.tuning import Tuning
+
+#: The least bytes of a box in scratch memory, unless there are fewer. Microseconds with at least 32, 64, 128 and 256
+#: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
+#: and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
+LEAST_BOX_BYTES = 128 << 10
+
+Offsets = NDArray[np.int64]
+_Kind = tuple[dict[Loop | Joint, range], Nest]
+_Order = tuple[Loop | Joint, ...]
+
+#: A pass within a box: whether it reads from scratch memory, and whether it writes there.
+Step = tuple[Draft, bool, bool]
+
+
+class Box(NamedTuple):
+    """How boxes of one kind get from the source to scratch memory and on.
+
+    Attributes
+    ----------
+    order : sequence of Loop or Joint
+        What a box has, as scratch memory has it, minor first.
+    parts : dict of Loop or Joint to range
+        How much a box has of each.
+    outer : Nest
+        The boxes, in elements.
+    """
+
+    order: Sequence[Loop | Joint]
+    parts: dict[Loop | Joint, range]
+    outer: Nest
+
+    @property
+    def elements(self) -> int:
+        return math.prod(map(len, self.parts.values()))
+
+    def draft(
+        self,
+        bits: tuple[int, int],
+        steps: Sequence[Step],
+        why: str,
+        counts: Counts,
+        row_bytes: int = 0,
+        tables: Callable[[], Tables] = no_tables,
+        by_source: bool = False,
+    ) -> Draft:
+        """Return the pass that runs `steps` within each box; `bits` are those of an element on both sides.
+
+        Boxes follow each other as in the destination, or `by_source`.
+        """
+        (read, written), outer = bits, self.outer
+        loops = [Loop(k.size, k.source_stride * read // 8, k.destination_stride * written // 8) for k in outer.loops]
+        starts = outer.source_start * read // 8, outer.destination_start * written // 8
+        return Draft(
+            "boxes",
+            1,
+            Nest(tuple(without(loops, (), by_source)), *starts),
+            BoxGeometry(len(steps), row_bytes),
+            self.elements * written // 8,
+            f"boxes of {self.elements} elements, {why}",
+            counts,
+            tables,
+            inner=tuple(steps),
+        )
+
+
+def boxes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes, or None where `box_drafts` does."""
+    slots = problem.slots
+    # Boxes count elements, which are parts of bytes where bytes of packed ones move.
+    if slots.width not in UNIT_BYTES or slots.unit == "byte":
+        return None
+    return box_drafts(problem.source, problem.destination, slots.width, problem.machine, problem.tuning, slots.loops)
+
+
+def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes that expand elements as they are read, or compress them as they are written."""
+    slots, context, bits = problem.slots, problem.context, problem.slot_bits
+    formats = slots.source, slots.destination
+    if slots.unit != "value" or min(bits) >= 8 or not all(form.is_plain or form.is_packed for form in formats):
+        return None
+    systems: Iterable[System] = systems_apart(problem.source, problem.destination, 0)
+    if slots.loops is not None:
+        systems = [(list(slots.loops.copies), [], list(slots.loops.fills))]
+    return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
+
+
+def box_drafts(
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    width: int,
+    machine: Machine,
+    tuning: Tuning,
+    loops: RelayoutLoops | None,
+) -> tuple[Draft, ...] | None:
+    """Return the passes of a relayout, of elements of `width` bytes, box by box; None where there are none.
+
+    `loops` are those that the two sides share, if there are any: then boxes are rows of a destination that is written
+    past the cache.
+
+    Examples
+    --------
+    >>> from fastindex.runtime.machine import EPYC_1M
+    >>> from fastindex.runtime.tuning import TUNING
+    >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
+    >>> print(box_drafts(a, b, 1, EPYC_1M, TUNING, None)[0].why)
+    boxes of 200000 elements, after which both sides begin anew
+    """
+    slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
+    context = Context(width, slots * width >= tuning.streamed_bytes, tuning, machine)
+    if loops is None:
+        systems, bits = systems_apart(source, destination, 0), (8 * width, 8 * width)
+        return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
+    if loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes):
+        return None
+    systems = systems_apart(source, destination, MOST_ROW_BOX_BYTES // width)
+    return _drafts_of(systems, lambda nest, joints: _row_boxes(nest, joints, context), context, 8 * width)
+
+
+def _drafts_of(
+    systems: Iterable[System],
+    boxes_of: Callable[[Nest, Sequence[Joint]], list[Draft] | None],
+    context: Context,
+    bits: int,
+) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes of the first system that has them; elements of the destination have `bits` bits."""
+    for nests, joints, fills in systems:
+        found = [boxes_of(nest, joints) for nest in nests]
+        made = [one for one in found if one is not None]
+        padding = RelayoutLoops((), tuple(coalesced(nest) for nest in fills))
+        whole = grouped(padding, 8 // bits) if bits < 8 else padding
+        if whole is not None and len(made) == len(found) and sum(map(len, made)) <= MOST_KINDS:
+            filling = (fill_pass(in_bytes(nest, context.width), context) for nest in whole.fills)
+            return (*itertools.chain(*made), *filling)
+    return None
+
+
+def within(context: Context, at_hand: bool) -> Context:
+    """Return the context of what is written to scratch memory, where any order is as good as that of the source."""
+    tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
+    return Context(context.width, False, tuning, context.machine, at_hand)
+
+
+def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
+    """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large.
+
+    `bits` are those of an element on both sides: where one is packed, runs there have to be whole bytes. Where both
+    are, elements are turned from one order to the other within scratch memory.
+    """
+    are_packed = max(bits) < 8
+    sizes = box_sizes(nest.loops, joints, context.width, (1 if are_packed else 2) * BOX_BYTES, LEAST_BOX_BYTES)
+    if sizes is None:
+        return None
+    kinds = list(itertools.islice(kinds_of_boxes(nest, sizes), MOST_KINDS + 1))
+    if len(kinds) > MOST_KINDS:
+        return None
+    sides = order_on(sizes, 0), order_on(sizes, 1)
+    tried = [sides] if are_packed else [(sides[k], sides[k]) for k in (0, 1) if bits[k] <= bits[1 - k]]
+    # What is best for the first kind of box, the largest one, is good for the others.
+    costs = []
+    for orders in dict.fromkeys(tried):
+        first = _period_box(kinds[0], orders, context, bits)
+        costs.append((math.inf if first is None else cost([first]), orders))
+    _, best = min(costs, key=lambda one: one[0])
+    found = [_period_box(kind, best, context, bits) for kind in kinds]
+    made = [one for one in found if one is not None]
+    return made if len(made) == len(found) else None
+
+
+def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: tuple[int, int]) -> Draft | None:
+    """Return the pass over boxes of one kind; None where some begin, or runs of theirs, within a byte.
+
+    `orders` are those of scratch memory where it is written to, and where it is read from.
+    """
+    parts, outer = kind
+    places = (outer.source_start, *(k.source_stride for k in outer.loops))
+    targets = (outer.destination_start, *(k.destination_stride for k in outer.loops))
+    if any(place * size % 8 for side, size in zip((places, targets), bits, strict=True) for place in side):
+        return None
+    steps: list[Step] = []
+    read, begin = within(context, at_hand=False), 0
+    for side, inner in enumerate((read, context)):
+        if side and orders[0] != orders[1]:
+            begin = BOX_BYTES // context.width
+            turning = _between(parts, orders)._replace(destination_start=begin)
+            steps += [(one, True, True) for one in _moving(turning, read)]
+        for nest in nests_to_scratch(orders[side], parts, side):
+            moved = turned(nest)._replace(source_start=nest.destination_start + begin) if side else nest
+            packed = bits[side] < 8
+            kernel = "compress" if side else "expand"
+            made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else _moving(moved, inner)
+            if made is None:
+                return None
+            steps += [(one, side == 1, side == 0) for one in made]
+    counts = counts_of_boxes(steps, iterations(outer.loops), context.streamed)
+    why = "after which both sides begin anew" if min(bits) >= 8 else "which are unpacked within the cache"
+    return Box(orders[1], parts, outer).draft(bits, steps, why, counts)
+
+
+def _between(parts: dict[Loop | Joint, range], orders: tuple[_Order, _Order]) -> Nest:
+    """Return the nest from a box in one order to the same in another."""
+    strides = []
+    for order in orders:
+        sizes = [len(parts[of]) for of in order]
+        strides.append(dict(zip(order, itertools.accumulate(sizes, operator.mul, initial=1), strict=False)))
+    return coalesced(Nest(tuple(Loop(len(values), strides[0][of], strides[1][of]) for of, values in parts.items())))
+
+
+def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
+    """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
+    found = total(_to_scratch(one) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps)
+    return found._replace(tasks=found.tasks + 1).times(tasks)
+
+
+def _to_scratch(one: Draft) -> Counts:
+    """Return the counts of a pass that writes to scratch memory, from where its lines are read again.
+
+    Runs that a transpose writes there are in the cache, and do not wait for their lines.
+    """
+    counts = one.counts._replace(ends=0, lines=0, scratch=one.counts.scratch + 2 * one.counts.lines)
+    return counts._replace(elements=0) if isinstance(one.geometry, TransposeGeometry) else counts
+
+
+def _through_the_cache(one: Draft, streamed: bool) -> Counts:
+    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first.
+
+    A transpose of few columns moves elements one by one, which no wait for memory hides here.
+    """
+    counts, geometry = one.counts, one.geometry
+    if not isinstance(geometry, TransposeGeometry):
+        return counts
+    if streamed and not geometry.streamed:
+        counts = counts._replace(missed=counts.missed + counts.lines)
+    if is_few(geometry.column_count, one.width):
+        counts = counts._replace(gathered=2 * counts.lines * LINE_BYTES / one.width)
+    return counts
+
+
+@lru_cache(maxsize=64)
+def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
+    """Return the passes of a nest in elements; boxes of several kinds have nests in common, so they are kept."""
+    return tuple(copying_passes(in_bytes(nest, context.width), context))
+
+
+def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
+    """Return the passes over boxes that are rows of the destination, None where rows have gaps or are too long."""
+    sizes = row_sizes(nest.loops, joints, context.width, MOST_ROW_BOX_BYTES)
+    if sizes is None:
+        return None
+    order = order_on(sizes, 1)
+    return [_row_box(Box(order, *kind), context) for kind in kinds_of_boxes(nest, sizes)]
+
+
+def _row_box(box: Box, context: Context) -> Draft:
+    """Return the pass over boxes of one kind, which are written as one run each."""
+    width, nbytes, tasks = context.width, box.elements * context.width, iterations(box.outer.loops)
+    nests = list(nests_to_scratch(box.order, box.parts, 0))
+    in_box = RelayoutLoops(tuple(nests), ())
+    whole = RelayoutLoops(tuple(Nest((*nest.loops, *box.outer.loops)) for nest in nests), ())
+    read = [in_bytes(nest, width) for nest in nests]
+    moving = [one for nest in read for one in copying_passes(nest, within(context, at_hand=True))]
+    counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
+    again = tasks * read_lines(in_box, width) - read_lines(whole, width)
+    ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)
+    return box.draft(
+        (8 * width, 8 * width),
+        [(one, False, True) for one in moving],
+        "rows of the destination that are put together within the cache",
+        counts._replace(ends=ends, missed=max(again, 0)),
+        nbytes,
+        lambda: (np.zeros(0, np.int64), lines_of(read, width)),
+    )
+
+
+def lines_of(nests: Iterable[Nest], width: int) -> Offsets:
+    """Return the offsets of the lines that nests read, in a source that begins with a line; the nests are in bytes.
+
+    Examples
+    --------
+    >>> lines_of([Nest((Loop(30, 4, 4), Loop(3, 512, 120)))], 4)
+    array([   0,   64,  512,  576, 1024, 1088])
+    """
+    found = []
+    for nest in nests:
+        span, starts = width, np.array([nest.source_start], np.int64)
+        for stride, size in sorted((k.source_stride, k.size) for k in nest.loops):
+            if stride <= span + LINE_BYTES:
+                span += stride * (size - 1)
+            else:
+                starts = (starts + stride * np.arange(size)[:, None]).reshape(-1)
+        within = np.arange(0, span + LINE_BYTES, LINE_BYTES)
+        places = np.minimum(starts[:, None] + within, starts[:, None] + (span - 1))
+        found.append(places.reshape(-1) // LINE_BYTES)
+    return distinct(np.concatenate(found)) * LINE_BYTES

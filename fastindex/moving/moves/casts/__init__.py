@@ -1,0 +1,1 @@
+"""Runs of elements converted to another type, box by box."""

@@ -1,0 +1,350 @@
+"""Column gathers: relayouts whose blocks take a column each of the same rows of the source.
+
+Each slot of a block has a row. Squares of as many rows as a line has slots, in the order of the slots, are transposed
+straight into lines of the destination: whatever the tiles, nothing is left to permute. A row of padding is padding. So
+every line of the source is read once, and every line of the destination written once, padding included.
+
+Rows are read some lines at a time, one set of rows after the other, and transposed within lanes; lines of a block are
+then made of these lanes, one after the other. What is read is a band of the lines of the blocks of a group of columns;
+while one is read, the one before it is written, so that memory is read and written at the same time. Where what is
+written stays in the cache, or two bands would have few lines of each row, one band is written before the next is read.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.assembly_numbers import (
+    COLUMN_BAND,
+    COLUMN_BAND_BYTES,
+    COLUMN_ELEMENT_BYTES,
+    COLUMN_GROUP,
+    COLUMN_GROUP_BYTES,
+    COLUMNS,
+    ENDS_AHEAD,
+    MOST_BAND_LINES,
+    MOST_BLOCK_BYTES,
+    MOST_COLLECTED_BYTES,
+    MOST_ROW_LINES,
+    NOWHERE,
+)
+from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
+from fastindex.moving.kernels.table import outer_place, padding_of
+from fastindex.moving.lines.lane_columns import transpose_in_lanes, write_lane, write_lanes
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND
+from fastindex.runtime.kernels import kernel, subroutine
+from fastindex.runtime.lines.lines import copy_short, prefetch_ends
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch_to_l2, set_entry, stream_line
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+
+# Scratch memory: pending bytes and one more block; for each of two bands the addresses of its rows, and copies of the
+# rows that end where the source does; a row of padding; the lanes of two bands. Two elements of four bits may begin in
+# each of the last bytes of the source.
+_ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
+_STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
+_ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
+_PADDING = _ADDRESSES + 2 * _ADDRESSES_BYTES
+_COLLECTED = _PADDING + (MOST_ROW_LINES + 2) * LINE_BYTES
+_COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
+
+# How many lines are prefetched before they are read, to L2: many rows meet in few sets of L1. Of many rows of some
+# lines, all lines of a row after those of the row before, else a line of each row in turn. Of many rows of bytes that
+# are longer and lie on pages of their own, none: the processor follows them. Fractions of a copy with prefetches to L1,
+# to L2 and without, one thread of an Intel Xeon (2026-11-23): u8[49152,1,1000] reversed to T(256) 0.55, 0.58, 0.68;
+# two threads, pages shared, u8[196,1000,130] turned to T(8,128)(2,1) 0.66, 0.65, 0.56.
+_LINES_AHEAD, _MANY_ROWS, _LONG_ROW, _FOLLOWED_ROW, _PAGE_BYTES = 64, 16, 4, 8, 4096
+
+
+@subroutine()
+def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped-def]
+    """Write a row of nothing but padding, as long as any row of the groups, or a line."""
+    padding, row, nbytes = padding_of(scratch), scratch + _PADDING, LINE_BYTES
+    for g in range(group_count):
+        nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, COLUMN_GROUP.row_bytes))
+    # Rows of packed elements may begin with a high nibble, and then end one byte further.
+    for k in range(nbytes // LINE_BYTES + 2):
+        copy_vector(row + LINE_BYTES * k, padding, 64)
+
+
+@subroutine("nibbles")
+def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
+    """Write the addresses of rows, `counts` of them and bytes of each: where padding is, and copies of the last rows.
+
+    `source` is where rows are counted from, in bytes or nibbles of these; so are addresses where `shifted`.
+    """
+    row_count, row_bytes = counts
+    stage, nothing = addresses + _STAGE, padding << shifted
+    whole = literal(nibbles) == 1
+    last = end - LINE_BYTES - shifted if row_bytes < LINE_BYTES else end
+    for i in range(row_count):
+        row = entry(rows, i)
+        if row == NOWHERE:
+            set_entry(addresses, i, nothing)
+            continue
+        row += source
+        address = row if whole else row >> 1
+        if address > last:
+            # A line of it would reach beyond the source.
+            size = min(end - address, LINE_BYTES)
+            copy_short(stage, address, size // 2)
+            copy_short(stage + size // 2, address + size // 2, size - size // 2)
+            address = stage
+            stage += 2 * LINE_BYTES
+        set_entry(addresses, i, address if not shifted else 2 * address + (row & 1))
+
+
+@njit(nogil=True, inline="always")
+def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
+    """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
+
+    `step` is (group, band), `starts` where a task begins in source and destination, and where the source ends. The
+    latter is (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
+    """
+    (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
+    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
+    row_bytes, chunks = entry(group, COLUMN_GROUP.row_bytes), entry(group, COLUMN_GROUP.chunks)
+    rows, row_count = bands + entry(band, COLUMN_BAND.rows), entry(band, COLUMN_BAND.row_count)
+    begin, counts = at_source * h + entry(group, COLUMN_GROUP.source), (row_count, row_bytes)
+    _write_addresses(nibbles, begin, end, rows, counts, shifted, addresses, padding)
+    first_line, line_count = entry(band, COLUMN_BAND.first), entry(band, COLUMN_BAND.lines)
+    lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS.bands) + 8 * first_line
+    nbytes = min(entry(geometry, COLUMNS.block_bytes) - LINE_BYTES * first_line, LINE_BYTES * line_count)
+    written = (
+        groups + entry(group, COLUMN_GROUP.places),
+        at_target + LINE_BYTES * first_line,
+        lines,
+        line_count,
+        nbytes,
+        chunks,
+    )
+    return (addresses, row_count, groups + entry(group, COLUMN_GROUP.offsets), chunks), written
+
+
+@njit(nogil=True, inline="always")
+def _end_of_line(offsets, chunk, chunks):  # type: ignore[no-untyped-def]
+    """Return where in a row the last byte is that is read of a chunk; lines at the end of a row overlap."""
+    return min(entry(offsets, chunk) + LINE_BYTES - 1, entry(offsets, chunks))
+
+
+@njit(nogil=True, inline="always")
+def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
+    """Prefetch the next lines of rows that are read later, one row after the other; return where to go on.
+
+    `cursor` is the row and its line, `bands` this band and the one whose rows come behind its last.
+    """
+    (row, line), ((addresses, row_count, offsets, chunks), following) = cursor, bands
+    while count > 0:
+        table = addresses + 8 * row
+        if row >= row_count:
+            table = following[0] + 8 * min(row - row_count, following[1] - 1)
+        begin, end = entry(table, 0) >> shifted, min(line + count, chunks)
+        for k in range(line, end):
+            prefetch_to_l2(begin + _end_of_line(offsets, k, chunks))
+        count, line = count - (end - line), end
+        if line == chunks:
+            # A row that begins within a line touches one line more.
+            if begin & (LINE_BYTES - 1):
+                prefetch_to_l2(begin)
+            row, line = row + 1, 0
+    return row, line
+
+
+@njit(nogil=True, inline="always")
+def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
+    """Transpose the rows of a band within lanes, and write what has been collected of the band before.
+
+    `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
+    count nibbles, bytes between vectors, whether lines are whole).
+    """
+    (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
+    lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)
+    by_rows = h == 2 or (lane >= _MANY_ROWS and chunks >= _LONG_ROW)
+    is_followed = h == 1 and lane >= _MANY_ROWS and chunks >= _FOLLOWED_ROW
+    is_followed = is_followed and abs(entry(addresses, 1) - entry(addresses, 0)) >= _PAGE_BYTES
+    ahead = lane * max((2 if by_rows else 1) * _LINES_AHEAD // (lane * chunks), 1)
+    cursor, due, waiting, every = (ahead, 0), 0, job[0], row_count // lane * chunks
+    for first in range(0, row_count, lane):
+        rows, later, place = addresses + 8 * first, addresses + 8 * (first + ahead), target + first // lane * LINE_BYTES
+        if first + ahead >= row_count:
+            later = bands[1][0] + 8 * min(first + ahead - row_count, bands[1][1] - lane)
+        for chunk in range(chunks):
+            offset, further = entry(offsets, chunk), _end_of_line(offsets, chunk, chunks)
+            if by_rows:
+                if not is_followed:
+                    cursor = _ask(cursor, lane, bands, shifted)
+                transpose_in_lanes(width, nibbles, 0, shifted, place, pitch, rows, offset, later, further)
+            else:
+                transpose_in_lanes(width, nibbles, 1, shifted, place, pitch, rows, offset, later, further)
+            place += lane * pitch
+            due += waiting
+            while due >= every:
+                due -= every
+                state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
+    return state, job
+
+
+@njit(nogil=True, inline="always")
+def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
+    if streamed:
+        stream_line(target, padding)
+    else:
+        copy_vector(target, padding, 64)
+
+
+@njit(nogil=True, inline="always")
+def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
+    """Write whole lines of four columns.
+
+    `places` is where the first one's place is, `targets` is what is added to places, and where padding is; `lines` is
+    where their table is, and how many.
+    """
+    every = 8 * (LANE_BYTES // literal(width)) * literal(nibbles)
+    (target, padding), (table, count) = targets, lines
+    first, second, third, fourth = (
+        entry(places, 0),
+        entry(places + every, 0),
+        entry(places + 2 * every, 0),
+        entry(places + 3 * every, 0),
+    )
+    if min(min(first, second), min(third, fourth)) != NOWHERE:
+        begins = target + first, target + second, target + third, target + fourth
+        for k in range(count):
+            at, behind = entry(table, k), LINE_BYTES * k
+            if at != NOWHERE:
+                write_lanes(streamed, begins, behind, source + at)
+            else:
+                for begin in begins:
+                    _write_padding(streamed, begin + behind, padding)
+        return
+    for part in range(4):
+        place = entry(places + part * every, 0)
+        if place != NOWHERE:
+            for k in range(count):
+                at, begin = entry(table, k), target + place + LINE_BYTES * k
+                if at != NOWHERE:
+                    write_lane(streamed, begin, source + at + LANE_BYTES * part)
+                else:
+                    _write_padding(streamed, begin, padding)
+
+
+@njit(nogil=True, inline="always")
+def _append(width, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
+    """Append the lines of one column to what is pending.
+
+    `lines` is their table, how many, and of how many bytes; `collected` is where lanes are, and bytes between vectors.
+    """
+    source, pitch = collected
+    (stream, streamed), (table, count, run) = state, lines
+    lane, half = LANE_BYTES // literal(width), 0
+    if literal(nibbles) == 2:
+        # The vectors of low nibbles come before those of high ones.
+        column, half = column >> 1, column & 1
+    vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
+    stream = go_to(stream, place, scratch, streamed)
+    for k in range(count):
+        at, target = entry(table, k), scratch + stream[1] + LINE_BYTES * k
+        if at != NOWHERE:
+            write_lane(0, target, vectors + at)
+        else:
+            copy_vector(target, padding_of(scratch), 64)
+    return added(stream, run, scratch, streamed), streamed
+
+
+@njit(nogil=True, inline="always")
+def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
+    """Write the next four columns of a band, or the next one where lines are not whole.
+
+    `job` is (how often there is more to write, next column of the chunk, places of its columns, where it is collected,
+    what is added to places, table of lines, how many, bytes).
+    """
+    left, column, places, source, target, table, count, nbytes = job
+    lane, h = LANE_BYTES // literal(width), literal(nibbles)
+    if whole_lines:
+        # Neighbours follow each other: a line past the cache waits for the next one.
+        own, targets = places + 8 * column, (target, padding_of(scratch))
+        vectors = source + (column // h + column % h * lane) * pitch
+        _write_lines(width, nibbles, state[1], own, targets, (table, count), vectors)
+        of_chunk = lane * h
+    else:
+        place, later = entry(places, column), entry(places, column + ENDS_AHEAD)
+        if later != NOWHERE and later != entry(places, column + ENDS_AHEAD - 1) + nbytes:
+            prefetch_ends(target + later, nbytes)
+        if place != NOWHERE:
+            piece = table, count, nbytes
+            state = _append(width, nibbles, state, target + place, column, piece, (source, pitch), scratch)
+        of_chunk = 4 * lane * h
+    column += 1
+    if column == of_chunk:
+        column, places, source = 0, places + 8 * 4 * lane * h, source + lane * h * pitch
+    return state, (left - 1, column, places, source, target, table, count, nbytes)
+
+
+@kernel()
+def assemble_columns(width, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a column gather.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element, 1 where nibbles move.
+    nibbles : literal int
+        2 where elements of four bits move, else 1.
+    target, source, table, scratch
+        As for `copy_chunks`. The first table has a `ColumnGroup` for each group; for each column of each chunk the
+        offset of its block in the destination, or `NOWHERE`, and `ENDS_AHEAD` times that; then for each group where its
+        chunks begin in a row, and where the row ends. The second has a `ColumnBand` for each band; for each
+        line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
+        for each slot of the other lines where its row is in the source, in bytes or nibbles of these, or `NOWHERE`.
+    """
+    geometry = entry(table, GEOMETRY)
+    pitch, shifted = entry(geometry, COLUMNS.pitch), entry(geometry, COLUMNS.shifted)
+    group_count, band_count = entry(geometry, COLUMNS.groups), entry(geometry, COLUMNS.bands)
+    end, padding = source + entry(geometry, COLUMNS.readable), scratch + _PADDING
+    whole_lines = entry(geometry, COLUMNS.whole_lines) != 0
+    # Lines that begin within a line of memory go through the cache: past it, each would be written in two parts.
+    streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
+    of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
+    form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.apart) != 0
+    _write_padding_row(entry(table, FIRST), group_count, scratch)
+    state = NOTHING_PENDING, streamed
+    job = 0, 0, 0, 0, 0, 0, 0, 0
+    task, g, b, half = first, 0, 0, 0
+    at_source, at_target = outer_place(table, task, source, target)
+    starts = at_source, at_target, end
+    band, written = _band_of(nibbles, table, (g, b), starts, shifted, scratch + _ADDRESSES, padding)
+    while task < last:
+        b += 1
+        if b == band_count:
+            b, g = 0, g + 1
+        if g == group_count:
+            g, task = 0, task + 1
+            at_source, at_target = outer_place(table, min(task, last - 1), source, target)
+        starts, half = (at_source, at_target, end), 1 - half
+        addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
+        collected = scratch + _COLLECTED + (0 if apart else half * _COLLECTED_BYTES)
+        following, then_written = _band_of(nibbles, table, (g, b), starts, shifted, addresses, padding)
+        state, job = _collect(width, nibbles, state, (band, following), job, form, collected, scratch)
+        places, at, lines, count, nbytes, chunks = written
+        job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
+        band, written = following, then_written
+        while job[0] and (apart or task == last):
+            state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
+    finish(state[0], scratch, state[1])
+    fence()
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "column gather",
+        (assemble_columns,),
+        by_width_and_ways,
+        lambda _: [*((width, 1) for width in COLUMN_ELEMENT_BYTES), (1, 2)],
+        SCRATCH_BYTES,
+        reads_ahead=True,
+    ),
+)

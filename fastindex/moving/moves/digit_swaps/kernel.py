@@ -1,0 +1,218 @@
+"""Packed elements of four bits whose places have their binary digits permuted, a vector of each of a few rows at once.
+
+A place in a vector of 64 bytes has seven binary digits, the lowest of which tells the nibbles of a byte apart. To swap
+a digit with one of the row is to exchange half of one vector with half of another; to swap digits of the vector is to
+permute its bytes. A few such steps, an instruction or two for 128 elements, do what a move element by element would do.
+Which bytes go where is data: one compilation serves all permutations with the same number of rows.
+
+Where no instruction permutes 64 bytes, the vectors are lanes of 16, with five digits, and four of them that become
+neighbours are a line. Digits are swapped with those of rows by weaving the bytes of two lanes, and bytes are put in
+order within lanes, before and after.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
+from fastindex.moving.kernels.table import start_of_block
+from fastindex.moving.lines.permutes import permuted_in_lanes, permuted_line, permuted_pair
+from fastindex.moving.numbers import (
+    FIRST,
+    GEOMETRY,
+    KEPT,
+    MOST_ROW_DIGITS,
+    OF_ROWS,
+    PATTERN_WORDS,
+    PIECES,
+    SECOND,
+    STREAM,
+    SWAP,
+    WITHIN,
+)
+from fastindex.runtime.kernels import instructions, kernel
+from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
+from fastindex.runtime.lines.vectors import from_table, paired, shuffle
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+
+_INT64 = ir.IntType(64)
+_LINE = 8 * PATTERN_WORDS
+
+
+def _halves_within(builder: Any, value: Any, other: Any, own: Any) -> Any:
+    """Swap the lowest digit with another; `other` has the bytes that differ in it, `own` says which nibbles stay."""
+    four = ir.Constant(value.type, [4] * value.type.count)
+    swapped = builder.or_(builder.shl(other, four), builder.lshr(other, four))
+    return builder.or_(builder.and_(value, own), builder.and_(swapped, builder.not_(own)))
+
+
+def _swap_with_row(builder: Any, vectors: list[Any], row: int, swap: Callable[[Any, Any, Any], list[Any]]) -> None:
+    """Swap a digit of the place in all vectors with the digit `row` of their rows, as `swap` does it to two vectors."""
+    apart = 1 << row
+    for i in (i for i in range(len(vectors)) if not i & apart):
+        vectors[i], vectors[i + apart] = swap(builder, vectors[i], vectors[i + apart])
+
+
+def _by_patterns(patterns: tuple[Any, Any]) -> Callable[[Any, Any, Any], list[Any]]:
+    return lambda builder, first, second: [permuted_pair(builder, first, second, pattern) for pattern in patterns]
+
+
+def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
+    """Return the digits of the row that steps swap with whole bytes, in order."""
+    steps = list(range(1 if halves == OF_ROWS else 0, row_digits))
+    return [*steps, 0] if again else steps
+
+
+@instructions("row_digits", "piece_bytes", "halves", "again")
+def _swap_columns(
+    builder: Any, row_digits: int, piece_bytes: int, halves: int, again: int, places: Any, numbers: Any
+) -> None:
+    """Permute the digits of a number of chunks, one after the other; all patterns stay in registers.
+
+    Parameters
+    ----------
+    row_digits, piece_bytes, halves, again
+        Literals.
+    places : (target, source, rows, patterns, pieces)
+        Addresses: of the chunk, of the bytes to its rows, of the patterns, and of the bytes to its pieces.
+    numbers : (count, source stride, target stride, whether whole lines go past the cache)
+    """
+    target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, places)
+    count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
+    past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
+    permuted = (_lanes if piece_bytes == LANE_BYTES else _vectors)(builder, row_digits, halves, again, pattern_table)
+    per_row = _LINE // LANE_BYTES if piece_bytes == LANE_BYTES else 1
+    starts = [from_table(builder, source, row_table, r) for r in range(per_row << row_digits)]
+    with cgutils.for_range(builder, count) as loop:
+        read = builder.mul(loop.index, source_stride)
+        written = builder.add(target, builder.mul(loop.index, target_stride))
+        lines = permuted([builder.add(start, read) for start in starts])
+        _write(builder, lines, piece_bytes, written, piece_table, past_cache)
+
+
+def _vectors(builder: Any, row_digits: int, halves: int, again: int, table: Any) -> Callable[[list[Any]], list[Any]]:
+    """Return what permutes the vectors at addresses, all with patterns that a table has."""
+    steps = _steps_of(row_digits, halves, again)
+    patterns = (load_at(builder, offset_by(builder, table, _LINE * k), _LINE, 1) for k in itertools.count())
+    within = (next(patterns), next(patterns)) if halves == WITHIN else None
+    pairs = [(next(patterns), next(patterns)) for _ in steps]
+    last = next(patterns)
+
+    def permuted(addresses: list[Any]) -> list[Any]:
+        vectors = [load_at(builder, address, _LINE, 1) for address in addresses]
+        if within is not None:
+            others = [permuted_line(builder, one, within[0]) for one in vectors]
+            vectors = [_halves_within(builder, *both, within[1]) for both in zip(vectors, others, strict=True)]
+        if halves == OF_ROWS:
+            _swap_with_row(builder, vectors, 0, paired)
+        for row, pair in zip(steps, pairs, strict=True):
+            _swap_with_row(builder, vectors, row, _by_patterns(pair))
+        return [permuted_line(builder, one, last) for one in vectors]
+
+    return permuted
+
+
+def _lanes(builder: Any, row_digits: int, halves: int, again: int, table: Any) -> Callable[[list[Any]], list[Any]]:
+    """Return what permutes lanes at addresses, those of a line after each other, with patterns that a table has."""
+    first, last, other, own = (offset_by(builder, table, LANE_BYTES * k) for k in range(4))
+
+    def pairs_of_lanes(addresses: list[Any]) -> list[Any]:
+        lanes = [load_at(builder, address, LANE_BYTES, 1) for address in addresses]
+        vectors = [shuffle(builder, lanes[k], lanes[k + 1], range(2 * LANE_BYTES)) for k in range(0, len(lanes), 2)]
+        if halves == WITHIN:
+            kept = load_at(builder, own, LANE_BYTES, 1)
+            kept = shuffle(builder, kept, kept, [k % LANE_BYTES for k in range(2 * LANE_BYTES)])
+            others = [permuted_in_lanes(builder, one, other) for one in vectors]
+            vectors = [_halves_within(builder, *both, kept) for both in zip(vectors, others, strict=True)]
+        vectors = [permuted_in_lanes(builder, one, first) for one in vectors]
+        if halves == OF_ROWS:
+            _swap_with_row(builder, vectors, 0, paired)
+        for row in _steps_of(row_digits, halves, again):
+            _swap_with_row(builder, vectors, row, _woven)
+        return [permuted_in_lanes(builder, one, last) for one in vectors]
+
+    def permuted(addresses: list[Any]) -> list[Any]:
+        # One half of all lines after the other: a processor with vectors of 32 bytes has registers for one.
+        found = [pairs_of_lanes([address for k, address in enumerate(addresses) if k & 2 == half]) for half in (0, 2)]
+        return [shuffle(builder, low, high, range(_LINE)) for low, high in zip(*found, strict=True)]
+
+    return permuted
+
+
+def _woven(builder: Any, first: Any, second: Any) -> list[Any]:
+    """Weave the bytes of the lanes of two vectors, those of the first halves of lanes and those of the others."""
+    count, half = first.type.count, LANE_BYTES // 2
+    low = [k + of for at in range(0, count, LANE_BYTES) for k in range(at, at + half) for of in (0, count)]
+    return [shuffle(builder, first, second, [k + begin for k in low]) for begin in (0, half)]
+
+
+def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, table: Any, streamed: Any) -> None:
+    """Write the pieces of lines to the places that a table has, whole lines past the cache if that is wanted."""
+    pieces = _LINE // piece_bytes
+    places = [from_table(builder, target, table, k) for k in range(len(lines) * pieces)]
+    if pieces == 1:
+        store_lines(builder, zip(lines, places, strict=True), streamed)
+        return
+    with builder.if_else(streamed) as (past_cache, through_cache):
+        with past_cache:
+            store_lines(builder, zip(lines, places[::pieces], strict=True), 1)
+        with through_cache:
+            for k, place in enumerate(places):
+                begin = k % pieces * piece_bytes
+                line = lines[k // pieces]
+                store_at(builder, shuffle(builder, line, line, range(begin, begin + piece_bytes)), place, False)
+
+
+@kernel()
+def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a permutation of digits.
+
+    Parameters
+    ----------
+    width : int, literal
+        Bytes of a piece; those of a lane where vectors are lanes.
+    ways : int, literal
+        Binary digits of the rows of a chunk.
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the first table has the bytes from a chunk to each of its rows, or to their lanes, and
+        behind them the patterns; the second, those from the chunk in the destination to each piece of the vectors. The
+        kernel's own numbers are a `SwapGeometry`.
+    scratch
+        Not used.
+    """
+    geometry, rows, pieces = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    halves, again = entry(geometry, SWAP.halves), entry(geometry, SWAP.again)
+    past_cache = entry(geometry, SWAP.streamed) if target % _LINE == 0 else 0
+    patterns = rows + (8 << literal(ways)) * (_LINE // LANE_BYTES if literal(width) == LANE_BYTES else 1)
+    block = entry(geometry, STREAM.chunk_block)
+    source_stride = entry(geometry, STREAM.chunk_source_stride) // block
+    target_stride = entry(geometry, STREAM.chunk_target_stride) // block
+    for task in range(first, last):
+        begin, place, count = start_of_block(source, target, table, task)
+        places, numbers = (place, begin, rows, patterns, pieces), (count, source_stride, target_stride, past_cache)
+        if halves == KEPT:
+            _swap_columns(ways, width, KEPT, 0, places, numbers)
+        elif halves == WITHIN:
+            _swap_columns(ways, width, WITHIN, 0, places, numbers)
+        elif again:
+            _swap_columns(ways, width, OF_ROWS, 1, places, numbers)
+        else:
+            _swap_columns(ways, width, OF_ROWS, 0, places, numbers)
+    if past_cache:
+        fence()
+
+
+def _compiled_at_first(vector_bytes: int) -> list[tuple[int, int]]:
+    pieces = PIECES if vector_bytes == LINE_BYTES else (LANE_BYTES,)
+    return [(piece, digits) for piece in pieces for digits in range(MOST_ROW_DIGITS, 0, -1)]
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("swap digits", (swap_digit_chunks,), by_width_and_ways, _compiled_at_first),)

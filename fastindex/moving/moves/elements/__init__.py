@@ -1,0 +1,1 @@
+"""Strided elements one by one, and slots that are looked up."""

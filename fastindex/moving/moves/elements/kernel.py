@@ -1,0 +1,103 @@
+"""Moves that are not streams: strided elements one by one, looked-up slots, runs of padding."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel
+from fastindex.moving.kernels.table import outer_place
+from fastindex.moving.lines.nibbles import put_nibble
+from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_short
+from fastindex.runtime.lines.memory import byte_at, copy_apart, copy_vector, entry, fence, set_byte, stream_line
+
+
+@njit(nogil=True)
+def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a copy of nibbles; the other nibbles of their bytes stay as they are."""
+    geometry = entry(table, GEOMETRY)
+    source_start, target_start = entry(geometry, STRIDED.source_nibble), entry(geometry, STRIDED.target_nibble)
+    end = entry(geometry, STRIDED.last_nibble)
+    for task in range(first, last):
+        read, place = outer_place(table, task, source_start, target_start)
+        for _ in range(entry(geometry, STRIDED.elements)):
+            value = (byte_at(source + (read >> 1)) >> (read & 1) * 4) & 15
+            if place == end:
+                set_byte(target + (place >> 1), value)
+            else:
+                put_nibble(target + (place >> 1), place & 1, value)
+            read += entry(geometry, STRIDED.source_stride)
+            place += entry(geometry, STRIDED.target_stride)
+
+
+@kernel()
+def copy_elements(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a strided copy, element by element.
+
+    Parameters
+    ----------
+    target, source, table
+        As for `copy_chunks`; the kernel's own numbers are a `StridedGeometry`.
+    width, ways, scratch
+        Not used.
+    """
+    geometry = entry(table, GEOMETRY)
+    size = entry(geometry, STRIDED.element_bytes)
+    if size == 0:
+        _copy_nibbles(target, source, table, first, last)
+        return
+    strides = entry(geometry, STRIDED.target_stride), entry(geometry, STRIDED.source_stride)
+    for task in range(first, last):
+        read, place = outer_place(table, task, source, target)
+        for _ in range(entry(geometry, STRIDED.runs)):
+            copy_apart(place, read, size, entry(geometry, STRIDED.elements), strides)
+            read += entry(geometry, STRIDED.run_source_stride)
+            place += entry(geometry, STRIDED.run_target_stride)
+
+
+@kernel("void(int64,int64,int64,int64[::1],int64)")
+def gather_slots(size, target, source, slots, pattern):  # type: ignore[no-untyped-def]
+    """Copy the element of `size` bytes at each of some slots; where a slot is negative, the one at `pattern`."""
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        copy_vector(target + i * size, source + slot * size if slot >= 0 else pattern, size)
+
+
+@kernel()
+def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Write runs `first` to `last` of one repeated element.
+
+    Parameters
+    ----------
+    target : int64
+        Address.
+    pattern : int64
+        Address of 128 bytes: the element, repeated.
+    table : int64
+        As for `copy_chunks`; the kernel's own numbers are a `FillGeometry`.
+    scratch : int64
+        Address of a line for this thread alone.
+    width, ways
+        Not used.
+    """
+    geometry = entry(table, GEOMETRY)
+    run_bytes, streamed = entry(geometry, FILL.run_bytes), entry(geometry, FILL.streamed) != 0
+    for task in range(first, last):
+        _, start = outer_place(table, task, 0, target)
+        head = min((-start) & 63, run_bytes)
+        copy_short(start, pattern, head)
+        whole = head + ((run_bytes - head) & ~63)
+        # The pattern as every whole line has it, on a line boundary.
+        copy_vector(scratch, pattern + head, 64)
+        for at in range(start + head, start + whole, 64):
+            if streamed:
+                stream_line(at, scratch)
+            else:
+                copy_vector(at, scratch, 64)
+        copy_short(start + whole, scratch, run_bytes - whole)
+    fence()
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("strided", (copy_elements,)), PassKernel("fill", (fill_runs,)))

@@ -1,0 +1,1 @@
+"""Pieces of the destination, gathered element by element."""

@@ -1,0 +1,1 @@
+"""Packed elements of four bits, transposed by pairs of rows."""

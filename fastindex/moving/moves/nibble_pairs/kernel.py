@@ -1,0 +1,120 @@
+"""Rows of packed elements of four bits that become rows of bytes: a byte of each two elements of two rows.
+
+Neighbours in the destination lie in two rows of the source. Once these are paired, bytes move, by any kernel for
+bytes, in place of nibbles.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel
+from fastindex.moving.kernels.table import end_of_source, start_of_block
+from fastindex.moving.numbers import (
+    FIRST,
+    GEOMETRY,
+    PAIR_APART,
+    PAIR_BEGIN,
+    PAIR_CHUNKS_AHEAD,
+    PAIR_ELEMENTS,
+    PAIR_GROUP_BYTES,
+    PAIR_HIGH,
+)
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_run
+from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
+from fastindex.runtime.lines.vectors import pair_groups, pair_rows
+
+# A line and a byte of each of two rows, or two lines.
+_STAGE_BYTES = 128
+# The most bytes of rows that are read by less than a line.
+_SHORT_BYTES = 16
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = 2 * _STAGE_BYTES
+
+
+@njit(nogil=True, inline="always")
+def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: ignore[no-untyped-def]
+    """Pair two rows of `elements` elements.
+
+    `sources` is where the rows are, in nibbles from the first address of `ends`, (source, end of what may be
+    read, scratch memory); `ahead` is where the rows are that are read later, in bytes.
+    """
+    source, end, stage = ends
+    odd = (sources[0] & 1, sources[1] & 1)
+    first, second = source + (sources[0] >> 1), source + (sources[1] >> 1)
+    size = (elements + 1) >> 1
+    reach = max(first, second) + 64 + literal(shifted)
+    at = 0
+    if size <= _SHORT_BYTES and reach <= end:
+        # A whole line would often reach into the next one, which has not been prefetched.
+        for row in ahead:
+            prefetch_to_l2(row)
+            prefetch_to_l2(row + size - 1)
+        pair_rows(_SHORT_BYTES, shifted, target, target + high, (first, second), odd)
+        return
+    while at < size:
+        prefetch_to_l2(ahead[0] + at)
+        prefetch_to_l2(ahead[1] + at)
+        # The last line of long rows overlaps the one before: rows lie behind each other without gaps.
+        place = min(at, max(size - 64, 0))
+        if reach + place <= end:
+            pair_rows(64, shifted, target + place, target + high + place, (first + place, second + place), odd)
+        else:
+            # No more than the bytes that hold elements may be read.
+            copy_run(stage, first + place, min(((elements + odd[0] + 1) >> 1) - place, 65), False)
+            copy_run(stage + 128, second + place, min(((elements + odd[1] + 1) >> 1) - place, 65), False)
+            pair_rows(64, shifted, target + place, target + high + place, (stage, stage + 128), odd)
+        at += 64
+
+
+@njit(nogil=True, inline="always")
+def _pair_alternating(group_bytes, target, high, source, elements, end, stage):  # type: ignore[no-untyped-def]
+    """Pair rows of `group_bytes` bytes that alternate in a run of `elements` elements, a whole number of pairs."""
+    size = elements >> 2
+    for at in range(0, size, 64):
+        read = source + 2 * at
+        prefetch(read + 1024)
+        prefetch(read + 1088)
+        if read + 128 > end:
+            copy_run(stage, read, 2 * min(size - at, 64), False)
+            read = stage
+        pair_groups(group_bytes, target + at, target + high + at, read)
+
+
+@kernel()
+def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of the pairs of rows of a box.
+
+    The parameters are those of `copy_chunks`, except that source offsets count nibbles; the kernel's own numbers
+    are a `PairGeometry`. Chunks follow each other in the destination: behind each, up to a line is written that belongs
+    to the next one; what is written behind the last is not used.
+    """
+    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
+    elements, apart = entry(geometry, PAIR_ELEMENTS), entry(geometry, PAIR_APART)
+    high, group_bytes = entry(geometry, PAIR_HIGH), entry(geometry, PAIR_GROUP_BYTES)
+    later = entry(geometry, PAIR_CHUNKS_AHEAD)
+    ends = (source, end_of_source(scratch), scratch)
+    for task in range(first, last):
+        at_source, place, count = start_of_block(entry(geometry, PAIR_BEGIN), target, table, task)
+        for x in range(count):
+            row, written = at_source + entry(chunks, 2 * x), place + entry(chunks, 2 * x + 1)
+            if group_bytes:
+                begin = source + (row >> 1)
+                if group_bytes == 1:
+                    _pair_alternating(1, written, high, begin, elements, ends[1], scratch)
+                elif group_bytes == 2:
+                    _pair_alternating(2, written, high, begin, elements, ends[1], scratch)
+                else:
+                    _pair_alternating(4, written, high, begin, elements, ends[1], scratch)
+                continue
+            upcoming = at_source + entry(chunks, 2 * min(x + later, count - 1))
+            ahead = (source + (upcoming >> 1), source + ((upcoming + apart) >> 1))
+            if (row | (row + apart)) & 1:
+                _pair_run(1, written, high, (row, row + apart), elements, ahead, ends)
+            else:
+                _pair_run(0, written, high, (row, row + apart), elements, ahead, ends)
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("pair nibbles", (pair_chunks,), scratch_bytes=SCRATCH_BYTES),)

@@ -1,0 +1,1 @@
+"""Sequential streams: copies of runs, interleaves and deinterleaves, packed runs."""

@@ -1,0 +1,248 @@
+"""Relayouts that deinterleave one sequential stream into a few rows, an element to each in turn.
+
+Numbers of rows that vectors know are deinterleaved in registers: rows that all begin equally far from a line boundary
+are written by whole lines straight from there, others are staged in scratch memory first, a piece of each. Any other
+number is deinterleaved in lanes, whatever the width of elements: a piece of each row is collected behind the part of a
+line that the piece before left. So rows that begin anywhere are written by whole lines, several neighbouring lines at a
+time, and the source is read once, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
+from fastindex.moving.kernels.table import start_of_block
+from fastindex.moving.lines.lanes import deinterleave_lanes
+from fastindex.moving.numbers import (
+    FIRST,
+    GEOMETRY,
+    MOST_COLUMN_BYTES,
+    MOST_LANE_ROWS,
+    SECOND,
+    STREAM,
+    VECTOR_WAYS,
+    are_vectors,
+)
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_bytes, prefetch_ends
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
+from fastindex.runtime.lines.vectors import deinterleave_line
+
+_AHEAD_BYTES = 1024
+_ROW_BYTES = 64 + 2048 + 64
+# Scratch memory of vectors: up to 64 staged rows, and their addresses.
+_PLACES = 64 * _ROW_BYTES
+
+# How much of all rows is collected at a time in lanes, at most and at least of one. Reading and writing alternate: 40
+# rows of bytes 29 GB/s with 6 KiB, 20 with 12 KiB; 25 with 4 KiB (one thread, AMD EPYC, 2026-11-22).
+_COLLECTED_BYTES = 6144
+_MOST_PIECE_BYTES = 512
+_LEAST_PIECE_BYTES = 128
+# Scratch memory of lanes: collected pieces, and a staged line's worth of columns.
+_LANE_STAGE = _COLLECTED_BYTES + MOST_LANE_ROWS * (_LEAST_PIECE_BYTES + 128) + 16 * 128
+# How far ahead the source is then prefetched. 1 KiB: 38 and 26 GB/s for 3 and 12 channels of bytes; 4 KiB: 43 and 38;
+# 8 KiB and more: 42 to 44 (one thread, AMD EPYC, 2026-11-22).
+_LANES_AHEAD_BYTES = 12288
+
+#: Bytes of scratch memory that these kernels need.
+SCRATCH_BYTES = max(_PLACES + 64 * 8, _LANE_STAGE + 64 * MOST_COLUMN_BYTES + 64)
+
+
+@njit(nogil=True, inline="always")
+def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream into rows that all begin equally far from a line boundary, whole lines from registers.
+
+    `sources` is where the stream is, and the next one, 0 where that has been prefetched.
+    """
+    source, upcoming = sources
+    w, count = literal(width), literal(ways)
+    per_line = 64 // w
+    head = (-(target + entry(rows, 0))) & 63 if streamed else 0
+    places = scratch + _PLACES
+    column = head // w
+    if head:
+        deinterleave_line(width, ways, 0, 0, places, source)
+        for i in range(count):
+            copy_short(target + entry(rows, i), entry(places, i), head)
+    while column + per_line <= run:
+        here = source + column * count * w
+        if upcoming:
+            asked = place_ahead(source, upcoming, column * count * w + _AHEAD_BYTES, run * count * w)
+            for i in range(count):
+                prefetch(asked + 64 * i)
+        deinterleave_line(width, ways, streamed, target + column * w, rows, here)
+        column += per_line
+    if column < run:
+        last = run - per_line
+        deinterleave_line(width, ways, 0, 0, places, source + last * count * w)
+        for i in range(count):
+            rest = entry(places, i) + (column - last) * w
+            copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
+
+
+@njit(nogil=True, inline="always")
+def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream into any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
+    w, (count, run) = literal(width), counts
+    per_line = 64 // w
+    places = scratch + _PLACES
+    for first in range(0, run, 1024 // w):
+        piece = min(run - first, 1024 // w)
+        start = source + first * count * w
+        whole = piece - piece % per_line
+        for column in range(0, whole, per_line):
+            deinterleave_line(width, ways, 0, column * w, places, start + column * count * w)
+        for column in range(whole, piece):
+            for i in range(count):
+                copy_vector(entry(places, i) + column * w, start + (column * count + i) * w, width)
+        for i in range(count):
+            copy_run(target + entry(rows, i) + first * w, entry(places, i), piece * w, streamed)
+
+
+@njit(nogil=True)
+def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ignore[no-untyped-def]
+    """Write the lines that a piece of a row completes, and keep what is left of the last one.
+
+    The piece is at ``column + 64``; the 64 bytes in front of it are the end of the piece before, if there is one.
+    """
+    lead = 64 - (target & 63)
+    at = 0
+    if is_first and lead < 64:
+        copy_short(target, column + 64, min(lead, size))
+        at = 64
+    line, place = target + lead - 64, column + lead
+    end = size - lead
+    if streamed:
+        while at <= end:
+            stream_line(line + at, place + at)
+            at += 64
+    else:
+        while at <= end:
+            copy_vector(line + at, place + at, 64)
+            at += 64
+    if is_last:
+        copy_short(line + at, place + at, end + 64 - at)
+    else:
+        copy_vector(column, column + size, 64)
+
+
+@njit(nogil=True)
+def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
+
+    `ends` is (end of what may be read, the next stream, which is prefetched where this one ends; 0 where that has been
+    done).
+    """
+    end, upcoming = ends
+    (count, run, width), (unit, mask) = numbers, lanes
+    per_line, column_bytes, columns = 64 // width, count * width, 16 // unit
+    stride = unit // width * column_bytes
+    line_bytes = per_line * column_bytes
+    reach = line_bytes - stride + max(16, column_bytes)
+    piece = max(min(_COLLECTED_BYTES // max(count, columns), _MOST_PIECE_BYTES), _LEAST_PIECE_BYTES) & ~63
+    # An odd number of lines, so that rows do not meet in few sets of the cache.
+    pitch = piece + 64 | 64
+    row_bytes, total = run * width, run * width * count
+    for first in range(0, row_bytes, piece):
+        size = min(piece, row_bytes - first)
+        for at in range(0, size, 64):
+            read = source + (first + at) * count
+            left = (row_bytes - first - at) * count
+            if left < line_bytes or read + reach > end:
+                copy_run(scratch + _LANE_STAGE, read, min(left, line_bytes), False)
+                read = scratch + _LANE_STAGE
+            elif upcoming:
+                asked = place_ahead(source, upcoming, (first + at) * count + _LANES_AHEAD_BYTES, total)
+                for ahead in range(0, line_bytes, 64):
+                    prefetch(asked + ahead)
+            begin = 0
+            while True:
+                place = scratch + begin * pitch + 64 + at
+                deinterleave_lanes(unit, place, pitch, read + begin * width, stride, mask)
+                if begin + columns >= count:
+                    break
+                begin = min(begin + columns, count - columns)
+        for i in range(count):
+            place = target + entry(rows, i) + first
+            _write_piece(place, scratch + i * pitch, size, first == 0, first + piece >= row_bytes, streamed)
+
+
+@njit(nogil=True, inline="always")
+def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
+    """Whether all rows begin equally far from a line boundary."""
+    aligned = True
+    for i in range(count):
+        aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
+    return aligned
+
+
+def _kernel(in_vectors: bool) -> Any:
+    """Make one of two kernels; each is compiled without what only the other needs."""
+
+    @kernel()
+    def deinterleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+        """Run the tasks `first` to `last` of a relayout that deinterleaves a stream into a few rows.
+
+        Parameters
+        ----------
+        width, ways : literal int
+            Bytes of an element and how many rows, a power of two of at most 32 bytes, where vectors know both.
+        target, source, table, scratch
+            As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
+            byte offsets in the destination of the rows.
+        """
+        geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+        run, count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
+        size, streamed = entry(geometry, STREAM.element_bytes), entry(geometry, STREAM.streamed) != 0
+        lanes, numbers = (entry(geometry, STREAM.unit_bytes), geometry + 8 * STREAM.mask_low), (count, run, size)
+        end, aligned = source + entry(geometry, STREAM.readable_bytes), _are_aligned(rows, count)
+        if in_vectors:
+            for i in range(count):
+                set_entry(scratch + _PLACES, i, scratch + i * _ROW_BYTES)
+        ahead, reads_ahead = _AHEAD_BYTES // (run * count * size) + 1, entry(geometry, STREAM.chunks_ahead)
+        for task in range(first, last):
+            at_source, at_target, chunk_count = start_of_block(source, target, table, task)
+            for x in range(chunk_count):
+                read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+                if reads_ahead >= 0 and x + ahead < chunk_count:
+                    for i in range(count):
+                        prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * size)
+                upcoming = at_source + entry(chunks, 2 * min(x + max(reads_ahead, 1), chunk_count - 1))
+                if reads_ahead > 0:
+                    prefetch_bytes(upcoming, run * count * size)
+                if reads_ahead:
+                    upcoming = 0
+                if not in_vectors:
+                    _deinterleave_run(place, rows, read, numbers, lanes, streamed, (end, upcoming), scratch)
+                elif run * size >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % size == 0)):
+                    _deinterleave_direct(width, ways, place, rows, (read, upcoming), run, streamed, scratch)
+                else:
+                    _deinterleave_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
+        if streamed:
+            fence()
+
+    return deinterleave_chunks
+
+
+#: For any number of rows, and for those that vectors know.
+deinterleave_lane_chunks, deinterleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
+
+
+def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
+    run = int(one.geometry[STREAM.run])
+    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "deinterleave",
+        (deinterleave_lane_chunks, deinterleave_vectors),
+        _compiled_for,
+        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["deinterleave"].items() for ways in found), (1, 0)),
+        SCRATCH_BYTES,
+    ),
+)

@@ -1,0 +1,181 @@
+"""Relayouts that make one stream of a few rows: an element of each in turn.
+
+Numbers of rows that vectors know are interleaved in registers, long runs straight into lines of the destination. Any
+others are interleaved in lanes, whatever the width of elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
+from fastindex.moving.kernels.table import start_of_block
+from fastindex.moving.lines.lanes import interleave_lanes
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
+from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM, VECTOR_WAYS, are_vectors
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
+from fastindex.runtime.lines.vectors import interleave_rows
+
+# Scratch memory: pending bytes, a line of each of a few rows, and the addresses of these.
+_STAGE = PENDING_ROOM
+_PLACES = _STAGE + 64 * 16
+
+#: Bytes of scratch memory that these kernels need.
+SCRATCH_BYTES = _PLACES + 8 * 16
+
+# How much of all rows becomes pending at a time, and the most of one row.
+_PENDING_BYTES = 16384
+_MOST_PIECE_BYTES = 256
+# How far ahead all rows together are prefetched, and at least how far each is. 512 bytes of each: 23 GB/s for 3
+# channels of bytes, 2 KiB: 32 to 37 (one thread, AMD EPYC, 2026-11-22).
+_ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
+# The same of rows that vectors interleave, and of what is written; and how many lines ahead chunks are prefetched of
+# rows that are no longer.
+_AHEAD_BYTES, _ROW_AHEAD_BYTES, _LINES_AHEAD = 1024, 256, 32
+
+
+@njit(nogil=True, inline="always")
+def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
+
+    The first column is chosen so that whole lines of the target are written. The rest at both ends comes from groups
+    that overlap others. `sources` is where the rows are, and the next ones, 0 where these are prefetched already.
+    """
+    source, upcoming = sources
+    w, count = literal(width), literal(ways)
+    per_line, column_bytes = 64 // w, count * w
+    head = (-target) & 63 if streamed else 0
+    if head % column_bytes:
+        for column in range(run):
+            for i in range(count):
+                copy_vector(target + column * column_bytes + i * w, source + entry(rows, i) + column * w, width)
+        return
+    column = head // column_bytes
+    if head:
+        interleave_rows(width, ways, 0, scratch, source, rows)
+        copy_short(target, scratch, head)
+    while column + per_line <= run:
+        read, place = source + column * w, target + column * column_bytes
+        if upcoming:
+            asked = place_ahead(source, upcoming, column * w + min(_ROW_AHEAD_BYTES, run * w), run * w)
+            for i in range(count):
+                prefetch(asked + entry(rows, i))
+        interleave_rows(width, ways, streamed, place, read, rows)
+        column += per_line
+    if column < run:
+        last = run - per_line
+        interleave_rows(width, ways, 0, scratch, source + last * w, rows)
+        rest = (run - column) * column_bytes
+        copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, rest, streamed)
+
+
+@njit(nogil=True, inline="always")
+def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
+    """Append a run of each row; return the new stream.
+
+    `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask). `upcoming` is where the next runs are,
+    which are prefetched when these end; 0 where that has been done.
+    """
+    (count, run, width), (unit, mask) = numbers, lanes
+    per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width
+    stride = unit // width * column_bytes
+    ahead = max(_ALL_AHEAD_BYTES // count, _LEAST_AHEAD_BYTES)
+    piece = (max(min(_PENDING_BYTES // count, _MOST_PIECE_BYTES), 64) & ~63) // width
+    for first in range(0, run, piece):
+        size = min(piece, run - first)
+        begin, behind = 0, pending + stream[1]
+        while True:
+            # A few rows at a time, some lines of each.
+            places = rows + 8 * begin
+            for at in range(0, size, per_line):
+                read, target = source + (first + at) * width, behind + at * column_bytes + begin * width
+                if size - at < per_line:
+                    for i in range(min(columns, count)):
+                        copy_short(pending + _STAGE + 64 * i, read + entry(places, i), (size - at) * width)
+                    interleave_lanes(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
+                else:
+                    if upcoming:
+                        asked = place_ahead(source, upcoming, (first + at) * width + ahead, run_bytes)
+                        for i in range(min(columns, count)):
+                            prefetch(asked + entry(places, i))
+                    interleave_lanes(unit, target, stride, read, places, mask)
+            if begin + columns >= count:
+                break
+            begin = min(begin + columns, count - columns)
+        stream = added(stream, size * column_bytes, pending, streamed)
+    return stream
+
+
+def _kernel(in_vectors: bool) -> Any:
+    """Make one of two kernels; each is compiled without what only the other needs."""
+
+    @kernel()
+    def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+        """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, in turns.
+
+        Parameters
+        ----------
+        width, ways : literal int
+            Bytes of an element and how many rows, a power of two of at most 32 bytes, where vectors know both.
+        target, source, table, scratch
+            As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
+            byte offsets in the source of the rows, the last repeated up to 16 bytes of a column.
+        """
+        geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+        run, row_count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
+        size, streamed = entry(geometry, STREAM.element_bytes), entry(geometry, STREAM.streamed) != 0
+        lanes, numbers = (entry(geometry, STREAM.unit_bytes), geometry + 8 * STREAM.mask_low), (row_count, run, size)
+        run_bytes = run * size
+        for i in range(16):
+            set_entry(scratch + _PLACES, i, 64 * i)
+        ahead, rows_ahead = _AHEAD_BYTES // (row_count * run_bytes) + 1, entry(geometry, STREAM.chunks_ahead)
+        later = max(rows_ahead, 1)
+        if in_vectors and rows_ahead == 0 and run_bytes <= _ROW_AHEAD_BYTES:
+            later = max(_LINES_AHEAD // (row_count * ((run_bytes + 63) // 64)), 1)
+        stream = NOTHING_PENDING
+        for task in range(first, last):
+            at_source, at_target, count = start_of_block(source, target, table, task)
+            for x in range(count):
+                read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+                upcoming = at_source + entry(chunks, 2 * min(x + later, count - 1))
+                if rows_ahead > 0:
+                    prefetch_rows(upcoming, rows, row_count, run_bytes)
+                if rows_ahead:
+                    upcoming = 0
+                if in_vectors:
+                    if x + ahead < count:
+                        prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), row_count * run_bytes)
+                    _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
+                else:
+                    stream = go_to(stream, place, scratch, streamed)
+                    stream = _append_run(stream, scratch, read, rows, numbers, lanes, upcoming, streamed)
+        finish(stream, scratch, streamed)
+        if streamed:
+            fence()
+
+    return interleave_chunks
+
+
+#: For any number of rows, and for runs of at least a line of as many as vectors know.
+interleave_lane_chunks, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
+
+
+def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
+    run = int(one.geometry[STREAM.run])
+    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
+
+
+#: What passes know of it.
+KERNELS = (
+    PassKernel(
+        "interleave",
+        (interleave_lane_chunks, interleave_vectors),
+        _compiled_for,
+        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["interleave"].items() for ways in found), (1, 0)),
+        SCRATCH_BYTES,
+    ),
+)

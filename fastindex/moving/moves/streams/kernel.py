@@ -1,0 +1,187 @@
+"""Copies of runs: written as one stream, or run by run where the source is read in order.
+
+A run is a piece that both sides keep contiguous; `chunks` says where the runs begin.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.moving.kernels.registry import PassKernel
+from fastindex.moving.kernels.table import start_of_block
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_ROOM, added, drain, finish, go_to
+from fastindex.moving.numbers import (
+    AT_HAND,
+    FIRST,
+    GEOMETRY,
+    ROW_AHEAD_BYTES,
+    RUN_AHEAD_BYTES,
+    SECOND,
+    SECOND_LENGTH,
+    STREAM,
+)
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.lines import copy_run, copy_short, prefetch_rows
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
+
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = PENDING_ROOM
+
+
+@njit(nogil=True, inline="always")
+def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append bytes that are contiguous in the source; return the new stream."""
+    if size < PENDING_BYTES and (stream[1] or size & 63):
+        behind, lines = pending + stream[1], size & ~63
+        for at in range(0, lines, 64):
+            copy_vector(behind + at, source + at, 64)
+        copy_short(behind + lines, source + lines, size - lines)
+        return added(stream, size, pending, streamed)
+    line, fill, skip = drain(stream, pending, streamed)
+    if fill:
+        taken = 64 - fill
+        copy_short(pending + fill, source, taken)
+        line, fill, skip = drain((line, 64, skip), pending, streamed)
+        source += taken
+        size -= taken
+    lines = size & ~63
+    if streamed:
+        for at in range(0, lines, 64):
+            stream_line(line + at, source + at)
+    else:
+        for at in range(0, lines, 64):
+            copy_vector(line + at, source + at, 64)
+    copy_short(pending, source + lines, size - lines)
+    return line + lines, size - lines, 0
+
+
+@njit(nogil=True, inline="always")
+def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
+    """Copy a run within the cache; what ends within a line, by two moves that overlap."""
+    if size < 64:
+        copy_short(target, source, size)
+        return
+    for at in range(0, size - 63, 64):
+        copy_vector(target + at, source + at, 64)
+    if size & 63:
+        copy_vector(target + size - 64, source + size - 64, 64)
+
+
+@njit(nogil=True, inline="always")
+def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
+    """Put runs one after the other by whole vectors: each run overwrites what the one before wrote too much."""
+    for i in range(row_count):
+        start = source + entry(rows, i)
+        for at in range(0, run, vector_bytes):
+            copy_vector(target + at, start + at, vector_bytes)
+        target += run
+
+
+@njit(nogil=True)
+def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
+    """Put runs one after the other; if `exactly`, without reading beyond them."""
+    if exactly:
+        for i in range(row_count):
+            copy_run(target + i * run, source + entry(rows, i), run, False)
+    elif run <= 16:
+        _gather_runs(16, target, source, rows, row_count, run)
+    elif run <= 32:
+        _gather_runs(32, target, source, rows, row_count, run)
+    else:
+        _gather_runs(64, target, source, rows, row_count, run)
+
+
+@njit(nogil=True)
+def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
+    """Return whether a chunk continues another one in the destination, and whether another one continues it."""
+    every, count = entry(geometry, STREAM.follower_every), entry(geometry, STREAM.follower_count)
+    block = entry(geometry, STREAM.chunk_block)
+    blocks = (entry(geometry, STREAM.chunk_count) + block - 1) // block
+    position = (task % blocks * block + x) // every % count
+    return position > 0, position < count - 1
+
+
+@njit(nogil=True)
+def _copy_following(target, source, before, size, goes_on, scratch):  # type: ignore[no-untyped-def]
+    """Copy a run of at least a line past the cache; the line that it shares with the run before belongs to it.
+
+    `before` is where that run is in the source, 0 for none; `goes_on` says that there is a run after it.
+    """
+    shared = target & 63
+    head = (-shared) & 63
+    if shared and before:
+        copy_vector(scratch, before + size - 64, 64)
+        copy_vector(scratch + 64, source, 64)
+        stream_line(target - shared, scratch + 64 - shared)
+    else:
+        copy_short(target, source, head)
+    lines_end = head + ((size - head) & ~63)
+    for at in range(head, lines_end, 64):
+        stream_line(target + at, source + at)
+    if not goes_on:
+        copy_short(target + lines_end, source + lines_end, size - lines_end)
+
+
+@kernel()
+def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that keeps runs of bytes.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the kernel's own numbers are a `StreamGeometry`. The first table of offsets holds, for
+        each chunk of a block, byte offsets in the source and in the destination; the second the offsets in the source
+        of the runs of a chunk, which follow each other in the destination.
+    scratch : int64
+        Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    width, ways
+        Not used.
+    """
+    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, row_count = entry(geometry, STREAM.run), entry(table, SECOND_LENGTH)
+    streamed, by_source = entry(geometry, STREAM.streamed) != 0, entry(geometry, STREAM.by_source) != 0
+    size, reach = run * row_count, 0
+    for i in range(row_count):
+        reach = max(reach, entry(rows, i))
+    ahead = (RUN_AHEAD_BYTES if row_count == 1 else ROW_AHEAD_BYTES) // run + 1
+    reads_ahead = entry(geometry, STREAM.chunks_ahead)
+    readable = source + entry(geometry, STREAM.readable_bytes) - reach - run - 63
+    follow_each_other = streamed and entry(geometry, STREAM.follower_count) > 1
+    stream = NOTHING_PENDING
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, target, table, task)
+        for x in range(count):
+            start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            if reads_ahead == AT_HAND and by_source:
+                _copy_at_hand(place, start, run)
+                continue
+            if reads_ahead > 0 and x + reads_ahead < count:
+                prefetch_rows(at_source + entry(chunks, 2 * (x + reads_ahead)), rows, row_count, run)
+            if reads_ahead >= 0 and x + ahead < count:
+                begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
+                if begin != end and not follow_each_other:
+                    prefetch_to_write(at_target + begin)
+                    prefetch_to_write(at_target + end)
+            if follow_each_other:
+                follows, goes_on = _neighbours(geometry, task, x)
+                before = start - entry(geometry, STREAM.follower_source_stride) if follows else 0
+                _copy_following(place, start, before, run, goes_on, scratch + x % 8 * 128)
+                continue
+            if by_source:
+                copy_run(place, start, run, streamed)
+                continue
+            stream = go_to(stream, place, scratch, streamed)
+            if row_count > 1 or run < 64:
+                _gather(scratch + stream[1], start, rows, row_count, run, start > readable)
+                stream = added(stream, size, scratch, streamed)
+            else:
+                stream = _append_run(stream, scratch, start, run, streamed)
+    finish(stream, scratch, streamed)
+    if streamed:
+        fence()
+
+
+#: What passes know of it.
+KERNELS = (PassKernel("copy", (copy_chunks,), scratch_bytes=SCRATCH_BYTES),)

@@ -1,0 +1,160 @@
+"""Passes that transpose: elements next to each other in the source go to different lines of the destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.moving.counts import PAGE_BYTES, Counts, is_scattered, lines_in_cache, overflows, piece_ends
+from fastindex.moving.moves.streams.plan import NARROW_BYTES
+from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, NO_PITCH, TransposeGeometry
+from fastindex.moving.passes import Blocks, Draft, Tables, blocks, iterations, without
+from fastindex.moving.problem import Context
+from fastindex.runtime.machine import Cache
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+
+
+def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
+    """Return the pass that transposes rows of the source into columns of the destination."""
+    width = context.width
+    between = _between(nest, rows, columns, context)
+    if between:
+        rows = rows[:1]
+    others = without(nest.loops, (*rows, *columns), by_source=bool(between))
+    column_blocks, aligned = column_panels(columns, context)
+    streamed = context.streamed and (aligned or width * iterations(nest.loops) >= context.tuning.shifted_bytes)
+    block_bytes = _block_bytes(rows[0].source_stride, context) if between else context.tuning.row_bytes
+    row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, context)
+    outer = (*others, *row_blocks.outer, *column_blocks.outer)
+    tasks = row_blocks.number * column_blocks.number * iterations(outer)
+    sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
+    follow = columns[0].destination_stride == row_bytes
+    # A line that has more than the ends of two columns is no end of one and beginning of the next.
+    joined = follow and row_blocks.number == 1 and len(columns) == 1 and row_bytes >= LINE_BYTES
+    step = width if joined else row_blocks.source_stride
+
+    def tables() -> Tables:
+        row_table, targets = row_blocks.sources(), column_blocks.targets()
+        if joined or row_blocks.number > 1:
+            row_table = np.append(row_table, row_table[: LINE_BYTES // width] + step)
+        return row_table, targets
+
+    geometry = TransposeGeometry(
+        row_block=row_blocks.places,
+        row_count=row_blocks.count,
+        row_source_stride=row_blocks.source_stride,
+        column_block=column_blocks.places,
+        column_count=column_blocks.count,
+        column_target_stride=column_blocks.destination_stride,
+        columns_aligned=aligned,
+        columns_joined=joined,
+        streamed=streamed,
+        inner_iterations=iterations(between),
+        evicting_pitch=_evicting_pitch(width, context.machine.caches.l1),
+    )
+    return Draft(
+        "transpose",
+        width,
+        nest._replace(loops=outer),
+        geometry,
+        row_blocks.places * column_blocks.places * width,
+        f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
+        counts_of_transpose(nest, sizes, tasks)._replace(
+            ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
+            scratch=width * nest.element_count / LINE_BYTES
+            if _leaves_l1(rows, width, context.machine.caches.l1)
+            else 0,
+        ),
+        tables,
+        blocks=row_blocks.number * column_blocks.number,
+    )
+
+
+def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
+    """Whether the rows that make a line of the destination fall into so few sets of L1 that they evict each other."""
+    # Narrow elements are staged, fewer rows at a time.
+    if width in NARROW_BYTES or width >= LINE_BYTES:
+        return False
+    return overflows(blocks(rows, LINE_BYTES // width).sources(), *l1)
+
+
+def _evicting_pitch(width: int, l1: Cache) -> int:
+    """Return how far apart rows are that meet in one set of L1, where that has fewer ways than rows are staged."""
+    return l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH
+
+
+def is_few(columns: int, width: int) -> bool:
+    """Whether so few columns of elements of `width` bytes are moved one by one."""
+    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTES)
+
+
+def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
+    """Count what a transpose of a nest does.
+
+    `sizes` are the bytes of a row of the destination, of one of the source, and of an element.
+    """
+    row, column, width = sizes
+    lines = nest.element_count * width / LINE_BYTES
+    squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
+    few = is_few(column // width, width)
+    # Narrow elements are transposed with as many rows as a line has elements: more streams than the prefetcher follows.
+    is_turned = width in NARROW_BYTES and not few
+    return Counts(
+        lines=lines,
+        shuffled=0 if is_turned else squares,
+        turned=squares if is_turned else 0,
+        # Shorter runs of the destination are parts of lines, copied one by one; of narrow elements a square for each.
+        elements=lines * LINE_BYTES / row if row < LINE_BYTES and not is_turned else 0,
+        # Short rows that are scattered are read more slowly than rows in order.
+        missed=lines if is_turned and is_scattered(nest, width) else 0,
+        tasks=tasks,
+    )
+
+
+def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> list[Loop]:
+    """Return the loops whose lines lie between those of one row and of the next, where lines are far from each other.
+
+    These are read with the rows, so that the source is read in the order of memory.
+    """
+    stride, width = abs(rows[0].source_stride), context.width
+    # Shorter rows go on where they continue each other: their ends are parts of lines.
+    least_row_bytes = context.tuning.least_row_bytes
+    apart = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (apart or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
+        return []
+    others = without(nest.loops, (rows[0], *columns), by_source=True)
+    return [k for k in others if abs(k.source_stride) < stride]
+
+
+def _block_bytes(stride: int, context: Context) -> int:
+    """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
+
+    f64[768,3,128] reversed out of T(64,128)(8,1), microseconds: 857, 678, 562 and 598 with 64 to 512 bytes, 665 with
+    2 KiB, 1047 with 8 KiB.
+    """
+    return min(
+        context.tuning.least_row_bytes,
+        max(context.width * lines_in_cache(stride, context.machine.caches.l2), 4 * LINE_BYTES),
+    )
+
+
+def column_panels(columns: Sequence[Loop], context: Context) -> tuple[Blocks, bool]:
+    """Cut columns into blocks; return also whether they all begin at the same place of a line."""
+    aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
+    most_bytes = context.tuning.aligned_column_bytes if aligned else context.tuning.column_bytes
+    return blocks(columns, most_bytes // context.width), aligned
+
+
+def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, context: Context) -> Blocks:
+    """Cut rows into blocks: as long as leaves enough tasks for threads."""
+    tuning, width = context.tuning, context.width
+    most = block_bytes // width
+    while True:
+        row_blocks = blocks(rows, most)
+        around = others * iterations(row_blocks.outer) * iterations(column_blocks.outer)
+        tasks = row_blocks.number * column_blocks.number * around
+        if tasks >= tuning.least_tasks or most * width <= tuning.least_row_bytes:
+            return row_blocks
+        most //= 2

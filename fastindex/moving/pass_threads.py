@@ -1,0 +1,302 @@
+"""The threads that help with passes, what they sleep on, and the memory of a call that takes long.
+
+A thread that has done its share polls for the next one for some microseconds before it sleeps, without the GIL and
+without system calls: where calls follow each other closely, it need not be woken. ``FASTINDEX_SPIN_MICROSECONDS`` says
+for how long; with 0 it sleeps at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import errno
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastindex.arrays.addresses import address_of
+from fastindex.errors import FastIndexError
+from fastindex.first_use import uninterrupted
+from fastindex.moving.kernels import jobs as pass_jobs
+from fastindex.runtime.numbers import (
+    CALL_COUNTERS,
+    CREW,
+    CREW_JOBS,
+    JOB,
+    JOB_BYTES,
+    LINE_BYTES,
+    MISSING,
+    REFUSED,
+    SEMAPHORE_BYTES,
+    UNFINISHED,
+    WAITING,
+    LongCall,
+)
+
+# A slice costs what Python takes for a call, 2 us; where another thread runs Python meanwhile, 5 ms until it gives way.
+_SLICE_NANOSECONDS = 50_000_000
+
+
+def looks_for_signals() -> bool:
+    """Whether handlers of signals run on this thread."""
+    return threading.main_thread().ident == threading.get_ident()
+
+
+def long_call(passes: int) -> NDArray[np.int64]:
+    """Return a `LongCall`, and a counter for each pass behind it, all 0.
+
+    Examples
+    --------
+    >>> long_call(3)[CALL_COUNTERS:]
+    array([0, 0, 0])
+    """
+    memory = np.zeros(CALL_COUNTERS + passes, np.int64)
+    memory[:CALL_COUNTERS] = _with_slices() if looks_for_signals() else _without_slices()
+    return memory
+
+
+@cache
+def _with_slices() -> NDArray[np.int64]:
+    return np.array(
+        LongCall(
+            clock=_address("clock_gettime"),
+            clock_id=time.CLOCK_MONOTONIC,
+            seconds=0,
+            nanoseconds=0,
+            slice_nanoseconds=_SLICE_NANOSECONDS,
+            slice_end=0,
+            nap=_address("usleep"),
+        ),
+        np.int64,
+    )
+
+
+@cache
+def _without_slices() -> NDArray[np.int64]:
+    return np.array(LongCall(0, 0, 0, 0, 0, 0, _address("usleep")), np.int64)
+
+
+def _address(function: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
+
+
+class Semaphore(NamedTuple):
+    """A semaphore that nobody has raised yet, as native code needs it.
+
+    Attributes
+    ----------
+    argument : int
+        What both functions take.
+    wait, post : int
+        Addresses of C functions.
+    """
+
+    argument: int
+    wait: int
+    post: int
+
+
+def semaphore_at(address: int) -> Semaphore:
+    """Make a semaphore, in the memory at an address where the system keeps them there.
+
+    macOS has POSIX's functions, which fail with ENOSYS, and the semaphores of Mach, which have a number.
+
+    Parameters
+    ----------
+    address : int
+        Of `SEMAPHORE_BYTES` bytes that stay where they are.
+
+    Raises
+    ------
+    OSError
+        The system grants none.
+    """
+    library = _library()
+    if sys.platform == "darwin":
+        port = ctypes.c_uint32()
+        task = ctypes.c_uint32.in_dll(library, "mach_task_self_")
+        failed = library.semaphore_create(task, ctypes.byref(port), 0, 0)
+        if failed:
+            raise OSError(errno.EAGAIN, f"semaphore_create returned {failed}")
+        return Semaphore(port.value, _address_of(library.semaphore_wait), _address_of(library.semaphore_signal))
+    if library.sem_init(ctypes.c_void_p(address), 0, 0):
+        raise OSError(ctypes.get_errno(), "sem_init failed")
+    return Semaphore(address, _address_of(library.sem_wait), _address_of(library.sem_post))
+
+
+def _library() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+#: Environment variable that says for how long a thread polls for more work.
+SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
+_SPIN_MICROSECONDS, _MOST_SPIN_MICROSECONDS = 50, 1_000_000
+
+_MOST_THREADS = max(32, 2 * (os.cpu_count() or 1))
+_SPINS_TRIED = 2000
+
+
+class _Helper:
+    """A thread, and the job that it polls."""
+
+    def __init__(self, scratch: Callable[[], int]) -> None:
+        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES + LINE_BYTES) // 8, np.int64)
+        # In lines of its own.
+        self.fields = self._memory[-(address_of(self._memory) // 8) % (LINE_BYTES // 8) :]
+        self.job = address_of(self.fields)
+        self.fields[JOB.state] = WAITING
+        semaphore = semaphore_at(self.job + JOB_BYTES)
+        self.fields[JOB.semaphore] = semaphore.argument
+        self.fields[JOB.sleep], self.fields[JOB.wake] = semaphore.wait, semaphore.post
+        self._scratch = scratch
+        self._thread = threading.Thread(target=self._serve, name="fastindex", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        _native().serve(self.job, self._scratch(), _spins())
+
+    def close(self) -> None:
+        if _native().close(self.job):
+            self._thread.join(1)
+
+
+class _Crew:
+    """The helpers of this process; which of them belong to a call, their jobs say."""
+
+    def __init__(self) -> None:
+        self.helpers: list[_Helper] = []
+        self._table = np.zeros(CREW_JOBS + _MOST_THREADS, np.int64)
+        self.address = address_of(self._table)
+        self._growing = threading.Lock()
+        self._is_closed = False
+
+    def grow(self, count: int, scratch: Callable[[], int]) -> None:
+        """Start helpers until there are `count`, as far as the system allows; an interrupt leaves none half started."""
+        uninterrupted(lambda: self._grow(count, scratch))
+
+    def _grow(self, count: int, scratch: Callable[[], int]) -> None:
+        # RuntimeError: the interpreter is shutting down or the system grants no more threads; OSError: it grants no
+        # semaphores. Work with fewer.
+        with self._growing, contextlib.suppress(RuntimeError, OSError):
+            if not self.helpers:
+                # A bad setting raises here, before any thread is started.
+                self._table[CREW.spins] = _spins()
+                atexit.register(self.close)
+            while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
+                self.helpers.append(_Helper(scratch))
+                self._table[CREW_JOBS + len(self.helpers) - 1] = self.helpers[-1].job
+                self._table[CREW.size] = len(self.helpers)
+
+    def close(self) -> None:
+        """End the threads before the interpreter frees the memory that they poll."""
+        with self._growing:
+            self._is_closed = True
+            for one in self.helpers:
+                one.close()
+
+
+_crew = _Crew()
+
+
+def _forget_crew() -> None:
+    # A fork copies the records of threads, but not the threads.
+    global _crew
+    atexit.unregister(_crew.close)
+    _crew = _Crew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_crew)
+
+
+def run_with_helpers(
+    lead: Callable[..., int], arguments: tuple[int, ...], passes: int, scratch: Callable[[], int], helpers: int
+) -> bool:
+    """Run passes on the caller's thread, and on up to `helpers` others; return whether anything was run.
+
+    On the main thread, signals are looked for now and then. All helpers have ended when it returns or raises: they use
+    the caller's arrays. Safe to call from many threads at once, from handlers of signals, and in a forked child.
+
+    Parameters
+    ----------
+    lead : callable
+        `lead` or `lead_plain` of `moving/kernels/jobs.py`, compiled.
+    arguments : tuple of int
+        Its arguments between `helpers` and `scratch`.
+    passes : int
+        How many there are.
+    scratch : callable
+        Returns the address of the memory for kernels of the thread that calls it.
+    helpers : int
+        The most threads beside the caller's.
+    """
+    crew = _crew
+    if len(crew.helpers) < helpers:
+        crew.grow(helpers, scratch)
+    memory, dismiss = long_call(passes), _native().dismiss
+    call = address_of(memory)
+    arguments = (*arguments, scratch(), call)
+    found, missing = UNFINISHED, 0
+    try:
+        # Not "while found & UNFINISHED": Python 3.12 and later leave the jump back of such a loop out of what "finally"
+        # covers, and look for signals in it.
+        while True:
+            found = lead(crew.address, helpers, *arguments)
+            missing += found // MISSING
+            if not found & UNFINISHED:
+                break
+            helpers = 0
+    finally:
+        # One native call, before which Python checks for no signal: whatever is raised, no thread writes afterwards.
+        if found:
+            dismiss(crew.address, call, passes)
+    if found == REFUSED:
+        return False
+    if missing:
+        # Concurrent callers need helpers of their own; from the next call on there are enough.
+        crew.grow(len(crew.helpers) + missing, scratch)
+    return True
+
+
+class _Native(NamedTuple):
+    """The kernels of jobs, compiled."""
+
+    serve: Callable[[int, int, int], None]
+    dismiss: Callable[[int, int, int], None]
+    close: Callable[[int], bool]
+
+
+@cache
+def _native() -> _Native:
+    counts = {"serve": 3, "dismiss": 3, "close": 1}
+    return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
+
+
+@cache
+def _spins() -> int:
+    """Return how often a thread polls its job before it sleeps, from how long a poll takes."""
+    text = os.environ.get(SPIN_VARIABLE, "").strip() or str(_SPIN_MICROSECONDS)
+    if not (text.isascii() and text.isdigit() and int(text) <= _MOST_SPIN_MICROSECONDS):
+        raise FastIndexError(f"{SPIN_VARIABLE} must be an integer from 0 to {_MOST_SPIN_MICROSECONDS}, got {text!r}")
+    job = np.zeros(JOB_BYTES // 8, np.int64)
+    seconds = math.inf
+    for _ in range(3):
+        job[JOB.state] = WAITING
+        begin = time.perf_counter()
+        _native().serve(address_of(job), 0, _SPINS_TRIED)
+        seconds = min(seconds, time.perf_counter() - begin)
+    return int(int(text) * 1e-6 * _SPINS_TRIED / seconds)

@@ -1,0 +1,152 @@
+"""What has been timed on this machine: every candidate of a relayout, and which was best.
+
+A file for each relayout and number of threads, replaced as a whole, so that processes do not wait for each other. A
+file that is damaged, or of another relayout, machine or version, is left alone until the next time it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import fastindex
+from fastindex.algebra.joined_variables import joined_variables
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.core.shape import Shape
+from fastindex.first_use import load
+from fastindex.runtime.machine import Machine
+from fastindex.runtime.threads import thread_count
+from fastindex.runtime.tuning import Tuning
+
+_FOLDER = "tuned"
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was found to be the fastest, and by how much.
+
+    Attributes
+    ----------
+    name : str
+        Of the candidate.
+    threads : int
+        With which all were timed.
+    seconds : mapping of str to float
+        Of each candidate that was timed.
+    """
+
+    name: str
+    threads: int
+    seconds: Mapping[str, float]
+
+
+def remember(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, choice: Choice) -> None:
+    """Keep a choice for later processes; where no folder can be written, nothing happens."""
+    folder, key = _folder(), _key(source, destination, machine, tuning, choice.threads)
+    if folder is None:
+        return
+    text = json.dumps({"key": key, "choice": choice.name, "seconds": dict(choice.seconds)}, indent=1)
+    part = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
+            part = file.name
+            file.write(text)
+        os.replace(part, _path(folder, key))
+    except OSError:
+        # A full disk, a folder that has become read-only: the choice is this process's alone.
+        if part is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+
+def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuning) -> Choice | None:
+    """Return what was timed with as many threads as calls use by default, else with one, if anything was."""
+    folder = _folder()
+    if folder is None or not folder.is_dir():
+        return None
+    for threads in dict.fromkeys((thread_count(None), 1)):
+        key = _key(source, destination, machine, tuning, threads)
+        found = _read(_path(folder, key), key)
+        if found is not None:
+            return Choice(found["choice"], threads, found["seconds"])
+    return None
+
+
+def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a file holds, None unless it is what `remember` has written for this key."""
+    try:
+        if not path.is_file():  # a pipe would never end
+            return None
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("key") != key or not isinstance(found.get("choice"), str):
+        return None
+    seconds = found.get("seconds")
+    if not isinstance(seconds, dict) or not all(type(value) is float and value > 0 for value in seconds.values()):
+        return None
+    return found if found["choice"] in seconds else None
+
+
+def _key(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, threads: int) -> dict[str, Any]:
+    """Return what a choice depends on."""
+    sides = _spelled(source, destination)
+    return {
+        "version": fastindex.__version__,
+        "processor": _processor(),
+        "machine": _of_machine(machine),
+        "source": sides[0],
+        "destination": sides[1],
+        "threads": threads,
+        "tuning": repr(tuning),
+    }
+
+
+def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
+    """Return the text of two sides; rearrangements that are spelled differently have the same."""
+    if not isinstance(source, RegroupedShape) or not isinstance(destination, RegroupedShape):
+        return str(source), str(destination)
+    left, right = joined_variables((source, destination))
+    extents = [v.extent for v in left.variables]
+    first, last = (
+        f"{side.shape} {[[(d.weight, d.variable.key, d.low, d.high) for d in one] for one in side.coordinates]}"
+        for side in (left, right)
+    )
+    return f"{first} {extents}", last
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """Return the name that the compiler has for this processor."""
+    load("llvmlite.binding")
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name())
+
+
+def _of_machine(machine: Machine) -> str:
+    """Return the text of a machine, the same in every process."""
+    return f"{machine.caches}, {machine.processors} processors, {','.join(sorted(machine.target.instructions))}"
+
+
+def _folder() -> Path | None:
+    load("fastindex.runtime.kernels")
+    from fastindex.runtime.kernels import cache_folder
+
+    folder = cache_folder()
+    return None if folder is None else folder / _FOLDER
+
+
+def _path(folder: Path, key: dict[str, Any]) -> Path:
+    return folder / f"{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"

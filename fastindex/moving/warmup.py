@@ -1,0 +1,145 @@
+"""Compile every kernel before it is needed, so that no first call has to wait."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Protocol
+
+import fastindex.index.kernels.programs
+import fastindex.index.kernels.windows  # noqa: F401
+from fastindex.first_use import PACKAGE_FOLDER
+from fastindex.moving.compiled_passes import PASS_KERNELS, dispatcher_of
+from fastindex.runtime.kernels import is_missing, registered_kernels
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.threads import thread_count
+
+#: What a process that compiles for another one runs.
+_COMPILE = "from fastindex.moving.warmup import compile_on_request; compile_on_request()"
+_LEAST_KERNELS_OF_A_PROCESS = 4
+#: Compilers make reference cycles by the million and keep them; at Python's default of 700, garbage collection takes a
+#: sixth of the time.
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
+
+
+class Progress(Protocol):
+    """Receives progress."""
+
+    def start(self, total: int) -> None:
+        """Receive the number of kernels."""
+
+    def advance(self, count: int) -> None:
+        """Receive how many have been compiled since the last call."""
+
+
+def warm_up(progress: Progress | None = None) -> int:
+    """Compile every kernel for the CPU, or load it from the cache on disk, where the next process finds it.
+
+    Missing kernels are compiled in as many processes as this one may use processors. Where no cache folder can
+    be written, this process compiles alone, and only for itself.
+
+    Parameters
+    ----------
+    progress : Progress, optional
+
+    Returns
+    -------
+    int
+        How many kernels there are.
+    """
+    kernels = every_kernel()
+    missing = [name for name, kernel in kernels.items() if is_missing(*kernel)]
+    finished: set[str] = set()
+
+    def finish(name: str) -> None:
+        if progress is not None and name not in finished:
+            progress.advance(1)
+        finished.add(name)
+
+    if progress is not None:
+        progress.start(len(kernels))
+    processes = min(thread_count(), len(missing) // _LEAST_KERNELS_OF_A_PROCESS)
+    if processes > 1 and sys.executable:
+        _compile_elsewhere(missing, processes, finish)
+    for name, (dispatcher, signature) in kernels.items():
+        dispatcher.compile(signature)
+        finish(name)
+    return len(kernels)
+
+
+def every_kernel() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Return the dispatcher and the signature of every kernel, by a name that is the same in every process."""
+    named = {dispatcher.__name__: (dispatcher, signature) for dispatcher, signature in registered_kernels()}
+    return named | {" ".join(map(str, key)): dispatcher_of(*key) for key in relayout_kernels()}
+
+
+def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[str], None]) -> None:
+    """Have other processes compile kernels and keep them; what fails there is left to the caller."""
+    folder = os.path.dirname(PACKAGE_FOLDER)
+    path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    waiting, lock = deque(names), Lock()
+
+    def drive() -> None:
+        with (
+            suppress(BrokenPipeError, IndexError),
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMPILE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                text=True,
+            ) as child,
+        ):
+            questions, answers = child.stdin, child.stdout
+            assert questions is not None
+            assert answers is not None
+            while True:
+                name = waiting.popleft()
+                questions.write(f"{name}\n")
+                questions.flush()
+                if not answers.readline():
+                    return
+                with lock:
+                    finish(name)
+
+    with ThreadPoolExecutor(processes) as drivers:
+        try:
+            for job in [drivers.submit(drive) for _ in range(processes)]:
+                job.result()
+        finally:
+            # An interrupted caller waits for no more than what is being compiled.
+            waiting.clear()
+
+
+def compile_on_request() -> None:
+    """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line."""
+    kernels = every_kernel()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
+    for line in sys.stdin:
+        dispatcher, signature = kernels[line.strip()]
+        dispatcher.compile(signature)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+def relayout_kernels() -> Iterator[tuple[str, int, int]]:
+    """Yield the name, width and variant of every kernel that a relayout may call, as `dispatcher_of` takes them.
+
+    Examples
+    --------
+    >>> ("transpose", 4, 0) in set(relayout_kernels())
+    True
+    """
+    vector_bytes = this_machine().target.vector_bytes
+    for one in PASS_KERNELS.values():
+        for width, variant in one.compiled_at_first(vector_bytes):
+            yield one.name, width, variant

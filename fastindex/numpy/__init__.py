@@ -1,0 +1,17 @@
+"""NumPy's own functions, with NumPy's names and arguments, at fastindex's speed.
+
+They know no layouts but strides: arrays in, arrays out. What they do not take as NumPy does, they say in an error.
+"""
+
+from __future__ import annotations
+
+from fastindex.lazy import lazy_names
+
+# The public names; `__init__.pyi` tells type checkers the same.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "fastindex.bulk.numpy_dropins": ("ravel_multi_index", "unravel_index"),
+        "fastindex.bulk.strided_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
+    },
+)

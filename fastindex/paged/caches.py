@@ -1,0 +1,438 @@
+"""`Cache`: a pool of pages, as a text with named dimensions, as parts of a page, or from tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+
+from fastindex.arrays.arrays import Array
+from fastindex.core.integers import as_integer
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.paged.planes import Plane, Pool, planes_of, read_text, require_disjoint, stride_of
+from fastindex.paged.presets import described
+from fastindex.paged.tensors import pool_of_tensors
+
+
+class Placement(TypedDict, total=False):
+    """Which part of the heads and tokens of a model a rank holds, and which block it must not write."""
+
+    tp: tuple[int, int]
+    total_kv_heads: int
+    cp: tuple[int, int]
+    interleave: int
+    null_block: int | None
+
+
+class TensorOptions(Placement, total=False):
+    """The sizes of tensors."""
+
+    num_blocks: int
+    block_size: int
+    kv_heads: int
+    head_dim: int
+
+
+class PresetOptions(TensorOptions, total=False):
+    """The sizes of a preset."""
+
+    num_layers: int
+    dtype: str
+
+
+SIZES = ("num_blocks", "block_size", "kv_heads", "head_dim")
+
+
+def _engine(engine: str) -> Any:
+    def of_engine(cls: type[Cache], layout: str, **options: Unpack[PresetOptions]) -> Cache:
+        return cls.preset(engine, layout, **options)
+
+    of_engine.__name__ = engine
+    of_engine.__doc__ = f"Return a cache by {engine}'s name of its layout, as `preset`."
+    return classmethod(of_engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a page: what one text cannot say, such as rows of mixed types or scales after the data.
+
+    Attributes
+    ----------
+    name : str
+        Parts of the same name move to each other.
+    text : str
+        Over kv_heads, block_size and head_dim, and the 2 of keys and values; with a layout.
+    offset : int
+        Where the part begins in a page, in bytes.
+    head_dim : int, optional
+        How many elements of a head and token belong to the part, where the text has more: what lies between them are
+        other parts of the row.
+
+    Examples
+    --------
+    >>> Part("scale", "f32[block_size=64,head_dim=1]", offset=64 * 128).offset
+    8192
+    """
+
+    name: str
+    text: str
+    offset: int = 0
+    head_dim: int | None = None
+
+
+class Cache:
+    """A pool of pages: where each layer, block, head, token and element of a cache of keys and values lies.
+
+    Parameters
+    ----------
+    parts : str or sequence of Part
+        A text of the whole pool whose dimensions are named ``layers``, ``num_blocks``, ``kv_heads``, ``block_size`` and
+        ``head_dim``, in any order and with any layout; the dimension of size 2 without a name holds keys and values. A
+        name may stand twice: its more major digits come first. Or the parts of a page.
+    num_layers, num_blocks, layer_stride, block_stride : int
+        Of parts only; strides in bytes.
+    kv_heads, head_dim : int, optional
+        Of a text only: how many heads and elements of a head there are, where the text has padding.
+    tp : (int, int)
+        Tensor parallel size and rank. With more ranks than heads, heads are replicated.
+    total_kv_heads : int
+        Heads of all ranks together; needed where a rank has one head and `tp` has several ranks, because that head may
+        be replicated.
+    cp : (int, int)
+        Context parallel size and rank.
+    interleave : int
+        How many tokens in a row belong to one rank of `cp`; it divides the block size.
+    null_block : int, optional
+        A block that is never written.
+
+    Attributes
+    ----------
+    planes : dict of Plane
+        By name: "k" and "v", or "kv", or the names of the parts.
+    num_layers, num_blocks, kv_heads, block_size, nbytes : int
+    tp, cp, interleave, null_block, total_kv_heads
+        As given.
+    heads : range
+        The heads of this rank among those of the model.
+
+    Raises
+    ------
+    FastIndexError
+        Sizes, strides or a placement that do not fit; the message names them.
+    ShapeSyntaxError, LayoutError, UnsupportedError
+        As `fastindex.Shape.parse`; a tile that merges dimensions or cuts num_blocks.
+
+    Examples
+    --------
+    >>> cache = Cache("bf16[layers=2,num_blocks=8,2,kv_heads=4,block_size=16,head_dim=64]{5,3,4,2,1,0}", tp=(2, 1))
+    >>> cache.num_blocks, cache.block_size, cache.nbytes, cache.heads
+    (8, 16, 262144, range(4, 8))
+    """
+
+    def __init__(
+        self,
+        parts: str | Sequence[Part],
+        *,
+        num_layers: int | None = None,
+        num_blocks: int | None = None,
+        layer_stride: int | None = None,
+        block_stride: int | None = None,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        **placement: Unpack[Placement],
+    ) -> None:
+        pool = (num_layers, num_blocks, layer_stride, block_stride)
+        if isinstance(parts, str):
+            if any(number is not None for number in pool):
+                raise FastIndexError(
+                    "num_layers, num_blocks and strides are in the text of a pool; give them for parts"
+                )
+            used = {"kv_heads": kv_heads, "head_dim": head_dim}
+            self._fill(_of_text(parts, {name: size for name, size in used.items() if size is not None}), placement)
+        else:
+            if kv_heads is not None or head_dim is not None:
+                raise FastIndexError("kv_heads and head_dim are in the texts of parts; give them for one text")
+            self._fill(_of_parts(list(parts), *pool), placement)
+
+    @classmethod
+    def from_tensors(cls, tensors: Any, axes: str | None = None, **options: Unpack[TensorOptions]) -> Cache:
+        """Return the cache that tensors in memory are; their strides are taken as they are.
+
+        Parameters
+        ----------
+        tensors : array, or sequence of arrays or of pairs of arrays
+            One tensor of all layers, one a layer, or keys and values of each layer. Functions that take a buffer then
+            take these tensors.
+        axes : str, optional
+            What each dimension of a tensor is: ``"num_blocks 2 block_size kv_heads head_dim"``, or
+            ``"num_blocks block_size kv_heads (2 head_dim)"``. Without it, the one order that fits the sizes.
+        num_blocks, block_size, kv_heads, head_dim : int
+            To find `axes` by, and the sizes within brackets.
+        **options
+            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+
+        Raises
+        ------
+        FastIndexError
+            No order fits the sizes, or several do, which the message names; tensors that differ, or whose elements
+            overlap.
+        UnsupportedError
+            Tensors on a GPU.
+
+        Examples
+        --------
+        >>> layers = [np.zeros((8, 2, 16, 4, 64), np.float16) for _ in range(2)]
+        >>> cache = Cache.from_tensors(layers, "num_blocks 2 block_size kv_heads head_dim")
+        >>> cache.num_layers, cache.kv_heads, list(cache.planes)
+        (2, 4, ['k', 'v'])
+        """
+        given: dict[str, Any] = {**options}
+        sizes = {name: given.pop(name) for name in SIZES if name in given}
+        return cls._made(pool_of_tensors(tensors, axes, sizes), given)  # type: ignore[arg-type]
+
+    @classmethod
+    def preset(cls, engine: str, layout: str, **options: Unpack[PresetOptions]) -> Cache:
+        """Return a cache by an engine's name of its layout; `vllm` and the other engines have a method each.
+
+        Parameters
+        ----------
+        engine : {"vllm", "flashinfer", "sglang", "trtllm", "tpu_inference", "gaudi", "llama_cpp", "lmcache"}
+        layout : str
+            The message for a wrong name lists them.
+        num_blocks, block_size, head_dim : int
+            Elements of a head are given even where rows of mixed types have a fixed number.
+        num_layers, kv_heads : int
+            1 by default; heads are those of this rank.
+        dtype : str
+            XLA's name of the element type, "bf16" by default.
+        **options
+            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+
+        Raises
+        ------
+        FastIndexError
+            A name that there is not, or sizes that the layout does not have.
+
+        Examples
+        --------
+        >>> cache = Cache.vllm("BLNHC", num_layers=32, num_blocks=8, kv_heads=2, block_size=64, head_dim=128, tp=(4, 1))
+        >>> cache.heads, cache.page_bytes
+        (range(2, 4), 65536)
+        """
+        given: dict[str, Any] = {"num_layers": 1, "kv_heads": 1, "dtype": "bf16", **options}
+        missing = [name for name in SIZES if name not in given]
+        if missing:
+            raise FastIndexError(f"{engine} {layout} needs {', '.join(missing)}")
+        sizes = {name: given.pop(name) for name in ("num_layers", *SIZES, "dtype")}
+        for name in ("num_layers", *SIZES):
+            if as_integer(sizes[name], name) < 1:
+                raise FastIndexError(f"{name} must be at least 1, got {sizes[name]}")
+        parts, of_pool = described(engine, layout, sizes)
+        if isinstance(parts, str):
+            return cls(parts, **of_pool, **given)
+        return cls([Part(*part) for part in parts], **of_pool, **given)
+
+    vllm = _engine("vllm")
+    flashinfer = _engine("flashinfer")
+    sglang = _engine("sglang")
+    trtllm = _engine("trtllm")
+    tpu_inference = _engine("tpu_inference")
+    gaudi = _engine("gaudi")
+    llama_cpp = _engine("llama_cpp")
+    lmcache = _engine("lmcache")
+
+    @classmethod
+    def _made(cls, pool: Pool, placement: Placement) -> Cache:
+        cache = cls.__new__(cls)
+        cache._fill(pool, placement)
+        return cache
+
+    def _fill(self, pool: Pool, placement: Placement) -> None:
+        self._pool = pool
+        self.planes: dict[str, Plane] = {plane.name: plane for plane in pool.planes}
+        if len(self.planes) < len(pool.planes):
+            names = [plane.name for plane in pool.planes]
+            raise FastIndexError(f"parts have names of their own, got {', '.join(names)}")
+        first = pool.planes[0]
+        self.num_layers, self.num_blocks, self.nbytes = len(first.layer_offsets), pool.num_blocks, pool.nbytes
+        self.kv_heads, self.block_size = len(first.head_offsets), len(first.token_offsets)
+        for plane in pool.planes:
+            sizes = len(plane.layer_offsets), len(plane.head_offsets), len(plane.token_offsets)
+            if sizes != (self.num_layers, self.kv_heads, self.block_size):
+                raise FastIndexError(
+                    f"the planes of a cache have the same layers, heads and tokens of a block: {plane.name} has "
+                    f"{sizes}, {first.name} {(self.num_layers, self.kv_heads, self.block_size)}"
+                )
+        self._place(**placement)
+
+    def _place(
+        self,
+        tp: tuple[int, int] = (1, 0),
+        total_kv_heads: int | None = None,
+        cp: tuple[int, int] = (1, 0),
+        interleave: int = 1,
+        null_block: int | None = None,
+    ) -> None:
+        self.tp, self.cp = size_and_rank(tp, "tp"), size_and_rank(cp, "cp")
+        self.interleave = as_integer(interleave, "interleave")
+        self.heads = _heads(self.kv_heads, self.tp, total_kv_heads)
+        self.total_kv_heads = self.kv_heads * self.tp[0] if total_kv_heads is None else total_kv_heads
+        self.null_block = None if null_block is None else as_integer(null_block, "null_block")
+        if self.null_block is not None and not 0 <= self.null_block < self.num_blocks:
+            raise FastIndexError(f"null_block {null_block} is none of the {self.num_blocks} blocks")
+        check_interleave(self.interleave, self.block_size)
+
+    def placed(self, **placement: Unpack[Placement]) -> Cache:
+        """Return the same pool of another rank, or with another null block; by default, that of one rank alone.
+
+        Examples
+        --------
+        >>> Cache("bf16[num_blocks=8,2,kv_heads=4,block_size=16,head_dim=64]").placed(tp=(2, 1)).heads
+        range(4, 8)
+        """
+        return Cache._made(self._pool, placement)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a block of a layer that hold elements.
+
+        Examples
+        --------
+        >>> Cache("bf16[num_blocks=8,2,kv_heads=4,block_size=16,head_dim=64]").page_bytes
+        16384
+        """
+        rows = self.kv_heads * self.block_size
+        return sum(rows * len(plane.dim_offsets) * plane.unit_bytes for plane in self.planes.values())
+
+    def __repr__(self) -> str:
+        placed = [f"tp={self.tp}"] * (self.tp[0] > 1)
+        placed += [f"cp={self.cp}, interleave={self.interleave}"] * (self.cp[0] > 1)
+        return f"Cache({', '.join([self._pool.text, *placed])})"
+
+    @property
+    def tensors(self) -> Sequence[Array] | None:
+        """Where the tensors lie that the cache was made from; None of other caches."""
+        return self._pool.tensors
+
+    def shares_pool(self, other: Cache) -> bool:
+        """Whether another cache is the same pool, perhaps of another rank."""
+        return self._pool is other._pool
+
+
+def _of_text(text: str, used: Mapping[str, int]) -> Pool:
+    found = read_text(text)
+    layers = found.tables.get("layers", np.zeros(1, np.int64))
+    blocks = found.tables.get("num_blocks", np.zeros(1, np.int64))
+    if "block_size" not in found.tables or "head_dim" not in found.tables:
+        raise FastIndexError(f"a cache has a block_size and a head_dim, got {text!r}")
+    planes = planes_of(found, "", 0, layers, stride_of(blocks, "blocks"), used)
+    return Pool(repr(text), planes, len(blocks), found.shape.nbytes)
+
+
+def _of_parts(
+    parts: list[Part], layers: int | None, blocks: int | None, layer_stride: int | None, block_stride: int | None
+) -> Pool:
+    if not parts or not all(isinstance(part, Part) for part in parts):
+        raise ArgumentTypeError(f"a cache is made from a text, or from parts; got {parts!r}")
+    if blocks is None or block_stride is None:
+        raise FastIndexError("parts describe one page: give num_blocks and block_stride too, the latter in bytes")
+    sizes = {"num_layers": 1 if layers is None else layers, "num_blocks": blocks, "block_stride": block_stride}
+    for name, size in sizes.items():
+        if as_integer(size, name) < 1:
+            raise FastIndexError(f"{name} must be at least 1, got {size}")
+    if sizes["num_layers"] > 1 and layer_stride is None:
+        raise FastIndexError("several layers have a layer_stride, in bytes")
+    stride = as_integer(layer_stride or 0, "layer_stride")
+    offsets = np.arange(sizes["num_layers"]) * stride
+    planes = []
+    for part in parts:
+        found = read_text(part.text)
+        if "layers" in found.tables or "num_blocks" in found.tables or as_integer(part.offset, "offset") < 0:
+            raise FastIndexError(
+                f"a part describes one page, from an offset of at least 0: {part!r} does not; give num_layers, "
+                "num_blocks and strides to the cache"
+            )
+        half = "_" + part.name if "kv" in found.tables and part.name else part.name
+        used = {} if part.head_dim is None else {"head_dim": part.head_dim}
+        planes += planes_of(found, half, part.offset, offsets, block_stride, used)
+    text = f"[{', '.join(repr(part.text) for part in parts)}]"
+    _check_strides(planes, sizes, stride, text)
+    steps = blocks * block_stride, sizes["num_layers"] * stride
+    return Pool(text, planes, blocks, max(*steps, max(plane.end(blocks) for plane in planes)))
+
+
+def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
+    """Raise FastIndexError where elements share bytes: in a page, or because pages, layers or their parts overlap."""
+    blocks, layers, block_stride = sizes["num_blocks"], sizes["num_layers"], sizes["block_stride"]
+    extents = sorted((int(plane.layer_offsets[0]), plane.page_extent[1], plane) for plane in planes)
+    together: list[list[tuple[int, int, Plane]]] = []
+    for one in extents:
+        # Parts that begin within the first page lie in pages; others in pages of their own, after all of the former.
+        if together and one[0] < together[-1][0][0] + block_stride:
+            together[-1].append(one)
+        else:
+            together.append([one])
+    end = 0
+    for pages in together:
+        require_disjoint([plane for _, _, plane in pages], text)
+        begin, extent = pages[0][0], max(at + size for at, size, _ in pages) - pages[0][0]
+        steps = [(block_stride, blocks, "block_stride")]
+        if layers > 1 and (layer_stride < block_stride or len(together) == 1):
+            steps.append((layer_stride, layers, "layer_stride"))
+        for stride, count, name in sorted(steps):
+            if stride < extent and count > 1:
+                raise FastIndexError(
+                    f"{name} of {stride} bytes is less than the {extent} bytes it steps over in {text}"
+                )
+            extent += stride * (count - 1)
+        if begin < end:
+            raise FastIndexError(f"a part at byte {begin} begins within the blocks of another one, which end at {end}")
+        end = begin + extent
+    if layers > 1 and len(together) > 1 and block_stride <= layer_stride < end:
+        raise FastIndexError(f"layer_stride of {layer_stride} bytes is less than the {end} bytes of a layer in {text}")
+
+
+def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
+    """Return a parallel size and rank.
+
+    Raises
+    ------
+    FastIndexError
+        The rank is none of the size.
+
+    Examples
+    --------
+    >>> size_and_rank((4, 1), "tp")
+    (4, 1)
+    """
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ArgumentTypeError(f"{name} is (size, rank), got {pair!r}")
+    size, rank = (as_integer(number, name) for number in pair)
+    if not 0 <= rank < size:
+        raise FastIndexError(f"{name}=({size}, {rank}): the rank must be from 0 to below the size")
+    return size, rank
+
+
+def check_interleave(interleave: int, block_size: int) -> None:
+    """Raise FastIndexError where tokens of one block would go to different columns."""
+    if interleave < 1 or block_size % interleave:
+        raise FastIndexError(f"interleave must divide the block size: {interleave} and {block_size} tokens")
+
+
+def _heads(held: int, tp: tuple[int, int], total: int | None) -> range:
+    size, rank = tp
+    if total is None:
+        if held == 1 and size > 1:
+            raise FastIndexError(
+                f"a rank of {size} has one KV head, which may be replicated; give total_kv_heads, those of the model"
+            )
+        total = held * size
+    expected = max(1, as_integer(total, "total_kv_heads") // size)
+    if total < 1 or held != expected or (total % size if total >= size else size % total):
+        raise FastIndexError(
+            f"{total} KV heads on {size} ranks are {expected} a rank, by even shares; this cache has {held}"
+        )
+    first = rank * total // size
+    return range(first, first + held)

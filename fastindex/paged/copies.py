@@ -1,0 +1,499 @@
+"""`copy`, `gather`, `scatter`, `swap_blocks`: moving tokens between caches and chunks, on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.arrays.arrays import check_dimensions, check_elements, described
+from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.fills import Casting, check_cast, check_casting
+from fastindex.arrays.index_arguments import as_integers_in_bulk
+from fastindex.core.integers import as_integer
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.paged.buffers import address_of_pool
+from fastindex.paged.caches import Cache, Placement
+from fastindex.paged.memory import shared_array
+from fastindex.paged.page_passes import copy_pages, fill_pages
+from fastindex.paged.planes import Numbers, Plane, Pool
+from fastindex.paged.transfers import (
+    Granules,
+    Group,
+    Pair,
+    Transfer,
+    first_repeated,
+    granule_offsets,
+    local_count,
+    nests_over,
+    page_nests,
+    transfer_of,
+)
+from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
+from fastindex.runtime.threads import thread_count
+
+_ONE = np.zeros((1, 2), np.int64)
+
+
+def copy(
+    source: Cache,
+    target: Cache,
+    source_buffer: Any,
+    target_buffer: Any,
+    source_blocks: Any,
+    target_blocks: Any,
+    num_tokens: int | None = None,
+    *,
+    tail: str = "leave",
+    casting: Casting = "no",
+    threads: int | None = None,
+) -> None:
+    """Copy a request from one cache to another, in one move: blocks are merged or split, orders and heads change.
+
+    Parameters
+    ----------
+    source, target, source_blocks, target_blocks, num_tokens
+        As for `runs`.
+    source_buffer, target_buffer : array
+        The memory of each pool, of any library that shares it with NumPy, of any element type and dimensions; of a
+        cache that was made from tensors, these tensors. It may be the same: the result is as if the source had been
+        copied first.
+    tail : {"leave", "zero"}
+        What happens in the last block of the target to tokens after the last one, of the heads that move.
+    casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
+        NumPy's rule for another element type of the target; bf16 to fp8 is of the same kind.
+    threads : int, optional
+        The most threads to use.
+
+    Raises
+    ------
+    FastIndexError, OutOfBoundsError, ArgumentTypeError
+        As `runs`; a buffer of another size, with gaps, or read-only; a cast that the rule does not allow.
+    UnsupportedError
+        A buffer on a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex.paged as fp
+    >>> text = "s32[num_blocks=3,kv_heads=2,block_size={},head_dim=1]"
+    >>> source, target = fp.Cache(text.format(2)), fp.Cache(text.format(4))
+    >>> pool, moved = np.arange(12, dtype=np.int32), np.full(24, -1, np.int32)
+    >>> fp.copy(source, target, pool, moved, [2, 0], [1], num_tokens=3, tail="zero")
+    >>> moved.reshape(3, 2, 4)[1].tolist()
+    [[8, 9, 0, 0], [10, 11, 2, 0]]
+    """
+    if tail not in ("leave", "zero"):
+        raise FastIndexError(f"tail must be 'leave' or 'zero', got {tail!r}")
+    check_casting(casting)
+    workers = thread_count(threads)
+    transfer = transfer_of(source, target, source_blocks, target_blocks, num_tokens, casts=casting != "no")
+    for group in transfer.groups:
+        for here, there in group.pairs:
+            check_cast(here.element_type, there.element_type, casting)
+    begin, kept = address_of_pool(source, source_buffer, "source_buffer", False)
+    end, _ = address_of_pool(target, target_buffer, "target_buffer", True)
+    if begin < end + target.nbytes and end < begin + source.nbytes and not _is_disjoint(transfer, begin == end):
+        staged, memory = _staged(transfer, begin, workers)
+        _run(staged, memory.ctypes.data, end, workers)
+    else:
+        _run(transfer, begin, end, workers)
+    if tail == "zero":
+        _zero_tail(transfer, end)
+    del kept
+
+
+def gather(
+    cache: Cache,
+    buffer: Any,
+    block_table: Any = None,
+    num_tokens: int | None = None,
+    *,
+    slots: Any = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Return the tokens of a request as one contiguous array.
+
+    Parameters
+    ----------
+    cache, buffer
+        As for `copy`; `buffer` is only read.
+    block_table : integer array
+        The blocks of the request, in the order of its tokens.
+    num_tokens : int, optional
+        By default, all that the blocks hold.
+    slots : integer array
+        Instead of blocks and tokens: the slot of each token.
+    threads : int, optional
+
+    Returns
+    -------
+    array of (layers, planes, tokens, kv_heads, head_dim)
+        Two planes, keys and values, or one that is both. With context parallelism, the tokens of this rank.
+
+    Raises
+    ------
+    FastIndexError, OutOfBoundsError, ArgumentTypeError
+        As `copy`.
+    UnsupportedError
+        A cache whose planes differ in type or elements; copy it to a `Cache` that says where each goes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex.paged as fp
+    >>> cache = fp.Cache("s32[num_blocks=3,kv_heads=1,block_size=2,head_dim=2]")
+    >>> fp.gather(cache, np.arange(12, dtype=np.int32), [2, 0], num_tokens=3).reshape(3, 2).tolist()
+    [[8, 9], [10, 11], [0, 1]]
+    """
+    workers = thread_count(threads)
+    begin, kept = address_of_pool(cache, buffer, "buffer", False)
+    if slots is not None:
+        if block_table is not None or num_tokens is not None:
+            raise FastIndexError("give a block_table and num_tokens, or slots")
+        numbers = np.asarray(as_integers_in_bulk(slots, "slots")).reshape(-1).astype(np.int64)
+        chunk = chunk_cache(cache, len(numbers))
+        transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
+    else:
+        if block_table is None:
+            raise FastIndexError("give a block_table, or slots")
+        blocks = np.asarray(as_integers_in_bulk(block_table, "block_table")).reshape(-1)
+        whole = len(blocks) * cache.block_size * cache.cp[0]
+        wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
+        tokens = local_count(wanted, cache.cp, cache.interleave)
+        chunk = chunk_cache(cache, tokens)
+        transfer = transfer_of(_alone(cache), chunk, blocks, np.arange(chunk.num_blocks), tokens)
+    plane = next(iter(cache.planes.values()))
+    dtype = plane.element_type.numpy_dtype if plane.per_unit == 1 else np.dtype(np.uint8)
+    memory = aligned_bytes(chunk.nbytes)
+    _run(transfer, begin, memory.ctypes.data, workers)
+    del kept
+    return memory.view(dtype).reshape(chunk_shape(cache, chunk.nbytes))
+
+
+def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads: int | None = None) -> None:
+    """Write tokens to their slots.
+
+    Parameters
+    ----------
+    cache, buffer
+        As for `copy`.
+    chunk : array of (layers, planes, tokens, kv_heads, head_dim)
+        As `gather` returns it, of any strides.
+    slot_mapping : integer array
+        The slot of each token; tokens of negative slots are skipped.
+    threads : int, optional
+
+    Raises
+    ------
+    OutOfBoundsError
+        A slot outside the pool.
+    FastIndexError
+        Two tokens of one slot, a slot of the null block, or a chunk of another size.
+    ArgumentTypeError
+        A chunk of another type; slots that are not integers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex.paged as fp
+    >>> cache = fp.Cache("s32[num_blocks=3,kv_heads=1,block_size=2,head_dim=2]")
+    >>> pool = np.zeros(12, np.int32)
+    >>> fp.scatter(cache, pool, np.arange(1, 7, dtype=np.int32).reshape(1, 1, 3, 1, 2), [4, -1, 1])
+    >>> pool.tolist()
+    [0, 0, 5, 6, 0, 0, 0, 0, 1, 2, 0, 0]
+    """
+    workers = thread_count(threads)
+    slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1).astype(np.int64)
+    end, _ = address_of_pool(cache, buffer, "buffer", True)
+    pool = chunk_cache(cache, len(slots))
+    plane = next(iter(cache.planes.values()))
+    shape = Shape(plane.element_type if plane.per_unit == 1 else "u8", chunk_shape(cache, pool.nbytes))
+    values = shared_array(chunk, "chunk", False)
+    check_elements(described(values), shape, "chunk")
+    check_dimensions(values, shape, "chunk")
+    values = np.ascontiguousarray(values)
+    tokens = np.flatnonzero(slots >= 0)
+    transfer = _by_slots(pool, cache, slots[tokens], tokens, to_slots=True)
+    if np.may_share_memory(values, shared_array(chunk, "chunk", False)) and _overlap(values, end, cache):
+        values = values.copy()
+    _run(transfer, values.ctypes.data, end, workers)
+
+
+def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = None) -> None:
+    """Copy blocks within a pool, all at once: for copy on write, and to close gaps.
+
+    Parameters
+    ----------
+    cache, buffer
+        As for `copy`.
+    pairs : integer array of (n, 2)
+        Source and target of each copy. A block may be the source of one and the target of another: what is copied is
+        what it held before.
+    threads : int, optional
+
+    Raises
+    ------
+    FastIndexError, OutOfBoundsError
+        A block outside the pool, one that is the target twice, or the null block as a target.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex.paged as fp
+    >>> cache = fp.Cache("s32[num_blocks=3,kv_heads=1,block_size=1,head_dim=2]")
+    >>> pool = np.arange(6, dtype=np.int32)
+    >>> fp.swap_blocks(cache, pool, [(0, 1), (1, 2), (2, 0)])
+    >>> pool.tolist()
+    [4, 5, 0, 1, 2, 3]
+    """
+    blocks = np.asarray(as_integers_in_bulk(pairs, "pairs"))
+    if blocks.ndim != 2 or blocks.shape[1] != 2:
+        blocks = blocks.reshape(-1, 2) if not blocks.size else blocks
+        if blocks.ndim != 2 or blocks.shape[1] != 2:
+            raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
+    copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)
+
+
+# Chunks
+
+
+def chunk_shape(cache: Cache, nbytes: int) -> tuple[int, ...]:
+    """Return the dimensions of a chunk of so many bytes."""
+    plane = next(iter(cache.planes.values()))
+    inner = cache.num_layers, len(cache.planes), cache.kv_heads, len(plane.dim_offsets)
+    tokens = nbytes // (math.prod(inner) * plane.unit_bytes)
+    return (*inner[:2], tokens, *inner[2:])
+
+
+def chunk_cache(cache: Cache, tokens: int) -> Cache:
+    """Return a chunk of tokens as a cache, whose blocks have as many tokens; the last one may have fewer.
+
+    Raises
+    ------
+    UnsupportedError
+        The planes differ in type or elements.
+    """
+    planes = list(cache.planes.values())
+    kinds = {(plane.element_type, len(plane.dim_offsets)) for plane in planes}
+    if len(kinds) > 1:
+        raise UnsupportedError(
+            f"the planes {', '.join(cache.planes)} differ in type or elements, so no array holds them all; copy "
+            "them to a Cache that says where each goes"
+        )
+    unit, dims, heads, size = planes[0].unit_bytes, len(planes[0].dim_offsets), cache.kv_heads, cache.block_size
+    row = heads * dims * unit
+    layers = np.arange(cache.num_layers) * len(planes)
+    found = [_dense(plane, (layers + number) * tokens * row, size * row, row) for number, plane in enumerate(planes)]
+    nbytes = cache.num_layers * len(planes) * tokens * row
+    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // size), 1), nbytes)
+    return Cache._made(pool, _of_rank(cache))
+
+
+def _dense(plane: Plane, layers: Numbers, block_stride: int, row: int) -> Plane:
+    """Return a plane whose tokens are rows of heads without gaps."""
+    unit, dims = plane.unit_bytes, len(plane.dim_offsets)
+    return Plane(
+        plane.name,
+        plane.element_type,
+        unit,
+        plane.per_unit,
+        layers,
+        block_stride,
+        np.arange(len(plane.head_offsets)) * (dims * unit),
+        np.arange(len(plane.token_offsets)) * row,
+        np.arange(dims) * unit,
+    )
+
+
+def _of_rank(cache: Cache) -> Placement:
+    return {"tp": cache.tp, "total_kv_heads": cache.total_kv_heads}
+
+
+def _alone(cache: Cache) -> Cache:
+    """Return a pool whose tokens are numbered as its rank has them, and any of whose blocks may be read."""
+    return cache.placed(**_of_rank(cache))
+
+
+def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
+    """Return the transfer of tokens between a chunk and their slots, as many at a time as follow each other in both."""
+    cache = target if to_slots else source
+    _check_slots(cache, slots, to_slots)
+    size = _slots_together(cache, slots, tokens)
+    firsts, rows = slots[::size], tokens[::size]
+    blocks, inside = np.divmod(firsts, cache.block_size)
+    pairs = [(plane, target.planes[name]) for name, plane in source.planes.items()]
+    groups = []
+    for pair in pairs:
+        sides = []
+        for plane, side in zip(pair, (source, target), strict=True):
+            if side is cache:
+                sides.append(blocks * plane.block_stride + plane.token_offsets[inside] - plane.token_offsets[0])
+            else:
+                sides.append(rows * (plane.block_stride // side.block_size))
+        groups.append(Group([pair], (partial(np.asarray, sides[0]), partial(np.asarray, sides[1]))))
+    none = np.empty(0, np.int64)
+    return Transfer(source, target, (none, none), Granules(size, len(firsts), 0, None), groups, (0, 0, source.kv_heads))
+
+
+def _check_slots(cache: Cache, slots: Numbers, are_written: bool) -> None:
+    bad = np.flatnonzero((slots < 0) | (slots >= cache.num_blocks * cache.block_size))
+    if len(bad):
+        raise OutOfBoundsError(
+            f"slot {slots[bad[0]]} of token {bad[0]} is out of bounds for the {cache.num_blocks} blocks of "
+            f"{cache.block_size} tokens of {cache}"
+        )
+    if not are_written:
+        return
+    if cache.null_block is not None and (slots // cache.block_size == cache.null_block).any():
+        raise FastIndexError(f"a slot belongs to the null block {cache.null_block}, which is never written")
+    twice = first_repeated(slots, cache.num_blocks * cache.block_size)
+    if twice >= 0:
+        raise FastIndexError(f"slot {slots[twice]} is given to two tokens; each slot holds one")
+
+
+def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:
+    """Return how many tokens in a row are together in a block and in the chunk, everywhere."""
+    size = cache.block_size
+    tables = [plane.token_offsets for plane in cache.planes.values()]
+    is_even = all(len(np.unique(np.diff(table))) < 2 for table in tables)
+    if not is_even or not len(slots) or len(slots) % size or (slots[::size] % size).any():
+        return 1
+    steps = np.arange(size)
+    together = all(bool((n.reshape(-1, size) == n[::size, None] + steps).all()) for n in (slots, tokens))
+    return size if together else 1
+
+
+# Moving
+
+
+def _run(transfer: Transfer, begin: int, end: int, workers: int) -> None:
+    moved = sum(plane.unit_bytes * len(plane.dim_offsets) for plane in transfer.target.planes.values())
+    moved *= transfer.granules.count * transfer.granules.tokens * transfer.heads[2] * transfer.target.num_layers
+    if not moved:
+        return
+    by_numpy = bytes_by_numpy(moved)
+    if by_numpy:
+        with numpys_time():
+            _copy_all(transfer, begin, end, workers, True)
+    else:
+        _copy_all(transfer, begin, end, workers, False)
+
+
+def _copy_all(transfer: Transfer, begin: int, end: int, workers: int, by_numpy: bool) -> None:
+    granules = transfer.granules
+    for group in transfer.groups:
+        whole = group.pages[0](), group.pages[1]()
+        for pairs, cast in _kinds(group):
+            around = _layers_around(pairs)
+            parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
+            for part, tokens in parts:
+                pages = whole[0][part], whole[1][part]
+                if tokens and len(pages[0]):
+                    nests = page_nests(tuple(pairs), transfer.heads, tokens, around is not _ONE, cast is None)
+                    nests = nests if cast is None else _in_elements(nests, cast)
+                    copy_pages(nests, cast, (around, *pages), (begin, end), workers, by_numpy)
+
+
+def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
+    """Yield the planes of a group that move as bytes, and those of each cast."""
+    kinds: dict[Any, list[Pair]] = {}
+    for pair in group.pairs:
+        types = pair[0].element_type, pair[1].element_type
+        kinds.setdefault(None if types[0] == types[1] else types, []).append(pair)
+    for types, pairs in kinds.items():
+        yield pairs, None if types is None else cast_of(*types)
+
+
+def _layers_around(pairs: list[Pair]) -> Numbers:
+    """Return the offsets of layers, where they lie around blocks on one side; else those of the first alone."""
+    tables = [plane.layer_offsets - plane.layer_offsets[0] for plane in pairs[0]]
+    steps = [np.abs(np.diff(table)) for table in tables]
+    if all((step < plane.block_stride).all() for step, plane in zip(steps, pairs[0], strict=True)):
+        return _ONE
+    return np.stack(tables, axis=1)
+
+
+def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
+    """Return loops whose strides count elements of either side."""
+    widths = cast.source.nbytes, cast.target.nbytes
+    numbers = [pair for nest in nests for pair in (nest[1:], *(loop[1:] for loop in nest.loops))]
+    if any(here % widths[0] or there % widths[1] for here, there in numbers):
+        raise UnsupportedError("elements are cast where they lie at multiples of their size, and these do not")
+    return tuple(
+        Nest(
+            tuple(Loop(k.size, k.source_stride // widths[0], k.destination_stride // widths[1]) for k in nest.loops),
+            nest.source_start // widths[0],
+            nest.destination_start // widths[1],
+        )
+        for nest in nests
+    )
+
+
+def _zero_tail(transfer: Transfer, end: int) -> None:
+    """Write zeros after the last token, to the end of its block."""
+    granules, target = transfer.granules, transfer.target
+    if not granules.count or not len(transfer.blocks[1]):
+        return
+    columns = granules.needed_blocks(1, target.block_size) - 1
+    last = granules.count - 1 if granules.places is None else int(granules.places[1][1][-1])
+    filled = last % (target.block_size // granules.tokens) * granules.tokens + (granules.tail or granules.tokens)
+    if filled == target.block_size:
+        return
+    heads = slice(transfer.heads[1], transfer.heads[1] + transfer.heads[2])
+    for plane in target.planes.values():
+        place = transfer.blocks[1][columns : columns + 1] * plane.block_stride
+        layers = np.stack([plane.layer_offsets, plane.layer_offsets], axis=1)
+        tables = plane.head_offsets[heads], plane.token_offsets[filled:], plane.dim_offsets
+        fills = _fills(tables, plane.unit_bytes)
+        fill_pages(fills, (layers, place, place), end, bytes_by_numpy(1))
+
+
+def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
+    nests = nests_over([(np.zeros_like(table), table) for table in tables], unit)
+    return tuple(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in n.loops), 0, n[2]) for n in nests)
+
+
+# Memory that both sides share
+
+
+def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
+    """Whether blocks of one pool are read, and others written."""
+    alike = same_memory and transfer.source.shares_pool(transfer.target)
+    return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
+
+
+def _overlap(values: NDArray[Any], end: int, cache: Cache) -> bool:
+    begin = values.ctypes.data
+    return begin < end + cache.nbytes and end < begin + values.nbytes
+
+
+def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:
+    """Copy what a transfer reads to memory of its own, and return the transfer from there."""
+    source, granules = transfer.source, transfer.granules
+    count, size = len(transfer.blocks[0]), source.block_size
+    planes, at = [], 0
+    for plane in source.planes.values():
+        row = source.kv_heads * len(plane.dim_offsets) * plane.unit_bytes
+        layer = count * size * row
+        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer, size * row, row))
+        at += source.num_layers * layer
+    stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), _of_rank(source))
+    memory = aligned_bytes(at)
+    blocks = np.arange(count)
+    _run(transfer_of(_alone(source), stage, transfer.blocks[0], blocks, None), begin, memory.ctypes.data, workers)
+    pairs = [(plane, transfer.target.planes[name]) for name, plane in stage.planes.items()]
+    groups = []
+    for pair in pairs:
+        steps = granule_offsets(pair[0], granules)
+        group = next(g for g in transfer.groups if any(there is pair[1] for _, there in g.pairs))
+        pages = partial(granules.pages, 0, blocks * pair[0].block_stride, steps)
+        groups.append(Group([pair], (pages, group.pages[1])))
+    return Transfer(stage, transfer.target, (blocks, transfer.blocks[1]), granules, groups, transfer.heads), memory

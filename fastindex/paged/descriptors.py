@@ -1,0 +1,383 @@
+"""`runs`: a transfer as the fewest contiguous runs, for whatever moves memory by descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.algebra.strided_runs import progressions
+from fastindex.arrays.addresses import address_of
+from fastindex.errors import FastIndexError
+from fastindex.first_use import load
+from fastindex.paged.caches import Cache
+from fastindex.paged.planes import Numbers
+from fastindex.paged.run_numbers import RunJob
+from fastindex.paged.tables import at_least_one
+from fastindex.paged.transfers import Group, Transfer, granule_offsets, page_nests, transfer_of
+from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
+
+ORDERS = ("source", "target", "requested")
+
+_Runs = tuple[Numbers, Numbers, Numbers]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Runs:
+    """Contiguous runs of bytes that move a request.
+
+    Attributes
+    ----------
+    source, target, nbytes : int64 arrays
+        Where each run begins on both sides, and how long it is.
+
+    Examples
+    --------
+    >>> found = Runs(np.array([0, 64]), np.array([32, 8]), np.array([16, 16]))
+    >>> found.count, found.total_nbytes
+    (2, 32)
+    """
+
+    source: Numbers
+    target: Numbers
+    nbytes: Numbers
+
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self.nbytes)
+
+    @property
+    def total_nbytes(self) -> int:
+        """Bytes of all runs together."""
+        return int(self.nbytes.sum())
+
+    def coalesced(self, max_bytes: int) -> Runs:
+        """Return runs of at most `max_bytes`, for engines that take no longer ones; they are joined already.
+
+        Examples
+        --------
+        >>> Runs(np.array([0]), np.array([100]), np.array([70])).coalesced(32).target.tolist()
+        [100, 132, 164]
+        """
+        most = at_least_one(max_bytes, "max_bytes")
+        parts = -(-self.nbytes // most)
+        first = np.repeat(np.cumsum(parts) - parts, parts)
+        at = (np.arange(len(first)) - first) * most
+        length = np.minimum(np.repeat(self.nbytes, parts) - at, most)
+        return Runs(np.repeat(self.source, parts) + at, np.repeat(self.target, parts) + at, length)
+
+    def strided(self) -> StridedRuns:
+        """Return the runs as fewer rows: those of one length that follow each other in equal steps on both sides.
+
+        Examples
+        --------
+        >>> found = Runs(np.array([0, 64, 128]), np.array([32, 48, 64]), np.array([16, 16, 8])).strided()
+        >>> found.source.tolist(), found.target.tolist()
+        ([[0, 16, 64, 2], [128, 8, 0, 1]], [[32, 16, 16, 2], [64, 8, 0, 1]])
+        """
+        rows = []
+        columns = self.nbytes, self.target, self.source
+        for at, count, (longer, there, here) in progressions(*columns):
+            if longer:
+                rows += [(self.source[i], self.target[i], self.nbytes[i], 0, 0, 1) for i in range(at, at + count)]
+            else:
+                rows.append((self.source[at], self.target[at], self.nbytes[at], here, there, count))
+        table = np.array(rows, np.int64).reshape(-1, 6)
+        return StridedRuns(table[:, [0, 2, 3, 5]], table[:, [1, 2, 4, 5]])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StridedRuns:
+    """Runs as rows of (address, length, stride, count), of each side; rows of one number belong together.
+
+    Attributes
+    ----------
+    source, target : int64 arrays of (rows, 4)
+    """
+
+    source: Numbers
+    target: Numbers
+
+
+def runs(
+    source: Cache,
+    target: Cache,
+    source_blocks: Any,
+    target_blocks: Any,
+    num_tokens: int | None = None,
+    *,
+    order: str = "source",
+) -> Runs:
+    """Return the fewest contiguous runs of bytes that move a request from one cache to another.
+
+    Parameters
+    ----------
+    source, target : Cache
+        Of the same layers and elements; block sizes, orders, heads and context parallel ranks may differ. Heads move
+        that both ranks hold.
+    source_blocks, target_blocks : integer arrays
+        The blocks of the request on both sides, in the order of its tokens.
+    num_tokens : int, optional
+        By default, all that the blocks hold.
+    order : {"source", "target", "requested"}
+        In the order of one side's memory; or layer by layer and block by block as listed, where only runs that follow
+        each other in this order are joined, which may leave more of them.
+
+    Returns
+    -------
+    Runs
+        Offsets in bytes from where each pool begins.
+
+    Raises
+    ------
+    FastIndexError
+        Caches that do not hold the same layers, planes or elements, or no common head; too few blocks; a block twice in
+        the target, or the null block there.
+    OutOfBoundsError
+        A block outside its pool.
+    ArgumentTypeError
+        Blocks that are not integers.
+
+    Examples
+    --------
+    A request of 20 tokens, from blocks of 8 tokens to blocks of 16, to the rank that holds the second of two heads:
+
+    >>> import fastindex.paged as fp
+    >>> text = "bf16[num_blocks=8,2,kv_heads={},block_size={},head_dim=64]"
+    >>> source, target = fp.Cache(text.format(2, 8)), fp.Cache(text.format(1, 16), tp=(2, 1), total_kv_heads=2)
+    >>> found = fp.runs(source, target, [5, 3, 4], [7, 1], num_tokens=20)
+    >>> found.count, found.total_nbytes
+    (6, 5120)
+    >>> found.source.tolist()
+    [13312, 15360, 17408, 19456, 21504, 23552]
+    """
+    if order not in ORDERS:
+        raise FastIndexError(f"order must be 'source', 'target' or 'requested', got {order!r}")
+    return runs_of(transfer_of(source, target, source_blocks, target_blocks, num_tokens), order)
+
+
+def runs_of(transfer: Transfer, order: str = "source") -> Runs:
+    """Return the runs of a transfer that has been checked."""
+    side = int(order == "target")
+    jobs = [job for group in transfer.groups for job in _jobs(transfer, group, side)]
+    whole = transfer.granules.whole
+    total = sum(job.most(whole) for job in jobs)
+    if total == 0:
+        none = np.empty(0, np.int64)
+        return Runs(none, none, none)
+    is_fast = transfer.granules.places is None and not indices_by_numpy(3 * total)
+    ordered = _ordered_blocks(transfer, side, order) if is_fast else None
+    if ordered is not None and (order == "requested" or (len(jobs) == 1 and jobs[0].is_sorted(transfer.blocks[side]))):
+        found = [_by_kernel(job, transfer, ordered) for job in jobs]
+        joined = found[0] if len(found) == 1 else _columns(found)
+    else:
+        with numpys_time():
+            pieces = _columns([part for job in jobs for part in job.pieces(whole)])
+            joined = _neighbours_joined(pieces) if order == "requested" else _joined(pieces)
+    return Runs(*joined) if side == 0 else Runs(joined[1], joined[0], joined[2])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Job:
+    """Pieces around a page, of those loops that lie around blocks alike; near is the side that orders them.
+
+    Attributes
+    ----------
+    outer : int64 array of (n, 2)
+        Offsets, near and far, of what lies around blocks, by the near side.
+    piece, last : int64 arrays of (n, 3)
+        Near offset, far offset and bytes of the pieces of a granule; those of one that has fewer tokens.
+    pages : (callable, callable)
+        Return where granules lie, near and far.
+    each : int
+        Granules of a block of the near side.
+    offsets : int64 array
+        Where the granules of a block lie in it.
+    block_stride : int
+        Of the near side.
+    """
+
+    outer: Numbers
+    piece: Numbers
+    last: Numbers
+    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
+    each: int
+    offsets: Numbers
+    block_stride: int
+
+    def most(self, whole: int) -> int:
+        """Return how many pieces there are, with as many whole granules."""
+        return len(self.outer) * (whole * len(self.piece) + len(self.last))
+
+    def rows(self, whole: int, tail: bool) -> Numbers:
+        """Return the pieces of a block with `whole` granules, and one with fewer tokens, by the near side."""
+        rows = []
+        for k in range(whole + tail):
+            piece = self.piece if k < whole else self.last
+            row = np.empty((len(piece), 4), np.int64)
+            row[:, 0], row[:, 1] = piece[:, 0] + self.offsets[k], k
+            row[:, 2:] = piece[:, 1:]
+            rows.append(row)
+        table = np.concatenate(rows)
+        return table[np.argsort(table[:, 0], kind="stable")]
+
+    def is_sorted(self, blocks: Numbers) -> bool:
+        """Whether the pieces of blocks in ascending order are in the order of the near side."""
+        table = self.rows(self.each, False)
+        if not len(table):
+            return len(self.outer) == 1
+        begin, end = int(table[0, 0]), int((table[:, 0] + table[:, 3]).max())
+        if len(blocks) > 1 and end - begin > self.block_stride:
+            return False
+        reach = end - begin + int(blocks.max() - blocks.min()) * self.block_stride
+        return bool((np.diff(self.outer[:, 0]) >= reach).all())
+
+    def pieces(self, whole: int) -> Iterable[_Runs]:
+        """Yield all pieces, one by one, as near and far offsets and bytes."""
+        for part, piece in ((slice(None, whole), self.piece), (slice(whole, None), self.last)):
+            sides = []
+            for side in (0, 1):
+                pages = self.outer[:, side, None] + self.pages[side]()[part]
+                sides.append((pages[:, :, None] + piece[:, side]).reshape(-1))
+            if len(sides[0]):
+                yield sides[0], sides[1], np.tile(piece[:, 2], len(sides[0]) // len(piece))
+
+
+def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
+    granules, planes = transfer.granules, [pair[side] for pair in group.pairs]
+    cache = (transfer.source, transfer.target)[side]
+    stride = planes[0].block_stride
+    layers = np.stack([plane.layer_offsets - plane.layer_offsets[0] for plane in group.pairs[0]], axis=1)
+    layers = layers[:, [side, 1 - side]]
+    around = len(layers) > 1 and int(np.abs(np.diff(layers[:, 0])).min()) >= stride
+    kinds: dict[tuple[Loop, ...], list[list[Numbers]]] = {}
+    for part, tokens in enumerate((granules.tokens, granules.tail)):
+        for nest in page_nests(tuple(group.pairs), transfer.heads, tokens, around) if tokens else ():
+            outer, piece = _split(_seen_from(nest, side), stride if granules.places is None else 0)
+            kinds.setdefault(outer, [[], []])[part].append(piece)
+    pages = group.pages[side], group.pages[1 - side]
+    offsets = granule_offsets(planes[0], granules)
+    empty = np.empty((0, 3), np.int64)
+    each = cache.block_size // granules.tokens
+    jobs = []
+    for loops, of_granules in kinds.items():
+        places = _expanded([Nest(loops)])
+        if around:
+            places = (layers[:, None] + places).reshape(-1, 2)
+        places = places[np.argsort(places[:, 0], kind="stable")]
+        tables = [np.concatenate(parts) if parts else empty for parts in of_granules]
+        jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride))
+    return jobs
+
+
+def _seen_from(nest: Nest, side: int) -> Nest:
+    if side == 0:
+        return nest
+    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
+    return Nest(loops, nest.destination_start, nest.source_start)
+
+
+def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
+    """Return the loops that lie around blocks, and the pieces of the others: near and far offsets, and bytes."""
+    run = nest.loop_of(1, 1)
+    length = 1 if run is None else run.size
+    others = [loop for loop in nest.loops if loop is not run]
+    outer = tuple(loop for loop in others if block_stride and abs(loop.source_stride) >= block_stride)
+    inner = tuple(loop for loop in others if loop not in outer)
+    offsets = _expanded([Nest(inner, nest.source_start, nest.destination_start)])
+    return outer, np.concatenate([offsets, np.full((len(offsets), 1), length)], axis=1)
+
+
+def _expanded(nests: Sequence[Nest]) -> Numbers:
+    """Return the offsets of every iteration, near and far."""
+    found = []
+    for nest in nests:
+        offsets = np.array([nest[1:]], np.int64)
+        for size, near, far in nest.loops:
+            steps = np.arange(size)[:, None] * np.array([near, far])
+            offsets = (offsets[:, None] + steps).reshape(-1, 2)
+        found.append(offsets)
+    return np.concatenate(found)
+
+
+# By kernels
+
+
+def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers] | None:
+    """Return the places of the blocks of a side in ascending order, and the blocks; None where one is there twice."""
+    blocks = transfer.blocks[side]
+    if order == "requested" or (blocks[1:] > blocks[:-1]).all():
+        return np.arange(len(blocks)), blocks
+    num_blocks = (transfer.source, transfer.target)[side].num_blocks
+    if num_blocks > 8 * len(blocks) or len(blocks) >= 2**31:
+        found = np.argsort(blocks)
+        ordered = blocks[found]
+        return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
+    load("fastindex.paged.kernels.page_runs")
+    from fastindex.paged.kernels.page_runs import order_blocks
+
+    places, order_of, ordered = np.zeros(num_blocks, np.int32), np.empty_like(blocks), np.empty_like(blocks)
+    return (order_of, ordered) if order_blocks(blocks, places, order_of, ordered) else None
+
+
+def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) -> _Runs:
+    load("fastindex.paged.kernels.page_runs")
+    from fastindex.paged.kernels.page_runs import write_runs
+
+    granules = transfer.granules
+    order, blocks = ordered
+    last = len(order) - 1
+    pieces = job.rows(job.each, False)
+    of_last = job.rows(granules.whole - last * job.each, granules.tail > 0)
+    outer, pages = np.ascontiguousarray(job.outer), np.ascontiguousarray(job.pages[1]())
+    near, far, nbytes = (np.empty(job.most(granules.whole), np.int64) for _ in range(3))
+    numbers = RunJob(
+        outer=address_of(outer),
+        outer_count=len(outer),
+        blocks=address_of(blocks),
+        block_stride=job.block_stride,
+        order=address_of(order),
+        block_count=len(order),
+        pages=address_of(pages),
+        pages_each=job.each,
+        pieces=address_of(pieces),
+        piece_count=len(pieces),
+        last_pieces=address_of(of_last),
+        last_count=len(of_last),
+        last=last,
+        near=address_of(near),
+        far=address_of(far),
+        nbytes=address_of(nbytes),
+    )
+    count = write_runs(address_of(np.array(numbers, np.int64)))
+    found = near[:count], far[:count], nbytes[:count]
+    return found if 2 * count > len(near) else (found[0].copy(), found[1].copy(), found[2].copy())
+
+
+# By NumPy
+
+
+def _columns(parts: Sequence[_Runs]) -> _Runs:
+    near, far, nbytes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return near, far, nbytes
+
+
+def _joined(pieces: _Runs) -> _Runs:
+    """Join all pieces that continue each other on both sides, and order them by the near side, then the far one."""
+    near, far, nbytes = pieces
+    by_distance = np.lexsort((near, far - near))
+    joined = _neighbours_joined((near[by_distance], far[by_distance], nbytes[by_distance]))
+    order = np.lexsort((joined[1], joined[0]))
+    return joined[0][order], joined[1][order], joined[2][order]
+
+
+def _neighbours_joined(pieces: _Runs) -> _Runs:
+    """Join pieces that follow each other in their order and continue each other on both sides."""
+    near, far, nbytes = pieces
+    goes_on = (near[1:] == near[:-1] + nbytes[:-1]) & (far[1:] == far[:-1] + nbytes[:-1])
+    first = np.flatnonzero(np.concatenate([[True], ~goes_on]))
+    return near[first], far[first], np.add.reduceat(nbytes, first)

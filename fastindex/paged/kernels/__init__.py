@@ -1,0 +1,1 @@
+"""Kernels of paged caches: slot mappings and runs of pages."""

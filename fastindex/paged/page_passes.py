@@ -1,0 +1,153 @@
+"""Runs the passes of one page at the places of many, on threads; or NumPy does, where no kernel is loaded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from fastindex.algebra.casts import Cast, cast_by_numpy
+from fastindex.algebra.loops import Nest, RelayoutLoops, grouped
+from fastindex.arrays.addresses import address_of
+from fastindex.first_use import load
+from fastindex.moving.moves.casts.plan import cast_passes
+from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at
+from fastindex.paged.pass_numbers import PageJob
+from fastindex.runtime.machine import this_machine
+from fastindex.runtime.threads import run_chunks
+from fastindex.runtime.tuning import TUNING, Tuning
+
+Numbers = NDArray[np.int64]
+
+#: Bytes that a thread moves at a time: a call from Python costs some microseconds.
+_SHARE_BYTES = 1 << 20
+# A page is small; whether all of them together are written past the cache decides for each.
+_STREAMED, _KEPT = (Tuning(streamed_bytes=least) for least in (0, 1 << 62))
+
+
+def copy_pages(
+    nests: tuple[Nest, ...],
+    cast: Cast | None,
+    places: tuple[Numbers, Numbers, Numbers],
+    addresses: tuple[int, int],
+    workers: int,
+    by_numpy: bool,
+) -> None:
+    """Copy pages of one kind from one address to another.
+
+    Parameters
+    ----------
+    nests : tuple of Nest
+        The loops over a page: in bytes, or in elements of a cast.
+    cast : Cast, optional
+    places : (int64 array, int64 array, int64 array)
+        Pairs of offsets of layers, and the offsets of pages in the source and in the target.
+    addresses : (int, int)
+        Source and target.
+    workers : int
+        The most threads.
+    by_numpy : bool
+        Whether NumPy copies.
+    """
+    loops, width = (RelayoutLoops(nests, ()), 0) if cast is not None else in_units(nests)
+    page_bytes = sum(nest.element_count for nest in nests) * (1 if cast is None else cast.target.nbytes)
+    if not page_bytes:
+        return
+    if by_numpy:
+        for around in places[0].tolist():
+            for here, there in zip(places[1].tolist(), places[2].tolist(), strict=True):
+                ends = addresses[0] + around[0] + here, addresses[1] + around[1] + there
+                if cast is None:
+                    loops_by_numpy(loops, width, *ends, b"")
+                else:
+                    _cast_by_numpy(nests, cast, *ends)
+        return
+    count = len(places[0]) * len(places[1])
+    _run(loops, width, cast, places, addresses, (workers, page_bytes, page_bytes * count >= TUNING.streamed_bytes))
+
+
+def fill_pages(nests: tuple[Nest, ...], places: tuple[Numbers, Numbers, Numbers], address: int, by_numpy: bool) -> None:
+    """Write zeros to pages; parameters as of `copy_pages`, the loops in bytes of the target."""
+    loops = RelayoutLoops((), nests)
+    if by_numpy:
+        for around in places[0].tolist():
+            for there in places[2].tolist():
+                loops_by_numpy(loops, 1, 0, address + around[1] + there, b"\0")
+        return
+    _run(loops, 1, None, places, (0, address), (1, 1, False))
+
+
+def in_units(nests: tuple[Nest, ...]) -> tuple[RelayoutLoops, int]:
+    """Return loops over the largest units, of up to 16 bytes, that both sides keep, and the bytes of a unit.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> in_units((Nest((Loop(12, 1, 1), Loop(4, 12, 36))),))[1]
+    4
+    """
+    loops = RelayoutLoops(nests, ())
+    for width in (16, 8, 4, 2):
+        found = grouped(loops, width)
+        if found is not None:
+            return found, width
+    return loops, 1
+
+
+def _run(
+    loops: RelayoutLoops,
+    width: int,
+    cast: Cast | None,
+    places: tuple[Numbers, Numbers, Numbers],
+    addresses: tuple[int, int],
+    work: tuple[int, int, bool],
+) -> None:
+    load("fastindex.paged.kernels.page_passes")
+    from fastindex.moving.compiled_passes import repeated_padding, thread_scratch
+    from fastindex.paged.kernels.page_passes import run_page_passes
+
+    workers, page_bytes, is_streamed = work
+    compiled = _compiled(loops, width, cast, is_streamed)
+    outer, sources, targets = (np.ascontiguousarray(table) for table in places)
+    job = np.array(
+        PageJob(
+            compiled.address, compiled.count, address_of(outer), address_of(sources), address_of(targets), len(targets)
+        ),
+        np.int64,
+    )
+    kept = repeated_padding(b"\0")
+    source, target = addresses
+
+    def chunk(begin: int, end: int) -> None:
+        run_page_passes(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
+
+    run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
+
+
+@lru_cache(maxsize=256)
+def _compiled(loops: RelayoutLoops, width: int, cast: Cast | None, is_streamed: bool):  # type: ignore[no-untyped-def]
+    from fastindex.moving.compiled_passes import CompiledPasses
+
+    tuning = _STREAMED if is_streamed else _KEPT
+    if cast is not None:
+        return CompiledPasses(cast_passes(loops, cast, this_machine(), tuning))
+    return CompiledPasses(passes(loops, width, this_machine(), tuning))
+
+
+def _cast_by_numpy(nests: tuple[Nest, ...], cast: Cast, source: int, target: int) -> None:
+    widths = cast.source.nbytes, cast.target.nbytes
+    for nest in nests:
+        sizes = [loop.size for loop in nest.loops]
+        here = strided_at(
+            source + nest.source_start * widths[0],
+            sizes,
+            [loop.source_stride * widths[0] for loop in nest.loops],
+            cast.source.numpy_dtype,
+        )
+        first = memory_at(target + nest.destination_start * widths[1], widths[1]).view(cast.target.numpy_dtype)
+        there = as_strided(first, sizes, [loop.destination_stride * widths[1] for loop in nest.loops])
+        values = cast_by_numpy(np.ascontiguousarray(here).reshape(-1).view(np.uint8), cast.source, cast.target)
+        there[...] = values.view(cast.target.numpy_dtype).reshape(sizes)

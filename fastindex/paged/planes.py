@@ -1,0 +1,240 @@
+"""Planes: the elements of one kind in a pool of pages (keys, values, scales), and where each lies, in bytes.
+
+A plane is separable: the place of an element is the sum of one number for each of its coordinates, so five small
+tables describe any page. Texts with tiles, strides of tensors and packed heads all become these tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arrays.arrays import Array
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.moving.box_copies import cuts_of, slots_along
+
+Numbers = NDArray[np.int64]
+
+#: What a dimension of a text may be called; the two halves, keys and values, need no name.
+AXES = ("layers", "num_blocks", "kv", "kv_heads", "block_size", "head_dim")
+
+_TEXT = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plane:
+    """Where the elements of one kind lie; all offsets and strides are in bytes.
+
+    Attributes
+    ----------
+    name : str
+        "k", "v", "kv" where keys and values are one, or the name of a part.
+    element_type : ElementType
+    unit_bytes, per_unit : int
+        Bytes that are moved as one, and how many elements they hold: two where elements have 4 bits.
+    layer_offsets : int64 array
+        Where block 0 of each layer begins.
+    block_stride : int
+    head_offsets, token_offsets, dim_offsets : int64 arrays
+        What each head, each token of a block and each unit along the last dimension adds.
+    """
+
+    name: str
+    element_type: ElementType
+    unit_bytes: int
+    per_unit: int
+    layer_offsets: Numbers
+    block_stride: int
+    head_offsets: Numbers
+    token_offsets: Numbers
+    dim_offsets: Numbers
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a head and token."""
+        return len(self.dim_offsets) * self.per_unit
+
+    @property
+    def page_extent(self) -> tuple[int, int]:
+        """The bytes of a page between which the plane lies, from where a block of its layer begins."""
+        tables = self.head_offsets, self.token_offsets, self.dim_offsets
+        return sum(int(t.min()) for t in tables), sum(int(t.max()) for t in tables) + self.unit_bytes
+
+    def end(self, num_blocks: int) -> int:
+        """Return the byte after the last one of the plane."""
+        return int(self.layer_offsets.max()) + max(num_blocks - 1, 0) * self.block_stride + self.page_extent[1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pool:
+    """What the constructors of a cache find out.
+
+    Attributes
+    ----------
+    text : str
+        For messages.
+    planes : list of Plane
+    num_blocks, nbytes : int
+    tensors : sequence of Array, optional
+        Those that the pool was made from.
+    """
+
+    text: str
+    planes: list[Plane]
+    num_blocks: int
+    nbytes: int
+    tensors: Sequence[Array] | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NamedText:
+    """A text with named dimensions.
+
+    Attributes
+    ----------
+    shape : Shape
+    tables : dict of int64 arrays
+        What each value of an axis adds to the place of an element, in bytes; along the last dimension in units.
+    per_unit : int
+    """
+
+    shape: Shape
+    tables: Mapping[str, Numbers]
+    per_unit: int
+
+
+def read_text(text: str) -> NamedText:
+    """Read a text whose dimensions are named; a name that stands twice is one axis, its more major digits first.
+
+    Raises
+    ------
+    FastIndexError
+        A dimension without a name, or with one that a cache does not have; a size below 1.
+    ShapeSyntaxError, LayoutError
+        As `Shape.parse`, of the text without the names.
+    UnsupportedError
+        A tile merges dimensions, or elements are packed along another dimension than the last.
+
+    Examples
+    --------
+    >>> found = read_text("bf16[num_blocks=2,2,kv_heads=2,block_size=4,head_dim=8]{4,2,3,1,0}")
+    >>> {name: table.tolist() for name, table in found.tables.items() if name != "head_dim"}
+    {'num_blocks': [0, 256], 'kv': [0, 128], 'kv_heads': [0, 16], 'block_size': [0, 32, 64, 96]}
+    """
+    matched = _TEXT.fullmatch(text)
+    if matched is None:
+        Shape.parse(text)
+        raise FastIndexError(f"a cache is an array such as bf16[num_blocks=8,block_size=16,head_dim=64], got {text!r}")
+    names, sizes = [], []
+    for entry in filter(None, (part.strip() for part in matched[2].split(","))):
+        name, _, size = entry.rpartition("=")
+        names.append(_axis_name(name.strip(), size.strip(), text))
+        sizes.append(size.strip())
+    shape = Shape.parse(f"{matched[1]}[{','.join(sizes)}]{matched[3]}")
+    if any(size < 1 for size in shape.dimensions):
+        raise FastIndexError(f"every dimension of a cache has at least one element, got {text!r}")
+    if cuts_of(shape) is None:
+        raise UnsupportedError(f"a tile of {text!r} merges dimensions, so a head or token has no place alone")
+    slots: dict[str, Numbers] = {}
+    for d, name in enumerate(names):
+        along = slots_along(shape, d, np.arange(shape.dimensions[d]))
+        slots[name] = along if name not in slots else (slots[name][:, None] + along).reshape(-1)
+    return NamedText(shape, *_in_bytes(slots, shape.element_bits, text))
+
+
+def _axis_name(name: str, size: str, text: str) -> str:
+    name = name or ("kv" if size == "2" else "")
+    if name not in AXES:
+        shown = f"dimension {name!r}" if name else f"the dimension of size {size} without a name"
+        raise FastIndexError(
+            f"{shown} of {text!r} is none of {', '.join(AXES)}; only the 2 of keys and values needs no name"
+        )
+    return name
+
+
+def _in_bytes(slots: dict[str, Numbers], bits: int, text: str) -> tuple[dict[str, Numbers], int]:
+    if bits % 8 == 0:
+        return {name: np.ascontiguousarray(table) * (bits // 8) for name, table in slots.items()}, 1
+    per_unit = 8 // bits
+    dims = slots.get("head_dim", np.zeros(1, np.int64))
+    others = [table for name, table in slots.items() if name != "head_dim"]
+    groups = dims[: len(dims) // per_unit * per_unit].reshape(-1, per_unit)
+    together = len(dims) % per_unit == 0 and bool(np.all(groups == groups[:, :1] + np.arange(per_unit)))
+    if bits * per_unit != 8 or not together or any((table % per_unit).any() for table in (groups[:, 0], *others)):
+        raise UnsupportedError(
+            f"elements of {bits} bits are moved where whole bytes of them lie along head_dim, and those of {text!r} "
+            "do not"
+        )
+    slots = {**slots, "head_dim": groups[:, 0]}
+    return {name: table // per_unit for name, table in slots.items()}, per_unit
+
+
+def stride_of(table: Numbers, what: str) -> int:
+    """Return the one step between neighbours of a table, 0 where it has a single entry.
+
+    Raises
+    ------
+    UnsupportedError
+        There are several.
+    """
+    if len(table) < 2:
+        return 0
+    stride = int(table[1] - table[0])
+    if (np.diff(table) != stride).any():
+        raise UnsupportedError(f"{what} must lie at equal distances, and a tile cuts num_blocks; tile the page only")
+    return stride
+
+
+def planes_of(
+    found: NamedText, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int]
+) -> list[Plane]:
+    """Return the planes of a text: one, or keys and values where it has both.
+
+    `used` says how many heads and elements of a head there are, where the text has padding.
+    """
+    zero = np.zeros(1, np.int64)
+    tables = {axis: found.tables.get(axis, zero) for axis in AXES}
+    per_axis = {"head_dim": found.per_unit}
+    for axis, count in used.items():
+        per = per_axis.get(axis, 1)
+        if not 0 < count <= len(tables[axis]) * per or count % per:
+            raise FastIndexError(f"{axis}={count} must be from 1 to the {len(tables[axis]) * per} of {found.shape}")
+        tables[axis] = tables[axis][: count // per]
+    bits = found.shape.element_bits
+    halves = tables["kv"]
+    names = (f"k{name}", f"v{name}") if len(halves) == 2 else (name or "kv",)
+    if len(halves) > 2:
+        raise FastIndexError(f"kv has two values, keys and values, got {len(halves)} in {found.shape}")
+    return [
+        Plane(
+            half_name,
+            found.shape.element_type,
+            max(bits // 8, 1),
+            found.per_unit,
+            layer_offsets + (offset + int(half)),
+            block_stride,
+            tables["kv_heads"],
+            tables["block_size"],
+            tables["head_dim"],
+        )
+        for half_name, half in zip(names, halves, strict=True)
+    ]
+
+
+def require_disjoint(planes: Sequence[Plane], text: str) -> None:
+    """Raise FastIndexError where two elements of a page share bytes."""
+    used = []
+    for plane in planes:
+        outer = plane.head_offsets[:, None] + plane.token_offsets
+        units = (outer[:, :, None] + plane.dim_offsets).reshape(-1) + int(plane.layer_offsets[0])
+        used.append((units[:, None] + np.arange(plane.unit_bytes)).reshape(-1))
+    places = np.sort(np.concatenate(used))
+    again = np.flatnonzero(places[1:] == places[:-1])
+    if len(again):
+        raise FastIndexError(f"two elements of {text} share byte {int(places[again[0]])} of a page; check offsets")

@@ -1,0 +1,282 @@
+"""`BlockTable`: which blocks hold the tokens of each request; padded, as FlashInfer's CSR, and as SGLang's slots."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arrays.index_arguments import as_integers_in_bulk
+from fastindex.core.integers import as_integer
+from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.paged.planes import Numbers
+
+Integers = NDArray[Any]
+
+
+class Csr(NamedTuple):
+    """A table as FlashInfer takes it: int32, or int64 where blocks need it."""
+
+    indptr: Integers
+    indices: Integers
+    last_page_len: Integers
+
+
+class Owners(NamedTuple):
+    """The request and the position of a token, or arrays of them; -1 of slots that no request has."""
+
+    request: Any
+    position: Any
+
+
+class BlockTable:
+    """The blocks of each request of a batch, in the order of its tokens.
+
+    Parameters
+    ----------
+    blocks : integer array of (requests, columns)
+        Entry ``[r, j]`` holds the tokens from ``j * block_size`` of request `r`. Of one request, one dimension will do.
+    block_size : int
+        Tokens of a block.
+    lengths : integers, optional
+        Tokens of each request; entries after the last one that these need are padding, whatever they are. Without
+        them, rows are as long as they are wide.
+    num_blocks : int, optional
+        Blocks of the pool; without it, only negative blocks are out of bounds.
+    null_block : int, optional
+        A block that stands for none, as the 0 of vLLM; no token is written to it.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        Not integers, other dimensions, or lengths that the rows do not hold; the message names the request.
+
+    Examples
+    --------
+    >>> table = BlockTable([[3, 7, 0], [5, 0, 0]], block_size=16, lengths=[20, 16])
+    >>> table.counts.tolist(), table.to_csr().indices.tolist()
+    ([2, 1], [3, 7, 5])
+    """
+
+    def __init__(
+        self,
+        blocks: Any,
+        *,
+        block_size: int,
+        lengths: Any = None,
+        num_blocks: int | None = None,
+        null_block: int | None = None,
+    ) -> None:
+        array = np.asarray(as_integers_in_bulk(blocks, "blocks"))
+        array = array[None] if array.ndim == 1 else array
+        if array.ndim != 2:
+            raise FastIndexError(f"a block table has rows of blocks, got {array.ndim} dimensions")
+        self.blocks: Integers = array
+        self.block_size = at_least_one(block_size, "block_size")
+        self.num_blocks = None if num_blocks is None else at_least_one(num_blocks, "num_blocks")
+        self.null_block = None if null_block is None else as_integer(null_block, "null_block")
+        whole = array.shape[1] * self.block_size
+        self.lengths = _lengths(lengths, array.shape[0], whole) if lengths is not None else np.full(len(array), whole)
+
+    @property
+    def counts(self) -> Numbers:
+        """How many blocks each request has."""
+        return -(-self.lengths // self.block_size)
+
+    def __repr__(self) -> str:
+        requests, columns = self.blocks.shape
+        return f"BlockTable({requests} requests, {columns} columns, {self.block_size} tokens each)"
+
+    # FlashInfer
+
+    @classmethod
+    def from_csr(
+        cls,
+        indptr: Any,
+        indices: Any,
+        last_page_len: Any,
+        *,
+        page_size: int,
+        num_blocks: int | None = None,
+        null_block: int | None = None,
+        pad: int = 0,
+    ) -> BlockTable:
+        """Return the table of FlashInfer's arrays.
+
+        Parameters
+        ----------
+        indptr, indices, last_page_len : integer arrays
+            Request `r` has the pages ``indices[indptr[r]:indptr[r + 1]]`` and ``last_page_len[r]`` tokens in the last
+            of them, from 1 to `page_size`; one without pages has 0.
+        page_size : int
+        num_blocks, null_block
+            As of `BlockTable`.
+        pad : int
+            What stands after the pages of a shorter request.
+
+        Raises
+        ------
+        FastIndexError
+            `indptr` does not count up from 0 to the pages there are, or a last page has no or too many tokens.
+
+        Examples
+        --------
+        >>> BlockTable.from_csr([0, 2, 3], [3, 7, 5], [4, 16], page_size=16).blocks.tolist()
+        [[3, 7], [5, 0]]
+        """
+        names = ("indptr", "indices", "last_page_len")
+        given = zip(names, (indptr, indices, last_page_len), strict=True)
+        starts, pages, last = (np.asarray(as_integers_in_bulk(value, name)).reshape(-1) for name, value in given)
+        counts = np.diff(starts.astype(np.int64))
+        if (
+            not len(starts)
+            or starts[0] != 0
+            or (counts < 0).any()
+            or starts[-1] != len(pages)
+            or len(last) != len(counts)
+        ):
+            raise FastIndexError(
+                f"indptr counts from 0 up to the {len(pages)} pages and has one entry more than last_page_len: "
+                f"{len(starts)} and {len(last)}"
+            )
+        size = at_least_one(page_size, "page_size")
+        wrong = np.flatnonzero((last < (counts > 0)) | (last > np.where(counts > 0, size, 0)))
+        if len(wrong):
+            raise FastIndexError(
+                f"last_page_len of request {wrong[0]} is {last[wrong[0]]}, of {counts[wrong[0]]} pages of {size} tokens"
+            )
+        matrix = np.full((len(counts), int(counts.max(initial=0))), pad, pages.dtype)
+        matrix[np.arange(matrix.shape[1]) < counts[:, None]] = pages
+        lengths = np.maximum(counts - 1, 0) * size + last
+        return cls(matrix, block_size=size, lengths=lengths, num_blocks=num_blocks, null_block=null_block)
+
+    def to_csr(self) -> Csr:
+        """Return FlashInfer's arrays.
+
+        Examples
+        --------
+        >>> [array.tolist() for array in BlockTable([[3, 7]], block_size=16, lengths=[20]).to_csr()]
+        [[0, 2], [3, 7], [4]]
+        """
+        counts = self.counts
+        indices = self.blocks[np.arange(self.blocks.shape[1]) < counts[:, None]]
+        largest = max(int(indices.max(initial=0)), int(counts.sum()))
+        dtype = np.int32 if largest < 2**31 else np.int64
+        last = self.lengths - np.maximum(counts - 1, 0) * self.block_size
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return Csr(indptr.astype(dtype), indices.astype(dtype), last.astype(dtype))
+
+    # SGLang
+
+    @classmethod
+    def from_slots(
+        cls, slots: Any, lengths: Any, *, page_size: int, num_blocks: int | None = None, null_block: int | None = None
+    ) -> BlockTable:
+        """Return the table of SGLang's ``req_to_token``: a matrix of the slot of each token.
+
+        Raises
+        ------
+        FastIndexError
+            The tokens of a page are not in its slots, in order; the message names request and token.
+
+        Examples
+        --------
+        >>> BlockTable.from_slots([[12, 13, 14, 15, 4, 0]], [5], page_size=4).blocks.tolist()
+        [[3, 1]]
+        """
+        size = at_least_one(page_size, "page_size")
+        matrix = np.asarray(as_integers_in_bulk(slots, "slots")).astype(np.int64)
+        matrix = matrix[None] if matrix.ndim == 1 else matrix
+        held = _lengths(lengths, len(matrix), matrix.shape[1])
+        columns = -(-matrix.shape[1] // size)
+        whole = np.zeros((len(matrix), columns * size), np.int64)
+        whole[:, : matrix.shape[1]] = matrix
+        pages = whole.reshape(len(matrix), columns, size)
+        blocks = pages[:, :, 0] // size
+        expected = blocks[:, :, None] * size + np.arange(size)
+        is_held = np.arange(columns * size) < held[:, None]
+        strays = np.argwhere((whole != expected.reshape(whole.shape)) & is_held)
+        if len(strays):
+            request, token = strays[0]
+            raise FastIndexError(
+                f"token {token} of request {request} is in slot {whole[request, token]}, and the page of {size} tokens "
+                f"it belongs to puts it in slot {expected.reshape(whole.shape)[request, token]}"
+            )
+        return cls(blocks, block_size=size, lengths=held, num_blocks=num_blocks, null_block=null_block)
+
+    def to_slots(self, *, pad: int = 0) -> Numbers:
+        """Return a matrix of the slot of each token, `pad` after the last token of a request.
+
+        Examples
+        --------
+        >>> BlockTable([[3, 1]], block_size=4, lengths=[5]).to_slots().tolist()
+        [[12, 13, 14, 15, 4, 0, 0, 0]]
+        """
+        slots = self.blocks.astype(np.int64)[:, :, None] * self.block_size + np.arange(self.block_size)
+        slots = slots.reshape(len(self.blocks), -1)
+        return np.where(np.arange(slots.shape[1]) < self.lengths[:, None], slots, pad)
+
+    # Ids of a scheduler and of kernels
+
+    def kernel_blocks(self, ratio: int) -> BlockTable:
+        """Return the table of kernels whose blocks are `ratio` to one of this table's: block `b` is ``b * ratio + i``.
+
+        Examples
+        --------
+        >>> BlockTable([[3, 1]], block_size=128).kernel_blocks(2).blocks.tolist()
+        [[6, 7, 2, 3]]
+        """
+        if self.block_size % at_least_one(ratio, "ratio"):
+            raise FastIndexError(f"ratio {ratio} does not divide the {self.block_size} tokens of a block")
+        finer = self.blocks.astype(np.int64)[:, :, None] * ratio + np.arange(ratio)
+        return BlockTable(
+            finer.reshape(len(self.blocks), -1),
+            block_size=self.block_size // ratio,
+            lengths=self.lengths,
+            num_blocks=None if self.num_blocks is None else self.num_blocks * ratio,
+            null_block=None if self.null_block is None else self.null_block * ratio,
+        )
+
+    def owners(self, slot: Any) -> Owners:
+        """Return the request and position of the token in each slot, the first where requests share a block.
+
+        Examples
+        --------
+        >>> BlockTable([[3, 7], [5, 3]], block_size=16, lengths=[20, 32]).owners([48, 83, 115, 116, 0])
+        Owners(request=array([ 0,  1,  0, -1, -1]), position=array([ 0,  3, 19, -1, -1]))
+        """
+        slots = np.asarray(as_integers_in_bulk(slot, "slot")).astype(np.int64)
+        request, column = np.nonzero(np.arange(self.blocks.shape[1]) < self.counts[:, None])
+        known, first = np.unique(self.blocks[request, column], return_index=True)
+        block, token = np.divmod(slots, self.block_size)
+        at = np.minimum(np.searchsorted(known, block), max(len(known) - 1, 0))
+        found = known[at] == block if len(known) else np.zeros(slots.shape, np.bool_)
+        rows, columns = (np.append(axis[first], 0)[at] for axis in (request, column))
+        position = columns * self.block_size + token
+        found = found & (position < np.append(self.lengths, 0)[rows])
+        return Owners(np.where(found, rows, -1)[()], np.where(found, position, -1)[()])
+
+
+def at_least_one(number: Any, name: str) -> int:
+    """Return a size.
+
+    Raises
+    ------
+    FastIndexError
+        It is below 1.
+    """
+    found = as_integer(number, name)
+    if found < 1:
+        raise FastIndexError(f"{name} must be at least 1, got {found}")
+    return found
+
+
+def _lengths(lengths: Any, requests: int, most: int) -> Numbers:
+    found = np.asarray(as_integers_in_bulk(lengths, "lengths")).reshape(-1).astype(np.int64)
+    if len(found) != requests:
+        raise FastIndexError(f"lengths has one entry a request: {len(found)} for {requests} requests")
+    wrong = np.flatnonzero((found < 0) | (found > most))
+    if len(wrong):
+        raise OutOfBoundsError(f"request {wrong[0]} of {found[wrong[0]]} tokens does not fit its row, of {most}")
+    return found

@@ -1,0 +1,356 @@
+"""A transfer between two caches as numbers: which pages of tokens move, and the loops that move one of them.
+
+Tokens move in granules: as many as both caches keep in one block, in the same steps. A granule of all layers, heads
+and elements is a nest of loops; a transfer is such a nest at many places on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from fastindex.algebra.loops import Loop, Nest, coalesced, products
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.index_arguments import as_integers_in_bulk
+from fastindex.core.integers import as_integer
+from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.first_use import load
+from fastindex.moving.box_copies import Pieces, gathered, nests_of
+from fastindex.paged.caches import Cache
+from fastindex.paged.planes import Numbers, Plane
+from fastindex.runtime.first_answer import indices_by_numpy
+
+#: The planes of one name in both caches.
+Pair = tuple[Plane, Plane]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Granules:
+    """The granules of a transfer.
+
+    Attributes
+    ----------
+    tokens : int
+        Of a granule.
+    count : int
+    tail : int
+        Tokens of the last granule, where it has fewer; else 0.
+    places : pair of (int64 array, int64 array), or None
+        Of both sides, the index of the block of each granule in the list of blocks, and which of its granules it is;
+        None where granules follow each other on both sides without gaps.
+    """
+
+    tokens: int
+    count: int
+    tail: int
+    places: tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]] | None
+
+    @property
+    def whole(self) -> int:
+        """How many granules have all their tokens."""
+        return self.count - (self.tail > 0)
+
+    def needed_blocks(self, side: int, block_size: int) -> int:
+        """Return how many blocks hold the granules on a side."""
+        if self.places is None:
+            return -(-self.count * self.tokens // block_size)
+        columns = self.places[side][0]
+        return int(columns[-1]) + 1 if len(columns) else 0
+
+    def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
+        """Return where each granule lies, for where blocks lie and what each granule of a block adds."""
+        if self.places is not None:
+            columns, parts = self.places[side]
+            return blocks[columns] + offsets[parts]
+        if len(offsets) == 1:
+            return blocks
+        return (blocks[:, None] + offsets).reshape(-1)[: self.count]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Group:
+    """Planes that move by the same pages.
+
+    Attributes
+    ----------
+    pairs : sequence of Pair
+    pages : (callable, callable)
+        Return where each granule lies in the source, and in the target, from where the first token of block 0 does.
+    """
+
+    pairs: Sequence[Pair]
+    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Transfer:
+    """A transfer, checked.
+
+    Attributes
+    ----------
+    source, target : Cache
+    blocks : (int64 array, int64 array)
+        Those that hold the tokens, on both sides.
+    granules : Granules
+    groups : sequence of Group
+    heads : (int, int, int)
+        The first common head on both sides, and how many there are.
+    """
+
+    source: Cache
+    target: Cache
+    blocks: tuple[Numbers, Numbers]
+    granules: Granules
+    groups: Sequence[Group]
+    heads: tuple[int, int, int]
+
+
+@lru_cache(maxsize=256)
+def page_nests(
+    pairs: tuple[Pair, ...], heads: tuple[int, int, int], tokens: int, one_layer: bool, in_bytes: bool = True
+) -> tuple[Nest, ...]:
+    """Return the loops that move `tokens` tokens of a granule, from where the pages of a group begin.
+
+    Strides are in bytes; with `in_bytes`, units are loops over their bytes.
+    """
+    first, there, count = heads
+    pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
+    layers = slice(0, 1) if one_layer else slice(None)
+    for a, b in pairs:
+        axes = (
+            (a.layer_offsets[layers], b.layer_offsets[layers]),
+            (a.head_offsets[first : first + count], b.head_offsets[there : there + count]),
+            (a.token_offsets[:tokens], b.token_offsets[:tokens]),
+            (a.dim_offsets, b.dim_offsets),
+        )
+        for nest in nests_over(axes, a.unit_bytes if in_bytes else 1):
+            pieces.setdefault(nest.loops, []).append(nest[1:])
+    tables: Pieces = {}
+    for loops, starts in pieces.items():
+        table = np.array(sorted(starts, key=lambda place: place[1]), np.int64)
+        tables[loops] = table[:, 0], table[:, 1]
+    return tuple(coalesced(nest) for nest in nests_of(gathered(tables)))
+
+
+def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[Nest]:
+    """Yield the loops over axes, for what each value of an axis adds on both sides, and over the bytes of a unit."""
+    for nest in products([nests_of(gathered({(): axis})) for axis in axes]):
+        yield coalesced(Nest((Loop(unit, 1, 1), *nest.loops), *nest[1:]))
+
+
+def transfer_of(
+    source: Cache, target: Cache, source_blocks: Any, target_blocks: Any, num_tokens: int | None, casts: bool = False
+) -> Transfer:
+    """Check a transfer and return it.
+
+    Raises
+    ------
+    FastIndexError
+        Caches that do not hold the same layers, planes, or elements, or no common head; too few blocks; a block twice
+        in the target, or the null block there.
+    OutOfBoundsError
+        A block outside its pool.
+    """
+    pairs = plane_pairs(source, target, casts)
+    heads = common_heads(source, target)
+    blocks = tuple(
+        np.asarray(as_integers_in_bulk(given, name)).reshape(-1)
+        for given, name in ((source_blocks, "source_blocks"), (target_blocks, "target_blocks"))
+    )
+    tokens = _token_count(source, target, blocks, num_tokens)
+    granules = _granules(source, target, _granule(source, target, pairs), tokens)
+    used = []
+    for side, (cache, name) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
+        needed, given = granules.needed_blocks(side, cache.block_size), blocks[side]
+        if needed > len(given):
+            raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(given)}")
+        used.append(_checked(cache, np.ascontiguousarray(given[:needed], np.int64), name))
+    _check_target(target, used[1])
+    groups = _groups(pairs, granules, (used[0], used[1]))
+    return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
+
+
+def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]:
+    """Return the planes of both caches, by name.
+
+    Raises
+    ------
+    FastIndexError
+        They differ in more than their places; with `casts`, element types may differ.
+    """
+    if set(source.planes) != set(target.planes):
+        names = [", ".join(cache.planes) for cache in (source, target)]
+        raise FastIndexError(
+            f"the source holds the planes {names[0]} and the target {names[1]}; planes of one name move to each other"
+        )
+    if source.num_layers != target.num_layers:
+        raise FastIndexError(f"the source has {source.num_layers} layers, the target {target.num_layers}")
+    found = []
+    for name, here in source.planes.items():
+        there = target.planes[name]
+        if here.head_dim != there.head_dim:
+            raise FastIndexError(f"a head of {name} has {here.head_dim} elements in the source, {there.head_dim} there")
+        if here.element_type != there.element_type and not casts:
+            raise FastIndexError(
+                f"elements of {name} are {here.element_type} in the source and {there.element_type} in the target; "
+                "copy casts with casting='unsafe', and runs move bytes"
+            )
+        if here.per_unit != there.per_unit:
+            raise FastIndexError(f"elements of {name} are packed on one side only; unpack them first")
+        found.append((here, there))
+    return found
+
+
+def common_heads(source: Cache, target: Cache) -> tuple[int, int, int]:
+    """Return the first head that both ranks hold, as each of them numbers it, and how many there are.
+
+    Raises
+    ------
+    FastIndexError
+        There is none.
+    """
+    first, end = max(source.heads.start, target.heads.start), min(source.heads.stop, target.heads.stop)
+    if first >= end:
+        spans = [f"{cache.heads.start}..{cache.heads.stop - 1}" for cache in (source, target)]
+        raise FastIndexError(f"the source holds heads {spans[0]} and the target {spans[1]}: none is common")
+    return first - source.heads.start, first - target.heads.start, end - first
+
+
+# Tokens
+
+
+def _token_count(source: Cache, target: Cache, blocks: Sequence[Numbers], num_tokens: int | None) -> int:
+    if num_tokens is not None:
+        count = as_integer(num_tokens, "num_tokens")
+        if count < 0:
+            raise FastIndexError(f"num_tokens must be at least 0, got {count}")
+        return count
+    held = [len(ids) * cache.block_size * cache.cp[0] for ids, cache in zip(blocks, (source, target), strict=True)]
+    if held[0] != held[1]:
+        raise FastIndexError(
+            f"the source blocks hold {held[0]} tokens and the target blocks {held[1]}; give num_tokens"
+        )
+    return held[0]
+
+
+def _granule(source: Cache, target: Cache, pairs: Sequence[Pair]) -> int:
+    """Return the most tokens that both caches keep together, in the same steps wherever they begin."""
+    most = math.gcd(source.block_size, target.block_size)
+    for cache in (source, target):
+        if cache.cp[0] > 1:
+            most = math.gcd(most, cache.interleave)
+    tables = [plane.token_offsets for pair in pairs for plane in pair]
+    divisors = (count for count in range(most, 0, -1) if most % count == 0)
+    return next(count for count in divisors if all(_repeats(table, count) for table in tables))
+
+
+def _repeats(table: Numbers, count: int) -> bool:
+    groups = table.reshape(-1, count)
+    return bool(np.all(groups - groups[:, :1] == groups[0] - groups[0, 0]))
+
+
+def _granules(source: Cache, target: Cache, size: int, tokens: int) -> Granules:
+    splits = [(cache.cp, cache.interleave if cache.cp[0] > 1 else 1) for cache in (source, target)]
+    if splits[0] == splits[1]:
+        # Both sides have the same tokens: they are numbered as this rank has them.
+        tokens = local_count(tokens, *splits[0])
+        return Granules(size, -(-tokens // size), tokens % size, None)
+    begins = np.arange(0, tokens, size)
+    for cp, interleave in splits:
+        begins = begins[begins // interleave % cp[0] == cp[1]]
+    sides = []
+    for cache, (cp, interleave) in zip((source, target), splits, strict=True):
+        local = begins // (interleave * cp[0]) * interleave + begins % interleave
+        sides.append((local // cache.block_size, local % cache.block_size // size))
+    has_tail = len(begins) > 0 and begins[-1] + size > tokens
+    return Granules(size, len(begins), tokens % size if has_tail else 0, (sides[0], sides[1]))
+
+
+def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
+    """Return how many of the first tokens belong to a rank.
+
+    Examples
+    --------
+    >>> [local_count(21, (2, rank), 4) for rank in range(2)]
+    [12, 9]
+    """
+    turns, left = divmod(tokens, cp[0] * interleave)
+    return turns * interleave + min(max(left - cp[1] * interleave, 0), interleave)
+
+
+# Blocks
+
+
+def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
+    if len(blocks) and (blocks.min() < 0 or blocks.max() >= cache.num_blocks):
+        at = int(np.flatnonzero((blocks < 0) | (blocks >= cache.num_blocks))[0])
+        raise OutOfBoundsError(
+            f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "
+            f"tokens from {at * cache.block_size} on"
+        )
+    return blocks
+
+
+def _check_target(target: Cache, blocks: Numbers) -> None:
+    if target.null_block is not None and (blocks == target.null_block).any():
+        at = int(np.flatnonzero(blocks == target.null_block)[0])
+        raise FastIndexError(f"target_blocks[{at}] is the null block {target.null_block}, which is never written")
+    twice = first_repeated(blocks, target.num_blocks)
+    if twice >= 0:
+        raise FastIndexError(f"target_blocks[{twice}] is block {blocks[twice]}, which an earlier entry names too")
+
+
+def first_repeated(blocks: Numbers, num_blocks: int) -> int:
+    """Return the place of the first number that an earlier entry has, -1 if none does.
+
+    Examples
+    --------
+    >>> first_repeated(np.array([3, 1, 2, 1, 3]), 4)
+    3
+    """
+    if not _has_repeated(blocks, num_blocks):
+        return -1
+    _, first = np.unique(blocks, return_index=True)
+    again = np.ones(len(blocks), np.bool_)
+    again[first] = False
+    return int(np.flatnonzero(again)[0])
+
+
+def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
+    if (blocks[1:] > blocks[:-1]).all():
+        return False
+    if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
+        return len(np.unique(blocks)) < len(blocks)
+    load("fastindex.paged.kernels.page_runs")
+    from fastindex.paged.kernels.page_runs import are_distinct
+
+    seen = np.zeros(num_blocks, np.uint8)
+    return not are_distinct(address_of(blocks), len(blocks), address_of(seen))
+
+
+def _groups(pairs: Sequence[Pair], granules: Granules, blocks: tuple[Numbers, Numbers]) -> list[Group]:
+    kinds: dict[tuple[Any, ...], list[Pair]] = {}
+    for a, b in pairs:
+        steps = [granule_offsets(plane, granules).tobytes() for plane in (a, b)]
+        layers = [(p.layer_offsets - p.layer_offsets[0]).tobytes() for p in (a, b)]
+        kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers), []).append((a, b))
+    found = []
+    for alike in kinds.values():
+        pages = [partial(_pages, alike[0][side], granules, side, blocks[side]) for side in (0, 1)]
+        found.append(Group(alike, (pages[0], pages[1])))
+    return found
+
+
+def _pages(plane: Plane, granules: Granules, side: int, blocks: Numbers) -> Numbers:
+    return granules.pages(side, blocks * plane.block_stride, granule_offsets(plane, granules))
+
+
+def granule_offsets(plane: Plane, granules: Granules) -> Numbers:
+    """Return where the granules of a block begin, from where the block does."""
+    offsets: Numbers = plane.token_offsets[:: granules.tokens] - plane.token_offsets[0]
+    return offsets

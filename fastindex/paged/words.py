@@ -1,0 +1,233 @@
+"""`explain` and `draw`: caches, transfers and block tables in words and pictures."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+import numpy as np
+
+from fastindex.core.integers import counted
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.errors import FastIndexError
+from fastindex.moving.box_copies import gathered, nests_of
+from fastindex.paged.caches import Cache
+from fastindex.paged.descriptors import runs_of
+from fastindex.paged.planes import Numbers, Plane
+from fastindex.paged.tables import BlockTable
+from fastindex.paged.transfers import common_heads, plane_pairs, transfer_of
+from fastindex.show.scenes import COLOUR_COUNT, Cell, Panel, Scene
+from fastindex.show.svg import svg_of
+from fastindex.show.text import text_of
+from fastindex.terminal import shows_colours
+
+#: Rows and columns of a picture, at most.
+_MOST_CELLS = 16
+
+
+def explain(source: Cache, target: Cache | None = None) -> str:
+    """Say what a cache is, or what differs between two caches and what moving blocks between them takes.
+
+    Parameters
+    ----------
+    source : Cache
+    target : Cache, optional
+
+    Raises
+    ------
+    FastIndexError
+        The caches do not hold the same layers, planes or elements.
+
+    Examples
+    --------
+    >>> import fastindex.paged as fp
+    >>> text = "bf16[num_blocks=8,2,kv_heads={},block_size={},head_dim=64]"
+    >>> source, target = fp.Cache(text.format(4, 16)), fp.Cache(text.format(2, 64), tp=(2, 1))
+    >>> print(fp.explain(source, target))
+    source: 1 layer, 8 blocks of 16 tokens, heads 0..3 of 4; k, v: 64 x bf16 a head and token
+            in memory, major first: num_blocks, kv, kv_heads, block_size, head_dim
+    target: 1 layer, 8 blocks of 64 tokens, heads 2..3 of 4; k, v: 64 x bf16 a head and token
+            in memory, major first: num_blocks, kv, kv_heads, block_size, head_dim
+    blocks: 4 source blocks become 1 target block
+    heads: 2..3 move; the target lacks none
+    runs: 4 for each source block of a layer, from 2048 to 2048 bytes
+    """
+    lines = _lines("source" if target is not None else "cache", source)
+    if target is None:
+        return "\n".join(lines)
+    lines += _lines("target", target)
+    plane_pairs(source, target)
+    lines.append(_blocks(source.block_size, target.block_size))
+    lines.append(_shared_heads(source, target))
+    try:
+        common_heads(source, target)
+    except FastIndexError:
+        return "\n".join(lines)
+    tokens = math.lcm(source.block_size, target.block_size)
+    here, there = (cache.placed(tp=cache.tp, total_kv_heads=cache.total_kv_heads) for cache in (source, target))
+    counts = [tokens // cache.block_size for cache in (here, there)]
+    if any(count > cache.num_blocks for count, cache in zip(counts, (here, there), strict=True)):
+        return "\n".join([*lines, f"runs: {tokens} tokens, which both divide, do not fit a pool"])
+    blocks = [np.arange(count) * _spread(count, cache) for count, cache in zip(counts, (here, there), strict=True)]
+    found = runs_of(transfer_of(here, there, blocks[0], blocks[1], tokens))
+    each = found.count / counts[0] / source.num_layers
+    lines.append(
+        f"runs: {each:.3g} for each source block of a layer, from {found.nbytes.min()} to {found.nbytes.max()} bytes"
+    )
+    return "\n".join(lines)
+
+
+def _spread(count: int, cache: Cache) -> int:
+    """Return how far apart blocks are taken, so that those of a sample do not continue each other."""
+    return 2 if 2 * count <= cache.num_blocks + 1 else 1
+
+
+def _lines(name: str, cache: Cache) -> list[str]:
+    heads = f"heads {_span(cache.heads)} of {cache.total_kv_heads}"
+    kinds: dict[str, list[str]] = {}
+    for plane in cache.planes.values():
+        kinds.setdefault(f"{plane.head_dim} x {plane.element_type}", []).append(plane.name)
+    elements = "; ".join(f"{', '.join(names)}: {kind} a head and token" for kind, names in kinds.items())
+    sizes = f"{counted(cache.num_layers, 'layer')}, {counted(cache.num_blocks, 'block')} of {cache.block_size} tokens"
+    cp = f", tokens of rank {cache.cp[1]} of {cache.cp[0]}" if cache.cp[0] > 1 else ""
+    order = ", ".join(memory_order(cache))
+    return [f"{name}: {sizes}{cp}, {heads}; {elements}", f"{' ' * len(name)}  in memory, major first: {order}"]
+
+
+def memory_order(cache: Cache) -> list[str]:
+    """Return the names of the axes by their widest steps, major first; a name that stands twice is split by tiles.
+
+    Examples
+    --------
+    >>> memory_order(Cache("bf16[num_blocks=8,kv_heads=4,block_size=16,head_dim=64]{3,2,1,0:T(16,8)}"))
+    ['num_blocks', 'kv_heads', 'head_dim', 'block_size', 'head_dim']
+    """
+    planes = list(cache.planes.values())
+    first = planes[0]
+    halves = np.array([int(plane.layer_offsets[0]) for plane in planes if plane.element_type == first.element_type])
+    tables: dict[str, Numbers] = {
+        "layers": first.layer_offsets,
+        "num_blocks": np.arange(min(cache.num_blocks, 2)) * first.block_stride,
+        "kv": halves,
+        "kv_heads": first.head_offsets,
+        "block_size": first.token_offsets,
+        "head_dim": first.dim_offsets,
+    }
+    steps = []
+    for name, table in tables.items():
+        loops = nests_of(gathered({(): (table, np.arange(len(table)))}))[0].loops
+        steps += [(abs(loop.source_stride), name) for loop in loops if loop.size > 1]
+    return [name for _, name in sorted(steps, key=lambda step: -step[0])]
+
+
+def _blocks(here: int, there: int) -> str:
+    if here == there:
+        return f"blocks: both have {here} tokens"
+    whole = math.lcm(here, there)
+    return f"blocks: {counted(whole // here, 'source block')} become {counted(whole // there, 'target block')}"
+
+
+def _shared_heads(source: Cache, target: Cache) -> str:
+    moving = range(max(source.heads.start, target.heads.start), min(source.heads.stop, target.heads.stop))
+    missing = [head for head in target.heads if head not in source.heads]
+    lacks = f"lacks {', '.join(map(str, missing))}, which other ranks hold" if missing else "lacks none"
+    return f"heads: {_span(moving) + ' move' if moving else 'none is common'}; the target {lacks}"
+
+
+def _span(heads: range) -> str:
+    return f"{heads.start}..{heads.stop - 1}" if len(heads) > 1 else f"{heads.start}"
+
+
+# Pictures
+
+
+class PagePicture(ShownInNotebooks):
+    """A picture of a page, or of a block table; notebooks show it, `svg` and `text` are for files and terminals."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+
+    def svg(self) -> str:
+        """Return an SVG document that follows the reader's colour scheme.
+
+        Examples
+        --------
+        >>> draw(Cache("u8[num_blocks=2,kv_heads=2,block_size=2,head_dim=8]")).svg()[:4]
+        '<svg'
+        """
+        return svg_of(self.scene)
+
+    def text(self, colour: bool | None = None) -> str:
+        """Return the picture as lines of text; with colours by default on a terminal.
+
+        Examples
+        --------
+        >>> text = draw(Cache("u8[num_blocks=2,kv_heads=2,block_size=2,head_dim=8]")).text(colour=False)
+        >>> text.splitlines()[5].split()
+        ['0', '│', '0', '16│']
+        """
+        return text_of(self.scene, shows_colours() if colour is None else colour)
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        return f"<PagePicture: {escape(self.scene.title)}>"
+
+
+def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:
+    """Draw a page, where each token and head begins; or a block table, coloured by request.
+
+    Parameters
+    ----------
+    cache : Cache
+    block_table : BlockTable, optional
+        Of the blocks of this cache.
+
+    Examples
+    --------
+    >>> table = BlockTable([[1, 0], [3, 2]], block_size=2, lengths=[2, 3])
+    >>> draw(Cache("u8[num_blocks=4,block_size=2,head_dim=8]"), table).scene.panels[0].cells[1][0].text
+    '3'
+    """
+    if block_table is None:
+        panels = tuple(_page_panel(cache, plane) for plane in cache.planes.values())
+        title = f"{', '.join(cache.planes)}: byte of a page where each token and head begins"
+        notes = _left_out(cache.block_size, "tokens") + _left_out(cache.kv_heads, "heads")
+        return PagePicture(Scene(title, title, panels, "token", "head", (), (), (), notes))
+    if block_table.block_size != cache.block_size:
+        raise FastIndexError(f"{block_table} is not one of blocks of {cache.block_size} tokens, as {cache} has them")
+    blocks, counts = block_table.blocks, block_table.counts
+    rows, columns = (range(min(size, _MOST_CELLS)) for size in blocks.shape)
+    cells = tuple(
+        tuple(
+            Cell(int(blocks[r, c]), (r, c), r % COLOUR_COUNT, (), str(blocks[r, c]))
+            if c < counts[r]
+            else Cell(-1, None, -1, (), "")
+            for c in columns
+        )
+        for r in rows
+    )
+    title = f"{counted(len(blocks), 'request')} and the blocks of each"
+    notes = _left_out(blocks.shape[0], "requests") + _left_out(blocks.shape[1], "columns")
+    panel = Panel("", tuple(rows), tuple(columns), cells)
+    return PagePicture(Scene(title, title, (panel,), "request", "column", (), (), (), notes))
+
+
+def _page_panel(cache: Cache, plane: Plane) -> Panel:
+    start = min(int(other.layer_offsets[0]) for other in cache.planes.values())
+    first = int(plane.layer_offsets[0]) - start
+    tokens, heads = (range(min(size, _MOST_CELLS)) for size in (cache.block_size, cache.kv_heads))
+    cells = []
+    for token in tokens:
+        row = []
+        for head in heads:
+            place = first + int(plane.token_offsets[token] + plane.head_offsets[head])
+            row.append(Cell(place, (token, head), head % COLOUR_COUNT, (), str(place)))
+        cells.append(tuple(row))
+    label = plane.name if len(cache.planes) > 1 else ""
+    return Panel(label, tuple(tokens), tuple(heads), tuple(cells))
+
+
+def _left_out(count: int, what: str) -> tuple[str, ...]:
+    return (f"{count - _MOST_CELLS} more {what}",) if count > _MOST_CELLS else ()

@@ -1,0 +1,1 @@
+"""Subroutines of kernels: memory by address, vectors and cache lines in registers."""

@@ -1,0 +1,302 @@
+"""What an element becomes as one of another type, in LLVM's instructions: vectors on the processor, one on the GPU.
+
+Results are those of NumPy and ml_dtypes, bit for bit, except that a float which an integer type cannot hold becomes the
+nearest number that it can, and NaN becomes 0: NumPy's result there depends on the processor. XLA says so too, in the
+``ConvertElementType`` of `jaxlib`. What else is particular to a pair of types stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+_INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
+
+_TABLE_BYTES = {"byte": 1, "two bytes": 2, "four bytes": 4, "eight bytes": 8}
+
+
+class Conversion:
+    """The instructions of one conversion: integers of an element's bits become integers of another's.
+
+    Parameters
+    ----------
+    builder : llvmlite.ir.IRBuilder
+    names : pair of str
+        What is read and what is written, as `fastindex.algebra.cast_numbers.names_of` gives it.
+    lanes : int, optional
+        Of vectors; without it, numbers are converted one by one.
+    space : int
+        Where LLVM finds tables of results.
+    keeps_nan : bool
+        Whether the machine keeps the payload of NaN between f32 and f64, as processors do; a GPU need not.
+    """
+
+    def __init__(
+        self, builder: Any, names: tuple[str, str], lanes: int = 0, space: int = 0, keeps_nan: bool = True
+    ) -> None:
+        self.b, self.lanes, self.space, self.keeps_nan = builder, lanes, space, keeps_nan
+        self.source, self.target = names
+
+    def converted(self, value: Any, table: Any) -> Any:
+        """Return the bits of the results; `table` is the address of what is looked up."""
+        if self.source == "byte":
+            return self._looked_up(table, self.b.zext(value, self._of(_INT64)), _TABLE_BYTES[self.target])
+        value = self._number(value)
+        if self.target == "narrow":
+            return self._looked_up(table, self._upper_half(self._as_float(value)), 1)
+        found = self._converted(value)
+        return self.b.bitcast(found, self._of(_INT64)) if self.target == "f64" else found
+
+    def _of(self, kind: Any) -> Any:
+        return ir.VectorType(kind, self.lanes) if self.lanes else kind
+
+    def _all(self, kind: Any, number: float) -> Any:
+        return ir.Constant(self._of(kind), [number] * self.lanes if self.lanes else number)
+
+    def _width_of(self, value: Any) -> int:
+        return int(value.type.element.width if self.lanes else value.type.width)
+
+    def _looked_up(self, table: Any, indices: Any, nbytes: int) -> Any:
+        kind = ir.IntType(8 * nbytes)
+        offsets = self.b.mul(indices, self._all(_INT64, nbytes))
+        if not self.lanes:
+            return self._entry(self.b.add(table, offsets), kind)
+        found: Any = ir.Constant(self._of(kind), ir.Undefined)
+        for lane in range(self.lanes):
+            address = self.b.add(table, self.b.extract_element(offsets, _INT32(lane)))
+            found = self.b.insert_element(found, self._entry(address, kind), _INT32(lane))
+        return found
+
+    def _entry(self, address: Any, kind: Any) -> Any:
+        return self.b.load(self.b.inttoptr(address, kind.as_pointer(self.space)), align=kind.width // 8)
+
+    # Values: integers as they are, f64, and everything else that is a float as the bits of an f32.
+
+    def _number(self, value: Any) -> Any:
+        if self.source == "f16":
+            return self._from_half(value)
+        if self.source == "bf16":
+            return self.b.shl(self.b.zext(value, self._of(_INT32)), self._all(_INT32, 16))
+        return self.b.bitcast(value, self._of(_DOUBLE)) if self.source == "f64" else value
+
+    @property
+    def _is_integral(self) -> bool:
+        return self.source[0] in "su"
+
+    def _as_float(self, value: Any) -> Any:
+        """Return the bits of values as f32, rounded once more where a narrower float is wanted: as ml_dtypes does."""
+        if self._is_integral:
+            convert = self.b.sitofp if self.source[0] == "s" else self.b.uitofp
+            return self.b.bitcast(convert(value, self._of(_FLOAT)), self._of(_INT32))
+        if self.source != "f64":
+            return value
+        found = self.b.bitcast(self.b.fptrunc(value, self._of(_FLOAT)), self._of(_INT32))
+        if self.keeps_nan:
+            return found
+        upper = self.b.lshr(self.b.bitcast(value, self._of(_INT64)), self._all(_INT64, 29))
+        payload = self.b.and_(self.b.trunc(upper, self._of(_INT32)), self._all(_INT32, 0x7FFFFF))
+        sign = self.b.trunc(self.b.lshr(upper, self._all(_INT64, 3)), self._of(_INT32))
+        nan = self.b.or_(self.b.and_(sign, self._all(_INT32, 1 << 31)), self._all(_INT32, 0x7FC00000))
+        return self.b.select(self._is_nan_of_double(value), self.b.or_(nan, payload), found)
+
+    def _is_nan_of_double(self, value: Any) -> Any:
+        bits = self.b.and_(self.b.bitcast(value, self._of(_INT64)), self._all(_INT64, (1 << 63) - 1))
+        return self.b.icmp_unsigned(">", bits, self._all(_INT64, 0x7FF << 52))
+
+    def _converted(self, value: Any) -> Any:
+        match self.target:
+            case "pred":
+                return self._truth(value)
+            case "f64":
+                return self._to_double(value)
+            case "f32":
+                return self._as_float(value)
+            case "bf16":
+                bits = self._as_float(value)
+                # A byte has no more bits than bf16 keeps.
+                return self._upper_bits(bits) if self.source in ("s8", "u8") else self._to_bfloat(bits)
+            case "f16":
+                return self._double_to_half(value) if self.source == "f64" else self._to_half(self._as_float(value))
+        return self._to_integer(value, int(self.target[1:]))
+
+    def _truth(self, value: Any) -> Any:
+        """Return whether values are not zero, of either sign; NaN is true."""
+        if self.source == "f64":
+            value = self.b.bitcast(value, self._of(_INT64))
+        kind = ir.IntType(self._width_of(value))
+        if not self._is_integral:
+            value = self.b.and_(value, self._all(kind, (1 << kind.width - 1) - 1))
+        return self.b.zext(self.b.icmp_unsigned("!=", value, self._all(kind, 0)), self._of(_INT8))
+
+    def _to_integer(self, value: Any, bits: int) -> Any:
+        kind = ir.IntType(bits)
+        if not self._is_integral:
+            number = value if self.source == "f64" else self.b.bitcast(value, self._of(_FLOAT))
+            is_double = self.source == "f64"
+            if bits < (53 if is_double else 24):
+                return self._in_byte(self._clamped(number, bits), bits)
+            return self._saturated(number, bits)
+        own = self._width_of(value)
+        if bits < 8:
+            return self._in_byte(value, bits)
+        if own == bits:
+            return value
+        if own > bits:
+            return self.b.trunc(value, self._of(kind))
+        return (self.b.sext if self.source[0] == "s" else self.b.zext)(value, self._of(kind))
+
+    def _in_byte(self, value: Any, bits: int) -> Any:
+        """Return the low bits of integers, with the other bits of their byte 0."""
+        stored = ir.IntType(max(bits, 8))
+        if self._width_of(value) > stored.width:
+            value = self.b.trunc(value, self._of(stored))
+        return self.b.and_(value, self._all(stored, (1 << bits) - 1)) if bits < 8 else value
+
+    def _bounds(self, bits: int) -> tuple[int, int]:
+        return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.target[0] == "s" else (0, (1 << bits) - 1)
+
+    def _clamped(self, number: Any, bits: int) -> Any:
+        """Return floats as the nearest integers towards 0, between bounds that they hold; NaN as 0."""
+        kind = _DOUBLE if self.source == "f64" else _FLOAT
+        low, high = (self._all(kind, float(bound)) for bound in self._bounds(bits))
+        is_nan = self.b.fcmp_unordered("uno", number, number)
+        number = self.b.select(self.b.fcmp_ordered("<", number, low), low, number)
+        number = self.b.select(self.b.fcmp_ordered(">", number, high), high, number)
+        number = self.b.select(is_nan, self._all(kind, 0.0), number)
+        if bits <= 16 or self.target[0] == "s":
+            return self.b.fptosi(number, self._of(_INT32))
+        return self.b.fptoui(number, self._of(_INT32))
+
+    def _saturated(self, number: Any, bits: int) -> Any:
+        """Return floats as the nearest integers towards 0, of as many bits that their bounds are no floats."""
+        kind, integer = _DOUBLE if self.source == "f64" else _FLOAT, ir.IntType(bits)
+        low, high = self._bounds(bits)
+        is_above = self.b.fcmp_ordered(">=", number, self._all(kind, float(high + 1)))
+        is_below = self.b.fcmp_ordered("<=", number, self._all(kind, float(low)))
+        is_outside = self.b.or_(self.b.or_(is_above, is_below), self.b.fcmp_unordered("uno", number, number))
+        inside = self.b.select(is_outside, self._all(kind, 0.0), number)
+        found = (self.b.fptosi if low else self.b.fptoui)(inside, self._of(integer))
+        found = self.b.select(is_above, self._all(integer, high), found)
+        return self.b.select(is_below, self._all(integer, low), found)
+
+    def _upper_half(self, bits: Any) -> Any:
+        """Return the upper 16 bits of f32, the last of them set where any of the others is.
+
+        That rounds to odd: rounded once more, to a float with two bits fewer, it is as if it had been rounded once.
+        """
+        upper = self.b.lshr(bits, self._all(_INT32, 16))
+        rest = self.b.and_(bits, self._all(_INT32, 0xFFFF))
+        is_more = self.b.zext(self.b.icmp_unsigned("!=", rest, self._all(_INT32, 0)), self._of(_INT32))
+        return self.b.zext(self.b.or_(upper, is_more), self._of(_INT64))
+
+    # Floats of 16 bits
+
+    def _to_bfloat(self, bits: Any) -> Any:
+        """Round the bits of f32 to bf16; every NaN becomes the quiet one of its sign, as in ml_dtypes."""
+        sign = self.b.and_(bits, self._all(_INT32, 1 << 31))
+        quiet = self.b.or_(sign, self._all(_INT32, 0x7FC0 << 16))
+        return self._upper_bits(self.b.select(self._is_nan(bits), quiet, self._rounded_to_bfloat(bits)))
+
+    def _rounded_to_bfloat(self, bits: Any) -> Any:
+        """Return the bits of f32, no NaN, whose upper half is rounded."""
+        odd = self.b.and_(self.b.lshr(bits, self._all(_INT32, 16)), self._all(_INT32, 1))
+        return self.b.add(self.b.add(bits, self._all(_INT32, 0x7FFF)), odd)
+
+    def _upper_bits(self, bits: Any) -> Any:
+        return self.b.trunc(self.b.lshr(bits, self._all(_INT32, 16)), self._of(_INT16))
+
+    def _is_nan(self, bits: Any) -> Any:
+        magnitude = self.b.and_(bits, self._all(_INT32, 0x7FFFFFFF))
+        return self.b.icmp_unsigned(">", magnitude, self._all(_INT32, 0x7F800000))
+
+    def _to_half(self, bits: Any) -> Any:
+        """Round the bits of f32 to f16, with NaN as `_half_of_nan`."""
+        magnitude = self.b.and_(bits, self._all(_INT32, 0x7FFFFFFF))
+        odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT32, 13)), self._all(_INT32, 1))
+        moved = self.b.add(self.b.add(magnitude, self._all(_INT32, (15 - 127 << 23) + 0xFFF & 0xFFFFFFFF)), odd)
+        normal = self.b.lshr(moved, self._all(_INT32, 13))
+        # Added to 0.5, whose last bit is worth as much as that of a subnormal f16, it is rounded by the processor.
+        shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(_FLOAT)), self._all(_FLOAT, 0.5))
+        small = self.b.sub(self.b.bitcast(shifted, self._of(_INT32)), self._all(_INT32, 126 << 23))
+        found = self.b.select(
+            self.b.icmp_unsigned("<", magnitude, self._all(_INT32, 127 - 14 << 23)),
+            small,
+            self.b.select(
+                self.b.icmp_unsigned("<", magnitude, self._all(_INT32, 127 + 16 << 23)),
+                normal,
+                self._all(_INT32, 0x7C00),
+            ),
+        )
+        payload = self.b.lshr(self.b.and_(bits, self._all(_INT32, 0x7FFFFF)), self._all(_INT32, 13))
+        found = self.b.select(self._is_nan(bits), self._half_of_nan(payload), found)
+        sign = self.b.and_(self.b.lshr(bits, self._all(_INT32, 16)), self._all(_INT32, 0x8000))
+        return self.b.trunc(self.b.or_(found, sign), self._of(_INT16))
+
+    def _half_of_nan(self, payload: Any) -> Any:
+        """Return the bits of NaN: NumPy keeps the upper bits of the payload, ml_dtypes makes it the quiet one."""
+        kind = ir.IntType(self._width_of(payload))
+        if self.source == "bf16":
+            return self._all(kind, 0x7E00)
+        is_lost = self.b.icmp_unsigned("==", payload, self._all(kind, 0))
+        return self.b.or_(self.b.select(is_lost, self._all(kind, 1), payload), self._all(kind, 0x7C00))
+
+    def _double_to_half(self, value: Any) -> Any:
+        """Round f64 to f16 at once, as `_to_half` does f32."""
+        bits = self.b.bitcast(value, self._of(_INT64))
+        magnitude = self.b.and_(bits, self._all(_INT64, (1 << 63) - 1))
+        odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT64, 42)), self._all(_INT64, 1))
+        bias = self._all(_INT64, (15 - 1023 << 52) + (1 << 41) - 1 & (1 << 64) - 1)
+        normal = self.b.lshr(self.b.add(self.b.add(magnitude, bias), odd), self._all(_INT64, 42))
+        # The last bit of 2 ** 28 is worth as much as that of a subnormal f16.
+        shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(_DOUBLE)), self._all(_DOUBLE, 2.0**28))
+        small = self.b.sub(self.b.bitcast(shifted, self._of(_INT64)), self._all(_INT64, 1023 + 28 << 52))
+        found = self.b.select(
+            self.b.icmp_unsigned("<", magnitude, self._all(_INT64, 1023 - 14 << 52)),
+            small,
+            self.b.select(
+                self.b.icmp_unsigned("<", magnitude, self._all(_INT64, 1023 + 16 << 52)),
+                normal,
+                self._all(_INT64, 0x7C00),
+            ),
+        )
+        payload = self.b.lshr(self.b.and_(bits, self._all(_INT64, (1 << 52) - 1)), self._all(_INT64, 42))
+        is_nan = self.b.icmp_unsigned(">", magnitude, self._all(_INT64, 0x7FF << 52))
+        found = self.b.select(is_nan, self._half_of_nan(payload), found)
+        sign = self.b.and_(self.b.lshr(bits, self._all(_INT64, 48)), self._all(_INT64, 0x8000))
+        return self.b.trunc(self.b.or_(found, sign), self._of(_INT16))
+
+    def _from_half(self, value: Any) -> Any:
+        """Return the bits of f16 as f32; NaN keeps its payload, and stays signalling, as in NumPy."""
+        wide = self.b.zext(value, self._of(_INT32))
+        sign = self.b.shl(self.b.and_(wide, self._all(_INT32, 0x8000)), self._all(_INT32, 16))
+        magnitude = self.b.shl(self.b.and_(wide, self._all(_INT32, 0x7FFF)), self._all(_INT32, 13))
+        exponent = self.b.and_(magnitude, self._all(_INT32, 0x7C00 << 13))
+        normal = self.b.add(magnitude, self._all(_INT32, 127 - 15 << 23))
+        special = self.b.add(normal, self._all(_INT32, 128 - 16 << 23))
+        # A subnormal is what is left of a number with this exponent when its leading 1 is taken away.
+        least = self._all(_INT32, 127 - 14 << 23)
+        above = self.b.bitcast(self.b.add(magnitude, least), self._of(_FLOAT))
+        small = self.b.bitcast(self.b.fsub(above, self.b.bitcast(least, self._of(_FLOAT))), self._of(_INT32))
+        found = self.b.select(
+            self.b.icmp_unsigned("==", exponent, self._all(_INT32, 0)),
+            small,
+            self.b.select(self.b.icmp_unsigned("==", exponent, self._all(_INT32, 0x7C00 << 13)), special, normal),
+        )
+        return self.b.or_(found, sign)
+
+    def _to_double(self, value: Any) -> Any:
+        if self._is_integral:
+            convert = self.b.sitofp if self.source[0] == "s" else self.b.uitofp
+            return convert(value, self._of(_DOUBLE))
+        wide = self.b.fpext(self.b.bitcast(value, self._of(_FLOAT)), self._of(_DOUBLE))
+        if self.source != "f16" and self.keeps_nan:
+            return wide
+        # A signalling NaN of f16 stays one in NumPy, which converts it by hand; the processor makes others quiet.
+        quiet = 0x7FF << 52 if self.source == "f16" else 0xFFF << 51
+        bits = self.b.zext(value, self._of(_INT64))
+        sign = self.b.shl(self.b.and_(bits, self._all(_INT64, 1 << 31)), self._all(_INT64, 32))
+        payload = self.b.shl(self.b.and_(bits, self._all(_INT64, 0x7FFFFF)), self._all(_INT64, 29))
+        kept = self.b.or_(self.b.or_(sign, payload), self._all(_INT64, quiet))
+        return self.b.select(self._is_nan(value), self.b.bitcast(kept, self._of(_DOUBLE)), wide)

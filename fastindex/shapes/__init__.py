@@ -1,1 +1,0 @@
-"""What a shape is: immutable values, their text and their protos; no array data and no kernels."""

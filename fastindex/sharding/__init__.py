@@ -1,0 +1,20 @@
+"""How an array is divided over devices: shardings as frozen values, their text and protos, and what each device holds.
+
+In this folder are no buffers and no kernels; the functions here that touch data are defined in `fastindex.bulk`.
+"""
+
+from __future__ import annotations
+
+from fastindex.lazy import lazy_names
+
+# The public names; `__init__.pyi` tells type checkers the same.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "fastindex.bulk.resharding": ("ReshardPlan", "plan_reshard"),
+        "fastindex.bulk.sharded_arrays": ("shard", "unshard"),
+        "fastindex.bulk.sharded_indices": ("shard_index", "shards", "unshard_index"),
+        "fastindex.sharding.placement": ("Shard",),
+        "fastindex.sharding.sharding": ("Sharding",),
+    },
+)

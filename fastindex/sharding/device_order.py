@@ -1,0 +1,276 @@
+"""The order in which devices stand in a tile assignment: digits of a counter, or a list.
+
+XLA writes ``[4,2]T(1,0)``: count to 8 in a 4 by 2 array, transpose it, read it in order. That is a counter whose
+digits have strides of their own; here ``((2, 1), (4, 2))``, the most major first. A million devices are two digits.
+
+Source: ``xla/hlo/ir/tile_assignment.cc``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.core.integers import INT64_MAX, spelled
+from fastindex.errors import LayoutError, UnsupportedError
+
+Ints = tuple[int, ...]
+
+#: More than twice what the largest machines have; listing that many takes a moment.
+MOST_COUNTED = 1 << 21
+
+#: ``(size, stride)`` of each digit, the most major first.
+Digits = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrder:
+    """Every device from 0 to ``count - 1``, once, in some order.
+
+    Attributes
+    ----------
+    count : int
+    digits : Digits or None
+        The order as a counter, as short as possible; None if `ids` lists it.
+    ids : tuple of int or None
+
+    Examples
+    --------
+    >>> order = DeviceOrder.transposed_iota((4, 2), (1, 0))
+    >>> order.array()
+    array([0, 2, 4, 6, 1, 3, 5, 7])
+    >>> order.digits
+    ((2, 1), (4, 2))
+    """
+
+    count: int
+    digits: Digits | None
+    ids: Ints | None
+
+    @staticmethod
+    def iota(count: int) -> DeviceOrder:
+        """Return the devices in their own order."""
+        return DeviceOrder(count, ((count, 1),) if count > 1 else (), None)
+
+    @staticmethod
+    def transposed_iota(sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
+        """Return the order of ``arange(prod(sizes)).reshape(sizes).transpose(permutation)``.
+
+        Raises
+        ------
+        LayoutError
+            A size below 1, too many devices for int64, or `permutation` is not one.
+        """
+        for i, size in enumerate(sizes):
+            if size < 1:
+                raise LayoutError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
+        count = device_count_of(sizes, "reshape")
+        if sorted(permutation) != list(range(len(sizes))):
+            raise LayoutError(
+                f"a transpose must name each of the {len(sizes)} dimensions once, from 0: {spelled(permutation)}",
+                field="permutation",
+            )
+        strides = [*itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)][::-1]
+        return DeviceOrder(count, _shortest([(sizes[d], strides[d]) for d in permutation]), None)
+
+    @staticmethod
+    def listed(ids: Sequence[int]) -> DeviceOrder:
+        """Return the order that a list spells out.
+
+        Raises
+        ------
+        LayoutError
+            A device is missing, negative, or named twice.
+        """
+        ids = tuple(ids)
+        seen: set[int] = set()
+        for i, device in enumerate(ids):
+            if device < 0:
+                raise LayoutError(f"devices count from 0: {device} in {spelled(ids)}", field="devices", index=i)
+            if device in seen:
+                raise LayoutError(
+                    f"each device may be named once: {device} appears twice in {spelled(ids)}", field="devices", index=i
+                )
+            if device >= len(ids):
+                raise LayoutError(
+                    f"{len(ids)} devices must be 0 to {len(ids) - 1}, each once: {device} in {spelled(ids)}",
+                    field="devices",
+                    index=i,
+                )
+            seen.add(device)
+        return DeviceOrder(len(ids), None, ids)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether this is a counter that counts 0, 1, 2 and so on."""
+        return self.digits is not None and len(self.digits) <= 1
+
+    @property
+    def reshape_dimensions(self) -> Ints:
+        """The dimensions of the counter before it is transposed."""
+        by_stride = sorted(self.digits or (), key=lambda digit: -digit[1])
+        return tuple(size for size, _ in by_stride) or (self.count,)
+
+    @property
+    def permutation(self) -> Ints:
+        """The dimension of `reshape_dimensions` that each digit counts."""
+        digits = self.digits or ()
+        by_stride = sorted(digits, key=lambda digit: -digit[1])
+        return tuple(by_stride.index(digit) for digit in digits) or (0,)
+
+    def array(self) -> NDArray[np.int64]:
+        """Return the devices in order.
+
+        Raises
+        ------
+        UnsupportedError
+            A counter of more devices than any machine has: a short text would take all memory.
+        """
+        if self.ids is not None:
+            return np.array(self.ids, np.int64)
+        if self.count > MOST_COUNTED:
+            raise UnsupportedError(f"{self.count} devices are too many to list; the most is {MOST_COUNTED}")
+        return counted(self.digits or ())
+
+    def counter(self) -> Digits | None:
+        """Return the order as a counter, recovered from the list if need be; None if no counter has this order."""
+        return self.digits if self.ids is None else _recovered(self.ids)
+
+    def transposed(self, sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
+        """Return the order after reshaping it to `sizes` and transposing."""
+        kept = [d for d in permutation if sizes[d] > 1]
+        if kept == sorted(kept):
+            return self
+        groups = None if self.digits is None else _split(self.digits, sizes)
+        if groups is not None:
+            return DeviceOrder(self.count, _shortest([digit for d in permutation for digit in groups[d]]), None)
+        moved = self.array().reshape(sizes).transpose(permutation).ravel()
+        return DeviceOrder(self.count, None, tuple(moved.tolist()))
+
+    def sorted_within(self, length: int) -> DeviceOrder:
+        """Return the order with every `length` consecutive devices sorted."""
+        groups = None if self.digits is None else _split(self.digits, (self.count // length, length))
+        if groups is not None:
+            ordered = [*groups[0], *sorted(groups[1], key=lambda digit: -digit[1])]
+            return DeviceOrder(self.count, _shortest(ordered), None)
+        rows = np.sort(self.array().reshape(-1, length), axis=1)
+        return DeviceOrder(self.count, None, tuple(rows.ravel().tolist()))
+
+    def same_order(self, other: DeviceOrder) -> bool:
+        """Whether both name the same devices in the same order, list or not."""
+        if self.count != other.count:
+            return False
+        if self.ids is not None and other.ids is not None:
+            return self.ids == other.ids
+        return self.counter() == other.counter()
+
+
+def device_count_of(sizes: Sequence[int], field: str) -> int:
+    """Return the product of sizes, none of them below 1.
+
+    Raises
+    ------
+    LayoutError
+        It does not fit int64.
+
+    Examples
+    --------
+    >>> device_count_of((4, 2), "dimensions")
+    8
+    """
+    count = 1
+    for size in sizes:
+        count *= size
+        # A product of all sizes would have as many digits as the text, and take time by its square.
+        if count > INT64_MAX:
+            raise LayoutError(f"the devices must fit int64, and {spelled(sizes)} are more", field=field)
+    return count
+
+
+def counted(digits: Digits) -> NDArray[np.int64]:
+    """Return the numbers that a counter runs through.
+
+    Examples
+    --------
+    >>> counted(((2, 1), (4, 2)))
+    array([0, 2, 4, 6, 1, 3, 5, 7])
+    """
+    values = np.zeros(1, np.int64)
+    for size, stride in digits:
+        values = (values[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
+    return values
+
+
+def inverse(digits: Digits) -> Digits:
+    """Return the counter that maps each device to its place.
+
+    Examples
+    --------
+    >>> inverse(((2, 1), (4, 2)))
+    ((4, 1), (2, 4))
+    """
+    places = [math.prod(size for size, _ in digits[i + 1 :]) for i in range(len(digits))]
+    by_stride = sorted(zip(digits, places, strict=True), key=lambda pair: -pair[0][1])
+    return tuple((size, place) for (size, _), place in by_stride)
+
+
+def _shortest(digits: Sequence[tuple[int, int]]) -> Digits:
+    kept: list[tuple[int, int]] = []
+    for size, stride in digits:
+        if size == 1:
+            continue
+        if kept and kept[-1][1] == stride * size:
+            kept[-1] = (kept[-1][0] * size, stride)
+        else:
+            kept.append((size, stride))
+    return tuple(kept)
+
+
+def _split(digits: Digits, sizes: Sequence[int]) -> list[list[tuple[int, int]]] | None:
+    """Split the digits into one group for each of `sizes`; None if the sizes cut a digit unevenly."""
+    groups: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    left = list(digits)
+    for d in range(len(sizes) - 1, -1, -1):
+        wanted = sizes[d]
+        while wanted > 1:
+            size, stride = left.pop()
+            if wanted % size == 0:
+                taken = size
+            elif size % wanted == 0:
+                taken = wanted
+                left.append((size // wanted, stride * wanted))
+            else:
+                return None
+            groups[d].insert(0, (taken, stride))
+            wanted //= taken
+    return groups
+
+
+@lru_cache(maxsize=64)
+def _recovered(ids: Ints) -> Digits | None:
+    order = np.array(ids, np.int64)
+    if ids[0] != 0:
+        return None
+    minor_first: list[tuple[int, int]] = []
+    block, count = 1, len(ids)
+    while block < count:
+        heads = order[::block]
+        stride = int(heads[1])
+        steps = np.arange(len(heads), dtype=np.int64) * stride
+        wrong = np.flatnonzero(heads != steps)
+        size = len(heads) if not len(wrong) else int(wrong[0])
+        while len(heads) % size:
+            size -= 1
+        if size < 2 or stride < 1:
+            return None
+        minor_first.append((size, stride))
+        block *= size
+    digits = _shortest(minor_first[::-1])
+    return digits if np.array_equal(counted(digits), order) else None

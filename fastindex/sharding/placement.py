@@ -1,0 +1,111 @@
+"""Which part of an array each device holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.core.shape import Shape
+from fastindex.sharding.sharding import Sharding
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The parts of an array by device.
+
+    Attributes
+    ----------
+    shard : Shape
+        The shape of each device's buffer.
+    tile_index : int64 array of (devices, rank)
+        Which part along each dimension a device holds; (devices, 0) if nothing is divided.
+    start, stop : int64 arrays of (devices, rank)
+        The elements that it holds; an empty range if it holds only padding.
+    """
+
+    shard: Shape
+    tile_index: Numbers
+    start: Numbers
+    stop: Numbers
+
+
+def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
+    """Return which part of the array each device holds.
+
+    Raises
+    ------
+    LayoutError, UnsupportedError
+        As `Sharding.shard_shape`.
+    """
+    shard = sharding.shard_shape(shape)
+    sizes = np.array(shape.dimensions, np.int64)
+    if sharding.order is None:
+        nothing = np.zeros((device_count, shape.rank), np.int64)
+        whole = np.broadcast_to(sizes, nothing.shape).copy()
+        if sharding.device is not None:
+            whole[np.arange(device_count) != sharding.device] = 0
+        return Placement(shard, np.zeros((device_count, 0), np.int64), nothing, whole)
+    devices = sharding.order.array()
+    place = np.empty(device_count, np.int64)
+    place[devices] = np.arange(device_count)
+    # NumPy has no index into no dimensions.
+    parts = np.unravel_index(place, sharding.dimensions)[: shape.rank] if shape.rank else ()
+    index = np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((device_count, 0), np.int64)
+    held = np.array(shard.dimensions, np.int64)
+    return Placement(shard, index, np.minimum(index * held, sizes), np.minimum((index + 1) * held, sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one device holds of an array.
+
+    Attributes
+    ----------
+    device : int
+        Its position in the device assignment.
+    tile_index : tuple of int
+        Which part along each dimension it holds; () if nothing is divided.
+    start, stop : tuple of int
+        The elements that it holds, per dimension; equal in some dimension if it holds only padding.
+    nbytes : int
+        Bytes of its buffer, with all padding.
+    logical_nbytes : int
+        Bytes of its elements.
+    """
+
+    device: int
+    tile_index: tuple[int, ...]
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    nbytes: int
+    logical_nbytes: int
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The elements that it holds, as an index into the array.
+
+        Examples
+        --------
+        >>> Shard(0, (0,), (2,), (4,), 8, 8).slices
+        (slice(2, 4, None),)
+        """
+        return tuple(slice(start, stop) for start, stop in zip(self.start, self.stop, strict=True))
+
+
+def shards_of(shape: Shape, sharding: Sharding, device_count: int) -> list[Shard]:
+    """Return one record for each device."""
+    placed = placement(shape, sharding, device_count)
+    bits, nbytes = placed.shard.element_bits, placed.shard.nbytes
+    rows = zip(placed.tile_index.tolist(), placed.start.tolist(), placed.stop.tolist(), strict=True)
+    records = []
+    for device, (index, start, stop) in enumerate(rows):
+        count = math.prod(end - begin for begin, end in zip(start, stop, strict=True))
+        if sharding.device not in (None, device):
+            count = 0
+        records.append(Shard(device, tuple(index), tuple(start), tuple(stop), nbytes, -(-count * bits // 8)))
+    return records

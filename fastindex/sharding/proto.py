@@ -1,0 +1,198 @@
+"""Shardings as XLA's protocol buffers, byte for byte as XLA serialises them; needs no protobuf library.
+
+The reader takes the class that it builds.
+
+Source: ``OpSharding``, ``NamedShardingProto``, ``MeshProto``, ``AxisRefProto`` in ``xla/xla_data.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastindex.core.wire import Fields, bytes_field, int_field, packed_field
+from fastindex.errors import LayoutError
+from fastindex.sharding.device_order import DeviceOrder
+from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
+from fastindex.sharding.metadata import REDUCTIONS, metadata_from_proto, with_reduction
+
+Built = TypeVar("Built")
+
+#: ``OpSharding.Type``.
+_TYPES = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5, "unreduced": 6}
+_KINDS = {number: kind for kind, number in _TYPES.items()}
+_SUBGROUPS = {0: "replicated", 4: "manual", 6: "unreduced"}
+_GROUPS = ("shard_as", "shard_like")
+
+
+def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
+    """Serialise a sharding as an ``OpSharding``.
+
+    Parameters
+    ----------
+    keeps_devices : bool
+        Whether devices that are all of one unreduced subgroup are to be read back: XLA's own proto of them, read
+        again, is ``{unreduced}``. A subgroup of one device beside it says more.
+    """
+    if sharding.mesh is not None:
+        return bytes_field(14, _mesh_sharding_to_bytes(sharding.mesh, sharding.metadata))
+    is_unreduced = "unreduced" in (sharding.kind, *sharding.subgroup_types)
+    reduction = sharding.reduction if is_unreduced or sharding.reduction != "sum" else None
+    items = with_reduction(sharding.metadata, reduction)
+    metadata = b"".join(bytes_field(7, item.to_proto()) for item in items)
+    if sharding.kind == "tuple":
+        elements = b"".join(bytes_field(5, sharding_to_bytes(element, keeps_devices)) for element in sharding.elements)
+        return int_field(1, _TYPES["tuple"]) + elements + metadata
+    order, types, dimensions = sharding.order, sharding.subgroup_types, sharding.dimensions
+    if keeps_devices and types == ("unreduced",):
+        types, dimensions = (*types, "replicated"), (*dimensions, 1)
+    written = [int_field(1, _TYPES[sharding.kind]), packed_field(3, dimensions)]
+    if sharding.kind == "maximal":
+        written.append(packed_field(4, (sharding.device,)))
+    if order is not None and order.ids is not None:
+        written.append(packed_field(4, order.ids))
+    written.append(int_field(6, types == ("replicated",)))
+    written.append(metadata)
+    if types != ("replicated",):
+        written.append(packed_field(8, [_TYPES[name] for name in types]))
+    if order is not None and order.ids is None:
+        written += [packed_field(9, order.reshape_dimensions), packed_field(10, order.permutation)]
+    if sharding.shard_group is not None:
+        name, number = sharding.shard_group
+        written += [int_field(11, 1), int_field(12, number), int_field(13, _GROUPS.index(name))]
+    return b"".join(written)
+
+
+def _mesh_sharding_to_bytes(sharding: MeshSharding, metadata: Any) -> bytes:
+    written = [bytes_field(2, _mesh_to_bytes(sharding.mesh))]
+    for dimension in sharding.dimensions:
+        axes = b"".join(bytes_field(1, _axis_to_bytes(axis)) for axis in dimension.axes)
+        written.append(bytes_field(3, axes + int_field(2, not dimension.is_open)))
+    written += [bytes_field(4, _axis_to_bytes(axis)) for axis in sharding.replicated]
+    written += [bytes_field(5, _axis_to_bytes(axis)) for axis in sharding.unreduced]
+    written += [bytes_field(6, item.to_proto()) for item in metadata]
+    written += [bytes_field(7, _axis_to_bytes(axis)) for axis in sharding.manual]
+    written.append(int_field(8, REDUCTIONS.index(sharding.reduction)))
+    return b"".join(written)
+
+
+def _axis_to_bytes(axis: Axis) -> bytes:
+    part = b"" if axis.part is None else bytes_field(2, int_field(1, axis.part[0]) + int_field(2, axis.part[1]))
+    return int_field(1, axis.number) + part
+
+
+def _mesh_to_bytes(mesh: Mesh) -> bytes:
+    if mesh.device is not None:
+        return packed_field(2, (mesh.device,))
+    written = b"".join(
+        bytes_field(1, (bytes_field(1, name.encode(errors="replace")) if name else b"") + int_field(2, size))
+        for name, size in zip(mesh.names, mesh.sizes, strict=True)
+    )
+    order = mesh.order
+    if order is None or order.is_identity:
+        return written
+    if order.ids is not None:
+        return written + packed_field(2, order.ids)
+    counter = packed_field(1, order.reshape_dimensions) + packed_field(2, order.permutation)
+    return written + bytes_field(3, counter)
+
+
+def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
+    """Read a serialised ``OpSharding`` and build a sharding; unknown fields are skipped.
+
+    Raises
+    ------
+    FastIndexError
+        Not a proto.
+    LayoutError
+        Not a valid sharding.
+    """
+    fields = Fields(data, "OpSharding")
+    named = fields.message(14)
+    if named is not None:
+        return _mesh_sharding_from_bytes(named, build)
+    kind = _KINDS.get(fields.integer(1))
+    if kind is None:
+        raise LayoutError(f"not an OpSharding: type {fields.integer(1)} is unknown", field="kind")
+    metadata = [metadata_from_proto(item) for item in fields.messages(7)]
+    if kind == "tuple":
+        elements = [sharding_from_bytes(item, build) for item in fields.messages(5)]
+        return build(kind, elements=elements, metadata=metadata)
+    group = None
+    if fields.integer(11):
+        number = fields.integer(13)
+        if not 0 <= number < len(_GROUPS):
+            raise LayoutError(f"not an OpSharding: shard group type {number} is unknown", field="shard_group")
+        group = _GROUPS[number], fields.integer(12)
+    if kind == "maximal":
+        return build(kind, (), fields.integers(4), shard_group=group, metadata=metadata)
+    if kind != "tiled":
+        return build(kind, shard_group=group, metadata=metadata)
+    types = _subgroup_types(fields)
+    devices: DeviceOrder | list[int] = fields.integers(4)
+    reshape = fields.integers(9)
+    if reshape:
+        devices = DeviceOrder.transposed_iota(reshape, fields.integers(10))
+    return build(kind, fields.integers(3), devices, types, shard_group=group, metadata=metadata)
+
+
+def _subgroup_types(fields: Fields) -> list[str]:
+    numbers = fields.integers(8)
+    for number in numbers:
+        if number not in _SUBGROUPS:
+            raise LayoutError(f"not an OpSharding: subgroup type {number} is unknown", field="subgroup_types")
+    types = [_SUBGROUPS[number] for number in numbers]
+    if fields.integer(6):
+        if types:
+            raise LayoutError("an OpSharding must not have both last_tile_dims and replicate_on_last_tile_dim")
+        return ["replicated"]
+    return types
+
+
+def _mesh_sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
+    fields = Fields(data, "NamedShardingProto")
+    mesh = _mesh_from_bytes(fields.message(2) or b"")
+    dimensions = []
+    for item in fields.messages(3):
+        of_dimension = Fields(item, "NamedShardingProto.DimensionSharding")
+        axes = tuple(_axis_from_bytes(axis, mesh) for axis in of_dimension.messages(1))
+        dimensions.append(DimensionAxes(axes, not of_dimension.integer(2)))
+    replicated, unreduced, manual = (
+        tuple(_axis_from_bytes(axis, mesh) for axis in fields.messages(number)) for number in (4, 5, 7)
+    )
+    number = fields.integer(8)
+    reduction = REDUCTIONS[number] if 0 <= number < len(REDUCTIONS) else "sum"
+    sharding = MeshSharding(mesh, tuple(dimensions), replicated, unreduced, manual, reduction)
+    return build("tiled", mesh=sharding, metadata=[metadata_from_proto(item) for item in fields.messages(6)])
+
+
+def _mesh_from_bytes(data: bytes) -> Mesh:
+    fields = Fields(data, "MeshProto")
+    ids = fields.integers(2)
+    names, sizes = [], []
+    for item in fields.messages(1):
+        axis = Fields(item, "MeshProto.MeshAxis")
+        names.append((axis.message(1) or b"").decode(errors="replace"))
+        sizes.append(axis.integer(2))
+    if not names:
+        if len(ids) > 1:
+            raise LayoutError(f"a mesh without axes can have one device, got {len(ids)}", field="device_ids")
+        return Mesh(device=ids[0] if ids else None)
+    counter = fields.message(3)
+    order = DeviceOrder.listed(ids) if ids else None
+    if counter is not None:
+        of_counter = Fields(counter, "IotaTileAssignmentProto")
+        order = DeviceOrder.transposed_iota(of_counter.integers(1), of_counter.integers(2))
+    return Mesh(tuple(names), tuple(sizes), order)
+
+
+def _axis_from_bytes(data: bytes, mesh: Mesh) -> Axis:
+    fields = Fields(data, "AxisRefProto")
+    number = fields.integer(1)
+    if not 0 <= number < len(mesh.names):
+        raise LayoutError(f"axis {number} is not one of the {len(mesh.names)} axes of the mesh", field="dimensions")
+    part = fields.message(2)
+    if part is None:
+        return Axis(number)
+    sizes = Fields(part, "AxisRefProto.SubAxis")
+    return Axis(number, (sizes.integer(1), sizes.integer(2)))

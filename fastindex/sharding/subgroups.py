@@ -1,0 +1,47 @@
+"""The canonical form of a tile assignment whose last dimensions do not divide the array.
+
+Source: ``HloSharding::PartialTile`` and ``HloSharding::Subgroup`` in ``xla/hlo/ir/hlo_sharding.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastindex.sharding.device_order import DeviceOrder
+
+#: What the last dimensions of a tile assignment can be, in canonical order.
+SUBGROUP_TYPES = ("manual", "unreduced", "replicated")
+
+Assignment = tuple[str, tuple[int, ...], DeviceOrder | None, tuple[str, ...]]
+
+
+def canonical_assignment(
+    dimensions: Sequence[int], order: DeviceOrder, types: Sequence[str], of_mesh: bool = False
+) -> Assignment:
+    """Return kind, dimensions, order and subgroup types as XLA writes them.
+
+    Subgroups of the same type are merged, in the order manual, unreduced, replicated, and those of size 1 are dropped.
+    If the array is not divided and all remaining subgroups have the same type, that is the kind of the sharding. For
+    unreduced, XLA asks this before it drops size 1: ``{devices=[1,1,3]<=[3] last_tile_dims={replicated, unreduced}}``
+    stays ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}``, and knows its devices. A mesh knows them anyway, and its
+    text does not say what axes of size 1 do.
+    """
+    rank = len(dimensions) - len(types)
+    sizes = list(dimensions[:rank])
+    permutation = list(range(rank))
+    kept: list[str] = []
+    for kind in SUBGROUP_TYPES:
+        members = [rank + i for i, name in enumerate(types) if name == kind and dimensions[rank + i] > 1]
+        if members:
+            permutation += members
+            sizes.append(math.prod(dimensions[d] for d in members))
+            kept.append(kind)
+    same = set(types) if "unreduced" in kept and not of_mesh else set(kept or types)
+    if math.prod(dimensions[:rank]) == 1 and len(same) == 1:
+        return same.pop(), (), None, ()
+    permutation += [d for d in range(rank, len(dimensions)) if d not in permutation]
+    order = order.transposed(dimensions, permutation)
+    if kept[-1:] == ["replicated"]:
+        order = order.sorted_within(sizes[-1])
+    return "tiled", tuple(sizes), order, tuple(kept)

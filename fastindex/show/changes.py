@@ -1,0 +1,144 @@
+"""Changes of a layout that avoid its padding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.core.tiles import COMBINE
+from fastindex.errors import UnsupportedError
+from fastindex.show.spelling import tiles_text
+from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
+
+#: A cheaper change is preferred to the best one if it saves at least this fraction of the bytes.
+_GOOD_ENOUGH = 0.9
+#: Of a buffer with less padding than this part, nothing is said.
+_WORTHWHILE = 0.05
+_TPU_LANES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a shape that makes its buffer smaller.
+
+    Attributes
+    ----------
+    description : str
+        What to do, in words.
+    shape : Shape
+        The shape after the change.
+    saved_nbytes : int
+        Number of bytes saved in one buffer.
+    """
+
+    description: str
+    shape: Shape
+    saved_nbytes: int
+
+
+def cheapest_change(shape: Shape) -> Change | None:
+    """Return the cheapest change that avoids most of the padding; None if none helps, or less than 5% is padding.
+
+    That holds for an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
+    what a change does there is known when the program is compiled again: `fastindex.hlo.try_layouts`.
+
+    Changes are tried from cheap to expensive: dropping attributes that only pad, using the tiles of the TPU compiler,
+    swapping the two minor dimensions, using another order, and folding two dimensions into one. The result is the
+    first one that saves at least 90 % of the bytes that the best one saves. For a layout with tiles like those of TPUs,
+    each order has the tiles that the compiler gives it, because it refuses others.
+
+    Examples
+    --------
+    >>> change = cheapest_change(Shape.parse("f32[100000,3]{1,0:T(8,128)}"))
+    >>> change.description, str(change.shape), change.saved_nbytes
+    ('swap the two minor dimensions and use T(4,128)', 'f32[100000,3]{0,1:T(4,128)}', 49598464)
+    """
+    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes or shape.nbytes <= shape.logical_nbytes:
+        return None
+    changes = [
+        Change(description, changed, shape.nbytes - changed.nbytes)
+        for description, changed in _candidates(shape)
+        if changed.nbytes < shape.nbytes
+    ]
+    best = max((change.saved_nbytes for change in changes), default=0)
+    return next((change for change in changes if change.saved_nbytes >= _GOOD_ENOUGH * best), None)
+
+
+def _candidates(shape: Shape) -> Iterator[tuple[str, Shape]]:
+    """Iterate over changed shapes and what was changed, the cheapest change first."""
+    layout = shape.layout
+    if layout.padded_dimensions is not None:
+        yield "drop padded_dimensions", _with_layout(shape, replace(layout, padded_dimensions=None))
+    if layout.tail_padding_alignment_in_elements > 1:
+        tail = layout.tail_padding_alignment_in_elements
+        yield f"drop L({tail})", _with_layout(shape, replace(layout, tail_padding_alignment_in_elements=1))
+    if not layout.tiles:
+        return
+    yield from _other_orders_and_tiles(shape)
+    yield from _folds(shape)
+
+
+def _other_orders_and_tiles(shape: Shape) -> Iterator[tuple[str, Shape]]:
+    layout = shape.layout
+    order = layout.minor_to_major
+    on_tpu = _is_tpu_like(shape)
+
+    def in_order(description: str, other: tuple[int, ...]) -> tuple[str, Shape]:
+        tiles = tpu_layout_in_order(shape.element_type, shape.dimensions, other).tiles if on_tpu else layout.tiles
+        words = [description] if description else []
+        words += [f"use {tiles_text(tiles)}"] if tiles != layout.tiles else []
+        return " and ".join(words), _with_layout(shape, replace(layout, minor_to_major=other, tiles=tiles))
+
+    if on_tpu:
+        yield in_order("", order)
+    if shape.rank >= 2:
+        yield in_order("swap the two minor dimensions", (order[1], order[0], *order[2:]))
+    for other in orders_of_two_minor(shape.rank) if shape.rank >= 3 else ():
+        yield in_order(f"use the order {{{','.join(map(str, other))}}}", other)
+
+
+def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
+    """Fold two dimensions that are adjacent in the array and in memory, which needs a reshape in the program."""
+    if shape.layout.padded_dimensions is not None or shape.layout.split_configs:
+        return
+    order = shape.layout.minor_to_major
+    for minor, major in itertools.pairwise(order[:3]):
+        if major + 1 != minor or shape.dynamic_dimensions[minor] or shape.dynamic_dimensions[major]:
+            continue
+        sizes = shape.dimensions
+        folded = (*sizes[:major], sizes[major] * sizes[minor], *sizes[minor + 1 :])
+        new_order = tuple(d - (d > major) for d in order if d != minor)
+        layout = replace(shape.layout, minor_to_major=new_order)
+        if _is_tpu_like(shape):
+            default = _tpu_default(shape, folded, new_order)
+            if default is None:
+                continue
+            layout = replace(layout, tiles=default.tiles)
+        yield f"fold dimension {minor} into {major}", Shape(shape.element_type, folded, layout)
+
+
+def _with_layout(shape: Shape, layout: Layout) -> Shape:
+    """Return the array in another layout without splits, which refer to the old order."""
+    without_splits = replace(layout, split_configs=())
+    return Shape(shape.element_type, shape.dimensions, without_splits, shape.dynamic_dimensions)
+
+
+def _is_tpu_like(shape: Shape) -> bool:
+    """Whether the tiles and the width of the elements look like those of TPU compilers."""
+    layout = shape.layout
+    first = layout.tiles[0]
+    if first[-1] % _TPU_LANES or COMBINE in first:
+        return False
+    default = _tpu_default(shape, shape.dimensions, layout.minor_to_major)
+    return default is not None and default.element_size_in_bits == layout.element_size_in_bits
+
+
+def _tpu_default(shape: Shape, dimensions: tuple[int, ...], order: tuple[int, ...]) -> Layout | None:
+    """Return the TPU compiler's layout of elements of this type in an order; None where it has none."""
+    try:
+        return tpu_layout_in_order(shape.element_type, dimensions, order)
+    except UnsupportedError:
+        return None

@@ -1,0 +1,1 @@
+"""The live page: a small server for this machine only."""

@@ -1,0 +1,150 @@
+"""The web application: three pages, only for this machine.
+
+A page of another site can make a browser send requests here, or resolve its own name to the loopback address. So the
+``Host`` of every request must be the loopback address, and its ``Origin``, if any, this server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from fastindex.errors import FastIndexError
+from fastindex.show.explorer.answers import MOST_CHARACTERS, description, read_shape
+from fastindex.show.page import page_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+#: The addresses that a browser on this machine may have typed.
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+#: The pages run their own scripts and load nothing; no other site may frame them.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+#: Both texts, with every byte escaped.
+_MOST_QUERY_BYTES = 6 * MOST_CHARACTERS + 100
+
+
+class LocalOnly:
+    """Refuses requests that come from the page of another server, or were meant for one."""
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self._app = app
+        self._hosts = {f"{name}:{port}" for name in LOCAL_NAMES}
+        self._origins = {f"http://{host}" for host in self._hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with 403."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        host, origin = headers.get(b"host", ""), headers.get(b"origin")
+        # A page in a sandbox has the origin "null" and asks for nothing.
+        if host not in self._hosts or (origin is not None and origin not in self._origins):
+            await _refusal("This page is for the machine it runs on.", 403)(scope, receive, send)
+            return
+        if len(scope["query_string"]) > _MOST_QUERY_BYTES:
+            await _refusal("The text is too long.", 414)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _refusal(text: str, status: int) -> ASGIApp:
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(text, status)
+
+
+def application(port: int) -> ASGIApp:
+    """Return the web application that answers at a port of the loopback address.
+
+    Parameters
+    ----------
+    port : int
+        What a request's ``Host`` must name.
+
+    Raises
+    ------
+    ImportError
+        Starlette is not installed; the extra ``explore`` brings it.
+    """
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
+    explorer = resources.files("fastindex.show.explorer").joinpath("explorer.html").read_text(encoding="utf-8")
+
+    async def front(request: Request) -> Response:
+        return HTMLResponse(explorer, headers=_HEADERS)
+
+    async def describe(request: Request) -> Response:
+        source, destination = _typed(request)
+        return JSONResponse(await run_in_threadpool(description, source, destination), headers=_HEADERS)
+
+    async def page(request: Request) -> Response:
+        try:
+            document = await run_in_threadpool(_page, *_typed(request))
+        except FastIndexError as error:
+            return PlainTextResponse(str(error), 400, _HEADERS)
+        return HTMLResponse(document, headers=_HEADERS)
+
+    routes = [Route("/", front), Route("/describe", describe), Route("/page", page)]
+    return LocalOnly(Starlette(routes=routes), port)
+
+
+def _typed(request: Request) -> tuple[str, str]:
+    return request.query_params.get("shape", "").strip(), request.query_params.get("to", "").strip()
+
+
+def _page(source: str, destination: str) -> str:
+    return page_of(read_shape(source), read_shape(destination) if destination else None)
+
+
+def serve(port: int, announce: Callable[[str], Any]) -> None:
+    """Serve until interrupted.
+
+    Parameters
+    ----------
+    port : int
+        0 for any free port.
+    announce : callable
+        Receives the address once the port is taken.
+
+    Raises
+    ------
+    OSError
+        The port is in use.
+    """
+    import socket
+
+    import uvicorn
+
+    from fastindex.show.explorer.connections import MOST_CONNECTIONS, BoundedProtocol
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"port {port}") from None
+        listening.listen()
+        taken = listening.getsockname()[1]
+        config = uvicorn.Config(
+            application(taken),
+            http=BoundedProtocol,
+            log_level="warning",
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
+        )
+        announce(f"http://127.0.0.1:{taken}/")
+        uvicorn.Server(config).run(sockets=[listening])

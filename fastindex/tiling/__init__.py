@@ -1,1 +1,0 @@
-"""The definition of a tiled layout over plain sizes, and proofs by digits; no `Shape` may appear here."""

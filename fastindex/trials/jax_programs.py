@@ -1,0 +1,403 @@
+"""Functions that JAX compiles, from outside: flattened, exported, compiled with layouts. JAX is imported on use."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastindex.core.jax_layouts import JaxLayout, make_jax_layout, read_jax_layout
+
+#: The compiler chooses.
+AUTO = "auto"
+#: A layout of an argument or a result: one, the compiler's choice, or JAX's default.
+Wanted = JaxLayout | str | None
+#: A mesh and a partition: axis names, sizes, the axes over which each dimension is divided, and the kind of memory,
+#: None for the device's own.
+NamedSpec = tuple[tuple[str, ...], tuple[int, ...], tuple[Any, ...], str | None]
+
+_ONE_DEVICE: NamedSpec = (("one",), (1,), (), None)
+
+
+class CompiledProgram(NamedTuple):
+    """What the compiler says of a program.
+
+    Attributes
+    ----------
+    text : str
+        The module after optimizations.
+    memory : dict of str to int
+        The fields of ``memory_analysis()``.
+    inputs, outputs : list of JaxLayout or None
+        The layouts of the arguments and the results.
+    """
+
+    text: str
+    memory: dict[str, int]
+    inputs: list[JaxLayout | None]
+    outputs: list[JaxLayout | None]
+
+
+class FlatProgram(NamedTuple):
+    """A function of arrays that returns a tuple of arrays, made from any function that JAX can trace.
+
+    Attributes
+    ----------
+    function : callable
+    avals : list of jax.ShapeDtypeStruct
+        Its arguments.
+    paths : list of str
+        Their names, such as ``params['q']``.
+    owners : list of int
+        Of which argument of the original function each is a part.
+    rebuild : callable
+        Makes the arguments of the original function, without the static ones, from a list with an item for each.
+    results : list of jax.ShapeDtypeStruct
+    result_paths : list of str
+    rebuild_result : callable
+        Makes the result of the original function from a list.
+    """
+
+    function: Callable[..., Any]
+    avals: list[Any]
+    paths: list[str]
+    owners: list[int]
+    rebuild: Callable[[Sequence[Any]], Any]
+    results: list[Any]
+    result_paths: list[str]
+    rebuild_result: Callable[[Sequence[Any]], Any]
+
+
+def flat_program(function: Callable[..., Any], arguments: Sequence[Any], static: Sequence[int]) -> FlatProgram:
+    """Flatten a function for given arguments: arrays, shapes of arrays, or containers of them."""
+    import jax
+
+    dynamic = [number for number in range(len(arguments)) if number not in static]
+    given = tuple(jax.tree.map(_aval, arguments[number]) for number in dynamic)
+    leaves, tree = jax.tree.flatten(given)
+    names = _parameter_names(function, len(arguments))
+    paths, owners = [], []
+    for path, _ in jax.tree_util.tree_flatten_with_path(given)[0]:
+        owner = dynamic[path[0].idx]
+        owners.append(owner)
+        paths.append(names[owner] + jax.tree_util.keystr(path[1:]))
+
+    def whole(*leaves: Any) -> Any:
+        values = list(arguments)
+        for number, value in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
+            values[number] = value
+        return function(*values)
+
+    result = jax.eval_shape(whole, *leaves)
+    results, result_tree = jax.tree.flatten(result)
+    result_paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(result)[0]]
+
+    def flat(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(jax.tree.leaves(whole(*leaves)))
+
+    flat.__name__ = _name_of(function)
+    return FlatProgram(
+        flat, leaves, paths, owners, lambda items: jax.tree.unflatten(tree, items), results, result_paths,
+        lambda items: jax.tree.unflatten(result_tree, items),
+    )  # fmt: skip
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name by which code can call a function: a lambda or a partial function has none.
+
+    What wraps another function, such as ``jax.shard_map(f)``, has its name, which stands for the other one unless it is
+    found in the module.
+    """
+    name = getattr(function, "__name__", "")
+    if hasattr(function, "__wrapped__"):
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        if getattr(module, name, None) is not function:
+            return "function"
+    return name if name.isidentifier() else "function"
+
+
+def _aval(value: Any) -> Any:
+    import jax
+    import numpy as np
+
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        value = np.asarray(value)
+    dtype = jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else value.dtype
+    return jax.ShapeDtypeStruct(value.shape, dtype)
+
+
+def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    names: list[str] = []
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        names += [item.name for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+    except (TypeError, ValueError):
+        # Some callables have no signature.
+        pass
+    return [names[number] if number < len(names) else f"args[{number}]" for number in range(count)]
+
+
+def flat_shardings(shardings: Any, tree_of: Callable[[Sequence[Any]], Any], count: int) -> list[Any]:
+    """Spread shardings, given for whole arguments or for parts of them, over the leaves; None for none."""
+    import jax
+
+    if shardings is None:
+        return [None] * count
+    tree = tree_of(list(range(count)))
+    spread: list[Any] = [None] * count
+
+    def note(sharding: Any, part: Any) -> None:
+        for number in jax.tree.leaves(part):
+            spread[number] = sharding
+
+    def is_leaf(item: Any) -> bool:
+        return item is None or isinstance(item, jax.sharding.Sharding | jax.sharding.PartitionSpec)
+
+    if is_leaf(shardings):
+        note(shardings, tree)
+    else:
+        jax.tree.map(note, shardings, tree, is_leaf=is_leaf)
+    return spread
+
+
+def named_spec(sharding: Any) -> NamedSpec | None:
+    """Return a named sharding, or one of a single device in another memory, as plain data; None for the default."""
+    if sharding is None:
+        return None
+    kind = memory_kind(sharding)
+    if not hasattr(sharding, "spec"):
+        return (("one",), (1,), (), kind) if kind else None
+    mesh = sharding.mesh
+    names = tuple(map(str, mesh.axis_names))
+    parts = tuple(part if part is None or isinstance(part, str) else tuple(part) for part in sharding.spec)
+    return names, tuple(mesh.shape[name] for name in mesh.axis_names), parts, kind
+
+
+def memory_kind(sharding: Any) -> str | None:
+    """Return the kind of memory that a sharding asks for; None for the default of its devices."""
+    kind: str | None = getattr(sharding, "memory_kind", None)
+    try:
+        # The default of a CPU is a kind that means the host on a TPU.
+        default = next(iter(sharding.device_set)).default_memory().kind
+    except Exception:
+        # Devices of an abstract mesh, or of a topology, are described only.
+        default = "device"
+    return None if kind in (None, default) else kind
+
+
+def exported(program: FlatProgram, platform: str) -> bytes:
+    """Return a program that another process can compile."""
+    import jax
+    from jax import export
+
+    checks = [export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
+    jitted = jax.jit(program.function, keep_unused=True)
+    found = export.export(jitted, platforms=[platform], disabled_checks=checks)(*program.avals)
+    return bytes(found.serialize())
+
+
+def imported(serialized: bytes) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the function that another process exported, and its arguments."""
+    import jax
+    from jax import export
+
+    found = export.deserialize(bytearray(serialized))
+
+    def program(*leaves: Any) -> Any:
+        return found.call(*leaves)
+
+    return program, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in found.in_avals]
+
+
+def topology_shardings(topology: str, specs: Sequence[NamedSpec | None]) -> list[Any]:
+    """Return shardings over the devices of a topology that is described, not there; on one device without specs.
+
+    Raises
+    ------
+    ValueError
+        The topology has fewer devices than a mesh.
+    """
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    devices = topologies.get_topology_desc(topology, "tpu").devices
+    known = [spec for spec in specs if spec is not None]
+    # A single device in another memory goes with the mesh of the others.
+    names, sizes, _, _ = max(known, key=lambda spec: len(spec[2]) > 0 or spec[0] != ("one",), default=_ONE_DEVICE)
+    count = int(np.prod(sizes))
+    if count > len(devices):
+        raise ValueError(f"{topology} has {len(devices)} devices, and the mesh {count}")
+    mesh = Mesh(np.array(devices[:count]).reshape(sizes), names)
+    return [
+        NamedSharding(mesh, PartitionSpec(*spec[2]), memory_kind=spec[3])
+        for spec in (each or _ONE_DEVICE for each in specs)
+    ]
+
+
+def compile_with_layouts(
+    function: Callable[..., Any],
+    avals: Sequence[Any],
+    layouts: tuple[Sequence[Wanted], Sequence[Wanted]],
+    shardings: tuple[Sequence[Any], Sequence[Any]],
+    donated: Sequence[int],
+) -> CompiledProgram:
+    """Compile a flat function with layouts for its arguments and its results."""
+    import jax
+
+    inputs, outputs = (
+        tuple(jax_format(wanted, sharding) for wanted, sharding in zip(*sides, strict=True))
+        for sides in zip(layouts, shardings, strict=True)
+    )
+    jitted = jax.jit(
+        function, in_shardings=inputs, out_shardings=outputs, donate_argnums=tuple(donated), keep_unused=True
+    )
+    compiled = jitted.lower(*avals).compile()
+    analysis = compiled.memory_analysis()
+    names = [name for name in dir(analysis) if name.endswith("_in_bytes")]
+    return CompiledProgram(
+        compiled.as_text() or "",
+        {name: int(getattr(analysis, name)) for name in names},
+        [_plain(item) for item in jax.tree.leaves(compiled.input_formats[0], is_leaf=_is_format)],
+        [_plain(item) for item in jax.tree.leaves(compiled.output_formats, is_leaf=_is_format)],
+    )
+
+
+def _is_format(item: Any) -> bool:
+    return hasattr(item, "layout")
+
+
+def _plain(item: Any) -> JaxLayout | None:
+    return read_jax_layout(item) if hasattr(item.layout, "major_to_minor") else None
+
+
+def jax_format(wanted: Wanted, sharding: Any) -> Any:
+    """Return what `jax.jit` takes for a layout and a sharding: a ``Format`` of both, or the sharding."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    if wanted is None:
+        return sharding
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    if isinstance(wanted, str):
+        return Format(Layout.AUTO, sharding)
+    order = wanted.minor_to_major[::-1]
+    return Format(make_jax_layout(order, wanted.tiles, wanted.element_size_in_bits), sharding)
+
+
+class Loop(NamedTuple):
+    """A loop of a program: the types and sizes of the values that it carries."""
+
+    carries: list[tuple[str, tuple[int, ...]]]
+
+
+def loops_of(program: FlatProgram) -> list[Loop]:
+    """Return the loops of a program in the order of `with_constraints`."""
+    import jax
+
+    found: list[Loop] = []
+    rewritten = _Rewriter({}, found)
+    jax.make_jaxpr(rewritten.run(jax.make_jaxpr(program.function)(*program.avals)))(*program.avals)
+    return found
+
+
+def with_constraints(program: FlatProgram, constraints: Mapping[tuple[int, int], Sequence[int]]) -> FlatProgram:
+    """Return a program with ``with_layout_constraint`` on values that loops carry.
+
+    Parameters
+    ----------
+    constraints : mapping of (int, int) to sequence of int
+        For the number of a loop and of an element of its carry: the order of dimensions, most major first. It is put
+        on the value at the beginning of the body.
+    """
+    import jax
+
+    closed = jax.make_jaxpr(program.function)(*program.avals)
+    rewritten = _Rewriter(constraints, []).run(closed)
+    rewritten.__name__ = program.function.__name__
+    return program._replace(function=rewritten)
+
+
+def _lines_of(equation: Any) -> contextlib.AbstractContextManager[Any]:
+    """Let what is traced keep the lines of the program that an equation comes from."""
+    try:
+        from jax._src import source_info_util
+    except ImportError:
+        return contextlib.nullcontext()
+    source = equation.source_info
+    names = source_info_util.current_name_stack() + source.name_stack
+    context: contextlib.AbstractContextManager[Any] = source_info_util.user_context(source.traceback, name_stack=names)
+    return context
+
+
+class _Rewriter:
+    """Evaluates a program again, with constraints at the beginning of the bodies of loops."""
+
+    def __init__(self, constraints: Mapping[tuple[int, int], Sequence[int]], loops: list[Loop]) -> None:
+        self._constraints = constraints
+        self._loops = loops
+
+    def run(self, closed: Any) -> Callable[..., Any]:
+        def function(*leaves: Any) -> tuple[Any, ...]:
+            # Tracing may run it more than once.
+            del self._loops[:]
+            return tuple(self._evaluate(closed, leaves))
+
+        return function
+
+    def _evaluate(self, closed: Any, values: Sequence[Any]) -> list[Any]:
+        jaxpr = closed.jaxpr
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *values), strict=True))
+        for equation in jaxpr.eqns:
+            given = [item.val if hasattr(item, "val") else known[item] for item in equation.invars]
+            results = self._apply(equation, given)
+            known.update(zip(equation.outvars, results, strict=True))
+        return [item.val if hasattr(item, "val") else known[item] for item in jaxpr.outvars]
+
+    def _apply(self, equation: Any, given: list[Any]) -> Sequence[Any]:
+        primitive, parameters = equation.primitive, equation.params
+        if primitive.name == "scan":
+            first, carried = _carried_by_scan(parameters)
+            parameters = self._loop(parameters, "jaxpr", first, first + carried)
+        elif primitive.name == "while":
+            first = parameters["body_nconsts"]
+            parameters = self._loop(parameters, "body_jaxpr", first, len(parameters["body_jaxpr"].in_avals))
+        elif primitive.name in ("jit", "pjit"):
+            return self._evaluate(parameters["jaxpr"], given)
+        bound = primitive.get_bind_params(parameters)
+        # Older versions return functions apart.
+        functions, bound = bound if isinstance(bound, tuple) else ((), bound)
+        with _lines_of(equation), equation.ctx.manager:
+            results = primitive.bind(*functions, *given, **bound)
+        return results if primitive.multiple_results else [results]
+
+    def _loop(self, parameters: dict[str, Any], name: str, first: int, last: int) -> dict[str, Any]:
+        import jax
+        from jax.experimental.layout import Layout, with_layout_constraint
+
+        body = parameters[name]
+        number = len(self._loops)
+        avals = body.in_avals
+        self._loops.append(Loop([(str(aval.dtype), tuple(aval.shape)) for aval in avals[first:last]]))
+
+        def constrained(*values: Any) -> list[Any]:
+            taken = list(values)
+            for place in range(first, last):
+                order = self._constraints.get((number, place - first))
+                if order is not None:
+                    taken[place] = with_layout_constraint(taken[place], Layout(tuple(order)))
+            return self._evaluate(body, taken)
+
+        shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+        return {**parameters, name: jax.make_jaxpr(constrained)(*shapes)}
+
+
+def _carried_by_scan(parameters: dict[str, Any]) -> tuple[int, int]:
+    """Return how many inputs of a scan's body are constants, and how many it carries; JAX 0.12 keeps them as trees."""
+    if "num_consts" in parameters:
+        return parameters["num_consts"], parameters["num_carry"]
+    constants, carried, _ = parameters["ft_in"].unpack()
+    return len(constants.vals), len(carried.vals)

@@ -1,0 +1,21 @@
+"""Weights of models: quantised formats, and whole checkpoints laid out for a device.
+
+`repack`, `discover` and `check` take buffers; `pack_checkpoint` and `open_checkpoint` take files.
+"""
+
+from __future__ import annotations
+
+from fastindex.lazy import lazy_names
+
+# The public names; `__init__.pyi` tells type checkers the same.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "fastindex.bulk.discovery": ("Discovery", "discover"),
+        "fastindex.bulk.repack_plans": ("RepackPlan",),
+        "fastindex.bulk.repacking": ("formats", "repack"),
+        "fastindex.bulk.wrong_slots": ("WrongSlot", "check"),
+        "fastindex.weights.checkpoints": ("Checkpoint", "open_checkpoint"),
+        "fastindex.weights.packing": ("pack_checkpoint",),
+    },
+)

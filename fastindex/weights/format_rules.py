@@ -1,0 +1,138 @@
+"""Named formats in the rules of a checkpoint: from which to which, and of what sizes a tensor is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastindex.bulk.repack_arguments import (
+    Parameters,
+    check_words,
+    checked_bits,
+    checked_parameters,
+    checked_sizes,
+    other_version,
+)
+from fastindex.bulk.repack_plans import End
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.jobs.repack_jobs import Formats
+from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits
+from fastindex.weights.tensors import Tensor
+
+_KEYS = ("from", "to", "shape", "bits")
+#: Bytes of codes at the end of a block of 32, by GGUF type.
+_BODY_IN_BLOCK = {"Q4_0": 16, "Q4_1": 16, "Q5_0": 16, "Q5_1": 16, "IQ4_NL": 16, "MXFP4": 16, "Q8_0": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRule:
+    """From which named format to which, as of `repack`.
+
+    Attributes
+    ----------
+    names : (str, str)
+    sizes : tuple of int, optional
+        The dimensions of the array; without them, the tensor tells.
+    bits : int, optional
+    parameters : tuple of (str, object)
+    """
+
+    names: tuple[str, str]
+    sizes: tuple[int, ...] | None
+    bits: int | None
+    parameters: Parameters
+
+    def formats_of(self, tensor: Tensor) -> Formats:
+        """Return the move of a tensor.
+
+        Raises
+        ------
+        FastIndexError
+            The sizes, the width or the bytes of the tensor do not fit.
+        """
+        if tensor.is_opaque and self.names[0].startswith("gguf_"):
+            raise FastIndexError(_why_blocks_are_no_codes(tensor, self.names[0]))
+        width, bits = _bits_of(tensor), self.bits
+        if bits is None and self.names[0] == PLAIN and takes_any_width(self.names[1]):
+            bits = width
+        sizes = self.sizes if self.sizes is not None else self._sizes_of(tensor, width)
+        formats = Formats(self.names, sizes, bits, self.parameters)
+        left = formats.plan().ends[0]
+        if left.side.nbytes != tensor.shape.nbytes:
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} "
+                f"bits takes {left.side.nbytes}{other_version(left, tensor.shape.nbytes)}"
+            )
+        if not tensor.is_opaque:
+            check_words(left, tensor.sizes, width, repr(tensor.name[:200]))
+        return formats
+
+    def _sizes_of(self, tensor: Tensor, width: int) -> tuple[int, ...]:
+        name, given = self.names[0], dict(self.parameters)
+        if name == PLAIN:
+            return tensor.sizes
+        if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
+                "[4096, 11008]"
+            )
+        one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
+        *batch, last = tensor.sizes
+        return sizes_of_words(one, (*batch, last * width // word_bits(one)))
+
+
+def _why_blocks_are_no_codes(tensor: Tensor, name: str) -> str:
+    """Say that blocks have scales among their codes, and how blocks of 32 codes are taken apart."""
+    how = ""
+    if name == "gguf_body" and tensor.dtype in _BODY_IN_BLOCK:
+        block = 32 * tensor.shape.nbytes // max(math.prod(tensor.sizes), 1)
+        how = f", as in blocks.reshape(-1, {block})[:, {block - _BODY_IN_BLOCK[tensor.dtype]}:]"
+    return (
+        f"{tensor.name!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and {name} is the codes "
+        f"alone: take them apart in Python first{how}"
+    )
+
+
+def _bits_of(tensor: Tensor) -> int:
+    element_type = tensor.shape.element_type
+    return element_type.bits if tensor.shape.layout.element_size_in_bits else 8 * element_type.nbytes
+
+
+def format_rule_of(given: Any) -> FormatRule:
+    """Return what a rule says of formats.
+
+    Raises
+    ------
+    ArgumentTypeError
+        No mapping, or sizes, bits or parameters of another type.
+    FastIndexError
+        No name, or one that no format has.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {str(given)[:200]}")
+    if not {"from", "to"} <= set(given):
+        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
+    names = given["from"], given["to"]
+    for name in names:
+        check_name(name)
+    sizes = None if given.get("shape") is None else checked_sizes(given["shape"])
+    parameters = checked_parameters({key: value for key, value in given.items() if key not in _KEYS})
+    return FormatRule(names, sizes, checked_bits(given.get("bits")), parameters)
+
+
+def shape_of(end: End) -> Shape:
+    """Return how one end of a move is stored: the codes of a plain array one by one, anything else as bytes.
+
+    Examples
+    --------
+    >>> print(shape_of(Formats(("awq", "marlin"), (16, 64), None, ()).plan().ends[1]))
+    u8[512]{0}
+    >>> print(shape_of(Formats(("awq", "plain"), (16, 64), None, ()).plan().ends[1]))
+    u8[16,64]{1,0}
+    """
+    return Shape(f"u{max(end.bits, 8)}", end.sizes) if end.row is None else Shape("u8", (end.side.nbytes,))

@@ -1,0 +1,173 @@
+"""The folder of a checkpoint while it is written: one job at a time, and a journal of what is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from fastindex.errors import FastIndexError
+from fastindex.first_use import load
+from fastindex.jobs.positions import OPEN_FLAGS
+from fastindex.weights.rules import Array
+from fastindex.weights.safetensors_files import json_object
+
+MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
+_CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Journal:
+    """The arrays of a folder that are complete, each on a line of a file.
+
+    Attributes
+    ----------
+    done : dict of str to dict
+        The records of complete arrays by their names.
+    """
+
+    def __init__(self, file: IO[bytes], done: dict[str, dict[str, Any]]) -> None:
+        self._file = file
+        self.done = done
+
+    def add(self, array: Array, record: dict[str, Any]) -> None:
+        """Note that an array is complete; on disk when this returns."""
+        self._file.write(json.dumps({"source": _identity(array), "array": record}).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done[array.name] = record
+
+
+@contextlib.contextmanager
+def opened_journal(place: Path, files: Mapping[str, str], arrays: Mapping[str, Array]) -> Iterator[Journal]:
+    """Make a folder, or go on in one whose job was stopped; nobody else writes into it meanwhile.
+
+    Parameters
+    ----------
+    place : Path
+        Its parent has to exist.
+    files, arrays : mappings by the names of arrays
+        Where each is written, and what it is.
+
+    Raises
+    ------
+    FastIndexError
+        The folder is complete, holds something else, is of another job, or is being written.
+    OSError
+        It cannot be written.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place)
+    there = set(os.listdir(place))
+    _check_incomplete(place)
+    if there and JOURNAL not in there:
+        raise FastIndexError(f"{place} holds {min(there)!r}, and no job that was stopped; give an empty folder")
+    with _opened(place / JOURNAL) as file:
+        _lock(place, file)
+        # Until it was locked, another job may have ended.
+        _check_incomplete(place)
+        _remove_unfinished(place)
+        done = _read(place, file, files, arrays)
+        yield Journal(file, done)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a journal for reading and appending, never through a link.
+
+    Raises
+    ------
+    FastIndexError
+        It is a link, or no regular file.
+    OSError
+        It cannot be opened.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            what = "a link" if stat.S_ISLNK(mode) else "not a regular file"
+            raise FastIndexError(f"{path} is {what}, and no job writes such a journal; give an empty folder")
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(path, "a+b", opener=lambda name, _: os.open(name, flags | OPEN_FLAGS, 0o666))
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove what a stopped job has left, links as such.
+
+    Raises
+    ------
+    FastIndexError
+        An array is a link: what is written would go elsewhere.
+    OSError
+        Something cannot be removed.
+    """
+    for left in place.glob(".*.partial"):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    links = [one.name for one in place.iterdir() if one.is_symlink()]
+    if links:
+        raise FastIndexError(f"{place / min(links)} is a link, and no job writes links; give an empty folder")
+
+
+def _check_incomplete(place: Path) -> None:
+    if os.path.lexists(place / MANIFEST):
+        raise FastIndexError(f"{place} is a complete checkpoint; give another folder")
+
+
+def _lock(place: Path, file: IO[bytes]) -> None:
+    """Lock a file until it is closed, or the process ends; not where the system or the file system has no locks.
+
+    Raises
+    ------
+    FastIndexError
+        Another job has it.
+    """
+    try:
+        load("fcntl")
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _CANNOT_LOCK:
+            return
+        raise FastIndexError(f"another job is writing into {place}; wait for it, or give another folder") from None
+    if not (place / JOURNAL).exists() or os.fstat(file.fileno()).st_ino != os.stat(place / JOURNAL).st_ino:
+        raise FastIndexError(f"another job has just ended in {place}; start again")
+
+
+def _read(
+    place: Path, file: IO[bytes], files: Mapping[str, str], arrays: Mapping[str, Array]
+) -> dict[str, dict[str, Any]]:
+    """Return the records of arrays that are complete, and cut off a line that is not."""
+    found: dict[str, dict[str, Any]] = {}
+    file.seek(0)
+    *lines, rest = file.read().split(b"\n")
+    for line in lines:
+        entry = json_object(line, str(place / JOURNAL))
+        record = entry.get("array")
+        name = str(record.get("name")) if isinstance(record, dict) else ""
+        if not isinstance(record, dict) or name not in arrays or entry.get("source") != _identity(arrays[name]):
+            raise FastIndexError(f"{place} was begun with other rules or another checkpoint; give an empty folder")
+        path = place / files[name]
+        if path.is_dir() or (path.is_file() and path.stat().st_size == arrays[name].shape.nbytes):
+            found[name] = record
+    if rest:
+        # The last line ends where the job did.
+        file.truncate(sum(len(line) + 1 for line in lines))
+    return found
+
+
+def _identity(array: Array) -> list[Any]:
+    """Return what has to be the same for what was written to be what would be written."""
+    parts = []
+    for tensor in array.tensors:
+        file = tensor.identity
+        # Not where it lies: a file system may number its files again when it is mounted again.
+        parts.append([tensor.name, tensor.dtype, str(tensor.shape), tensor.start, file.size, file.mtime_ns])
+    formats = None if array.formats is None else repr(array.formats)
+    return [str(array.shape), list(array.order), formats, parts]

@@ -1,0 +1,267 @@
+"""The manifest of a checkpoint: which array lies where, how, and what it was made of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastindex.arrays.buffers import check_movable
+from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError
+from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
+from fastindex.jobs.repack_jobs import Formats
+from fastindex.patterns.named_formats import check_name
+from fastindex.weights.format_rules import shape_of
+from fastindex.weights.journals import MANIFEST
+from fastindex.weights.rules import Array
+from fastindex.weights.safetensors_files import (
+    MOST_HEADER_BYTES,
+    is_plain_name,
+    is_stored_as,
+    json_object,
+    stored_as,
+)
+
+_FORMAT, _VERSION = "fastindex checkpoint", 1
+#: How arrays are stored: a file each, or in a Zarr store.
+RAW, ZARR = "raw", "zarr"
+#: A record is some times as long as the entry of a header that it is about.
+_MOST_MANIFEST_BYTES = 16 * MOST_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The formats that tensors were moved between, and what it takes to move them back.
+
+    Attributes
+    ----------
+    back : Formats
+        From what is written to what was read.
+    is_signed : bool
+        Whether the plain elements that were read are signed.
+    """
+
+    back: Formats
+    is_signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says.
+
+    Attributes
+    ----------
+    arrays : list of dict
+        The records that `record_of` makes, checked.
+    metadata : dict of str to str
+        That of the files that were read.
+    store : {"raw", "zarr"}
+    tensors : list of str
+        The names of all tensors, in the order of the files.
+    folder : str
+        Where it was read, links followed.
+    identities : mapping of str to FileIdentity
+        Which file, or folder of a store, each array was when the manifest was read, by their names.
+    """
+
+    arrays: list[dict[str, Any]]
+    metadata: dict[str, str]
+    store: str
+    tensors: list[str]
+    folder: str = ""
+    identities: Mapping[str, FileIdentity] = field(default_factory=dict)
+
+    def content(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "store": self.store,
+            "metadata": self.metadata,
+            "tensors": self.tensors,
+            "arrays": self.arrays,
+        }
+
+
+def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
+    """Return what a manifest says of an array."""
+    first = array.tensors[0]
+    record: dict[str, Any] = {
+        "name": array.name,
+        "shape": str(array.shape),
+        "file": file,
+        "offset": 0,
+        "nbytes": array.shape.nbytes,
+        "sha256": sha256,
+        "order": list(array.order),
+        "is_stacked": array.is_stacked,
+        "tensors": [tensor.name for tensor in array.tensors],
+    }
+    if array.formats is not None or first.is_opaque:
+        dtype, sizes = stored_as(first)
+        record["stored"] = {"dtype": dtype, "sizes": list(sizes), "nbytes": first.shape.nbytes}
+    if first.is_opaque:
+        record["type"] = first.dtype
+    if array.formats is not None:
+        ends = array.formats.plan().ends
+        record["format"] = {
+            "from": array.formats.names[0],
+            "to": array.formats.names[1],
+            "shape": list(ends[1].sizes),
+            "bits": ends[1].bits,
+            "parameters": dict(array.formats.parameters),
+            "is_signed": first.shape.element_type.kind == "signed",
+        }
+    return record
+
+
+def moved_of(record: dict[str, Any]) -> Moved | None:
+    """Return the formats that the tensors of an array were moved between, None where they were not.
+
+    Raises
+    ------
+    FastIndexError
+        The record is not one that `record_of` makes.
+    """
+    given = record.get("format")
+    if given is None:
+        return None
+    if not isinstance(given, dict) or set(given) != {"from", "to", "shape", "bits", "parameters", "is_signed"}:
+        raise FastIndexError(f"{str(given)[:200]} is no format that tensors were moved to")
+    if not isinstance(given["parameters"], dict) or not isinstance(given["is_signed"], bool):
+        raise FastIndexError(f"{str(given)[:200]} is no format that tensors were moved to")
+    for name in (given["from"], given["to"]):
+        check_name(name)
+    names = given["to"], given["from"]
+    parameters = checked_parameters(given["parameters"])
+    return Moved(
+        Formats(names, checked_sizes(given["shape"]), checked_bits(given["bits"]), parameters), given["is_signed"]
+    )
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """Read the manifest of a folder.
+
+    Raises
+    ------
+    FastIndexError
+        The folder is not complete, or its manifest is not what one is.
+    OSError
+        The folder or the manifest cannot be read.
+    """
+    path, inside = Path(folder, MANIFEST), os.path.realpath(folder)
+    try:
+        written = read_whole(place_inside(inside, MANIFEST), _MOST_MANIFEST_BYTES)
+    except FileNotFoundError:
+        os.stat(folder)
+        raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    content = json_object(written, str(path))
+    if content.get("format") != _FORMAT or content.get("version") != _VERSION:
+        raise FastIndexError(f"{path} is no manifest of a checkpoint that this version of fastindex reads")
+    arrays = content.get("arrays")
+    metadata, store = content.get("metadata"), content.get("store")
+    if store not in (RAW, ZARR):
+        raise FastIndexError(f"{path} says that arrays are stored as {str(store)[:80]}; known are {RAW} and {ZARR}")
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise FastIndexError(f"{path} has metadata that maps no texts to texts")
+    if not isinstance(arrays, list):
+        raise FastIndexError(f"{path} lists no arrays")
+    identities: dict[str, FileIdentity] = {}
+    made: list[str] = []
+    for one in arrays:
+        _check_record(path, one)
+        if one["name"] in identities:
+            raise FastIndexError(f"{path} has {one['name'][:80]!r} twice")
+        identities[one["name"]] = _identity_of(path, inside, one, store)
+        made.extend(one["tensors"])
+    tensors = content.get("tensors")
+    if not isinstance(tensors, list) or sorted(map(str, tensors)) != sorted(made) or len(set(made)) < len(made):
+        raise FastIndexError(f"{path} does not list each tensor that its arrays were made of once")
+    return Manifest(arrays, metadata, store, tensors, inside, identities)
+
+
+_FIELDS = {
+    "name": str,
+    "shape": str,
+    "file": str,
+    "offset": int,
+    "nbytes": int,
+    "sha256": str,
+    "order": list,
+    "is_stacked": bool,
+    "tensors": list,
+}
+
+
+def _check_record(path: Path, one: Any) -> None:
+    """Raise FastIndexError unless a manifest tells an array as `pack_checkpoint` does."""
+    if not isinstance(one, dict) or any(type(one.get(name)) is not kind for name, kind in _FIELDS.items()):
+        raise FastIndexError(f"{path}: an array has {', '.join(_FIELDS)}; got {str(one)[:200]}")
+    where = f"{path}: {one['name'][:80]!r}"
+    if not is_plain_name(one["file"]) or one["offset"]:
+        raise FastIndexError(f"{where} is in {one['file'][:80]!r}, which is no file of the folder")
+    shape = Shape.parse(one["shape"])
+    check_movable(shape)
+    count = shape.dimensions[0] if one["is_stacked"] and shape.rank else 1
+    if len(one["tensors"]) != count or not all(isinstance(name, str) for name in one["tensors"]):
+        raise FastIndexError(f"{where} was made of {count} tensors, and has to name each")
+    if one.get("format") is not None:
+        _check_moved(where, one, shape)
+    else:
+        order = [str(d) for d in range(shape.rank - one["is_stacked"])]
+        if sorted(map(str, one["order"])) != sorted(order) or not all(type(d) is int for d in one["order"]):
+            raise FastIndexError(f"{where} does not say which dimensions it was made of")
+    if "stored" in one:
+        _check_stored(where, one["stored"], None if one.get("format") is not None else shape.nbytes // max(count, 1))
+    if shape.nbytes != one["nbytes"]:
+        raise FastIndexError(f"{where} takes {shape.nbytes} bytes; the manifest says {one['nbytes']}")
+
+
+def _identity_of(path: Path, inside: str, one: dict[str, Any], store: str) -> FileIdentity:
+    """Return which file, or folder of a store, the buffer of an array is.
+
+    Raises
+    ------
+    FastIndexError
+        It is not there, of another kind or size, or outside the folder of the manifest.
+    """
+    place = place_inside(inside, one["file"])
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        found = os.stat(place)
+        if store != ZARR:
+            check_regular(place, found.st_mode)
+        if stat.S_ISDIR(found.st_mode) if store == ZARR else found.st_size == one["nbytes"]:
+            return FileIdentity.of(found)
+    raise FastIndexError(
+        f"{path}: {one['name'][:80]!r} takes {one['nbytes']} bytes; {one['file']} is not there, or has others"
+    )
+
+
+def _check_moved(where: str, one: dict[str, Any], shape: Shape) -> None:
+    moved = moved_of(one)
+    assert moved is not None
+    plan = moved.back.plan()
+    there, back = plan.ends
+    own = shape.dimensions[1:] if one["is_stacked"] else shape.dimensions
+    written = shape_of(there)
+    stored = one.get("stored")
+    if own != written.dimensions or shape.element_type != written.element_type or not isinstance(stored, dict):
+        raise FastIndexError(f"{where} is {shape.cut_text()}; {there.name} of {there.sizes} is {written}")
+    if stored.get("nbytes") != back.side.nbytes:
+        raise FastIndexError(f"{where} was made of {back.side.nbytes} bytes, not of {str(stored.get('nbytes'))[:80]}")
+
+
+def _check_stored(where: str, stored: Any, nbytes: int | None) -> None:
+    known = isinstance(stored, dict) and set(stored) == {"dtype", "sizes", "nbytes"} and type(stored["nbytes"]) is int
+    if not known or not is_stored_as(stored["dtype"], stored["sizes"], stored["nbytes"]):
+        raise FastIndexError(f"{where} was stored as {str(stored)[:200]}, which is none of the format")
+    if nbytes is not None and stored["nbytes"] != nbytes:
+        raise FastIndexError(f"{where} was stored in {stored['nbytes']} bytes, and has {nbytes}")

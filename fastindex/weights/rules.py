@@ -1,0 +1,285 @@
+"""What becomes of the tensors of a checkpoint: rules by name, and the arrays that are written for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any
+
+from fastindex.arrays.fills import check_cast, wanted_type
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.jobs.repack_jobs import Formats
+from fastindex.patterns.grammar import parse_pattern
+from fastindex.show.tpu_layouts import TPUS, tpu_layout
+from fastindex.weights.format_rules import FormatRule, format_rule_of, shape_of
+from fastindex.weights.safetensors_files import packed_shape
+from fastindex.weights.tensors import Tensor
+
+_KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
+#: The characters of a name, or another value, in a message.
+_MOST_SHOWN = 200
+#: Most digits of the number in the name of a stacked tensor.
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What becomes of the tensors with some names.
+
+    Attributes
+    ----------
+    names : str
+        A pattern as of shells: ``*``, ``?``, ``[...]``.
+    layout : str, optional
+        The text of a layout, braces included, or "tpu" for the one that the TPU compiler chooses.
+    dtype : str, optional
+        The element type.
+    transpose : str, optional
+        The dimensions and their new order, as of `rearrange`: ``"out in -> in out"``.
+    stack : str, optional
+        The name of the one array that all these tensors become, with a new first dimension in the order of the numbers
+        that the one ``*`` of `names` stands for.
+    format : FormatRule, optional
+        From which named format to which other, instead of `layout`, `dtype` and `transpose`.
+    """
+
+    names: str
+    layout: str | None = None
+    dtype: str | None = None
+    transpose: str | None = None
+    stack: str | None = None
+    format: FormatRule | None = None
+
+    def matches(self, name: str) -> bool:
+        return re.fullmatch(translate(self.names), name) is not None
+
+
+def rules_of(given: Any) -> tuple[Rule, ...]:
+    """Return rules that callers give as mappings: in a list, or as the one key of a mapping, as files have them.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Something else than texts.
+    FastIndexError
+        An unknown key, or none that says the names.
+
+    Examples
+    --------
+    >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
+    True
+    """
+    if isinstance(given, Mapping) and set(given) == {"rules"}:
+        given = given["rules"]
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {_shown(given)}')
+    found = []
+    for one in given:
+        if isinstance(one, Rule):
+            found.append(one)
+            continue
+        if not isinstance(one, Mapping):
+            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {_shown(one)}")
+        unknown = set(one) - set(_KEYS)
+        if unknown or "names" not in one:
+            raise FastIndexError(f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {_shown(list(one))}")
+        texts = {key: text for key, text in one.items() if key != "format"}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {_shown(dict(one))}")
+        for key, text in texts.items():
+            _check_characters(key, text)
+        if "format" in one and set(texts) - {"names", "stack"}:
+            raise FastIndexError(
+                f"the rule for {_shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
+            )
+        found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
+    return tuple(found)
+
+
+def _shown(value: object) -> str:
+    """Return a value as messages print it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integer of thousands of digits
+        return f"a {type(value).__name__} that is too long to print"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _check_characters(key: str, text: str) -> None:
+    """Require a text to be one that files can take.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FastIndexError(
+            f"{key} of a rule has half a surrogate pair, after {text[max(error.start - 40, 0) : error.start]!r}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that is written.
+
+    Attributes
+    ----------
+    name : str
+    shape : Shape
+        As it is written.
+    tensors : tuple of Tensor
+        What it is read from; several where these are stacked.
+    order : tuple of int
+        The dimension of a tensor that each of its dimensions is, the stacking one left out.
+    is_stacked : bool
+    formats : Formats, optional
+        The named formats that each tensor is moved between; what is written is bytes, or the codes of a plain array.
+    """
+
+    name: str
+    shape: Shape
+    tensors: tuple[Tensor, ...]
+    order: tuple[int, ...]
+    is_stacked: bool
+    formats: Formats | None = None
+
+
+def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
+    """Return the arrays that tensors become, by the first rule that has their name; others stay as they are.
+
+    Raises
+    ------
+    FastIndexError
+        A rule that no tensor follows, or whose layout, order or stack does not fit the tensors; two arrays of one name.
+    ArgumentTypeError
+        `casting` does not allow an element type.
+    """
+    if tpu is not None:
+        # The name of a topology, such as v5p:2x2x1, begins with that of its generation.
+        tpu = tpu.partition(":")[0]
+        if tpu not in TPUS:
+            raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
+    followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
+    found: dict[str, Array] = {}
+
+    def add(array: Array) -> None:
+        if array.name in found:
+            raise FastIndexError(f"two arrays would be called {_shown(array.name)}")
+        found[array.name] = array
+
+    plain = Rule("*")
+    for name, tensor in tensors.items():
+        rule = next((one for one in rules if one.matches(name)), plain)
+        if rule is not plain:
+            followed[rule].append(tensor)
+        if rule.stack is None:
+            add(_array_by(rule, name, (tensor,), tpu, casting))
+    for rule, those in followed.items():
+        if not those:
+            raise FastIndexError(
+                f"no tensor follows the rule for {_shown(rule.names)}: none has such a name, or another rule is first"
+            )
+        if rule.stack is not None:
+            add(_array_by(rule, rule.stack, _in_order(rule, those), tpu, casting))
+    return list(found.values())
+
+
+def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors of a stack by their numbers, which have to be 0, 1, 2 ..."""
+    front, star, back = rule.names.partition("*")
+    if not star or set(front + back) & set("*?["):
+        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {_shown(rule.names)}")
+    numbered: dict[int, Tensor] = {}
+    for tensor in tensors:
+        digits = tensor.name[len(front) : len(tensor.name) - len(back)]
+        # Python reads no integer of thousands of digits.
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        if not is_number or str(int(digits)) != digits:
+            raise FastIndexError(f"{_shown(tensor.name)} is not to be stacked: {_shown(digits)} is no number")
+        numbered[int(digits)] = tensor
+    missing = next(number for number in range(len(numbered) + 1) if number not in numbered)
+    if missing < len(numbered):
+        raise FastIndexError(
+            f"{_shown(rule.stack)} stacks {len(numbered)} tensors by their numbers, which have to be 0, 1, 2 without "
+            f"gaps: there is {max(numbered)}, but not {missing}"
+        )
+    odd = next((one for one in tensors if (one.shape, one.dtype) != (tensors[0].shape, tensors[0].dtype)), None)
+    if odd is not None:
+        raise FastIndexError(
+            f"{_shown(rule.stack)} stacks tensors of one type and size: {_shown(tensors[0].name)} is "
+            f"{tensors[0].dtype} {tensors[0].shape.cut_text()}, {_shown(odd.name)} is {odd.dtype} "
+            f"{odd.shape.cut_text()}"
+        )
+    return tuple(numbered[number] for number in range(len(numbered)))
+
+
+def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
+    """Return an array as `_array` does, whose errors say which one it is."""
+    try:
+        return _array(name, tensors, rule, tpu, casting)
+    except FastIndexError as error:
+        of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
+        raise next(of_its_kind, FastIndexError)(
+            f"{_shown(name)}, by the rule for {_shown(rule.names)}: {error}"
+        ) from error
+
+
+def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
+    first, is_stacked = tensors[0], rule.stack is not None
+    if rule.format is not None:
+        formats = rule.format.formats_of(first)
+        shape = shape_of(formats.plan().ends[1])
+        if is_stacked:
+            shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))
+        return Array(name, shape, tensors, (), is_stacked, formats)
+    if first.is_opaque:
+        _check_copied(first, rule)
+    shape = first.shape
+    element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
+    check_cast(shape.element_type, element_type, casting)
+    order = _order(rule.transpose, shape.rank)
+    dimensions = tuple(shape.dimensions[d] for d in order)
+    if is_stacked:
+        dimensions = (len(tensors), *dimensions)
+    layout: Layout | None = None
+    if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
+        layout = tpu_layout(element_type, dimensions, tpu)
+    elif rule.layout is not None:
+        layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
+    elif rule.dtype is None:
+        layout = packed_shape(element_type, dimensions).layout if shape.layout.element_size_in_bits else None
+    return Array(name, Shape(element_type, dimensions, layout), tensors, order, is_stacked)
+
+
+def _check_copied(tensor: Tensor, rule: Rule) -> None:
+    """Require a tensor whose elements are not moved one by one to be copied as it is.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    for key in ("layout", "dtype", "transpose"):
+        if getattr(rule, key) is not None:
+            raise UnsupportedError(
+                f"{_shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
+                f"copied as they are; the rule for {_shown(rule.names)} has a {key}"
+            )
+
+
+def _order(pattern: str | None, rank: int) -> tuple[int, ...]:
+    """Return the dimension that each new one is."""
+    if pattern is None:
+        return tuple(range(rank))
+    parse_pattern(pattern)
+    left, right = (side.split() for side in pattern.split("->"))
+    if sorted(left) != sorted(right) or len(set(left)) != len(left) or not all(one.isidentifier() for one in left):
+        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {_shown(pattern)}")
+    if len(left) != rank:
+        raise FastIndexError(f"transpose {_shown(pattern)} names {len(left)} dimensions, the tensor has {rank}")
+    return tuple(left.index(one) for one in right)

@@ -1,0 +1,455 @@
+"""Plans for the GPU without a GPU: every launch, followed unit by unit, does what the definition says.
+
+Tests of: cuda.launches.launches, cuda.launches.records, cuda.launches.row_pieces, cuda.numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fastindex as fi
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.cuda import numbers as cuda_tables
+from fastindex.cuda.launches import launches as cuda_plan
+from fastindex.cuda.launches.chunks import chunks
+from fastindex.cuda.launches.launches import converting_launches, launches
+from fastindex.cuda.launches.records import Launch
+from tests.cases import strategies
+from tests.cases.gpu_cases import RELAYOUTS
+from tests.oracles import reference
+from tests.oracles.reference import ReferenceShape
+
+WIDTHS = (1, 2, 4, 8, 16)
+
+
+def places_of(loops: Sequence[Loop], source: int, destination: int) -> list[tuple[int, int]]:
+    """Where each step of some loops is, in bytes, the first loop the fastest."""
+    places = [(source, destination)]
+    for loop in loops:
+        places = [
+            (s + k * loop.source_stride, d + k * loop.destination_stride) for k in range(loop.size) for s, d in places
+        ]
+    return places
+
+
+def granules(launch: Launch, address: int) -> Iterator[tuple[int, int]]:
+    """What a launch of shifts moves, as (bit of the source, byte of the destination), where that is at `address`."""
+    for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
+        before = 16 * (number % launch.loops[0].size)
+        behind = (address + d) % 16
+        for place in range(max(0, behind - before), min(16, launch.step + behind - before)):
+            yield s + (place - behind) * launch.width, d + place - behind
+
+
+def rows_moved(launch: Launch, address: int) -> Iterator[tuple[int, int, int]]:
+    """What a launch of rows and tiles moves, byte by byte, where its rows are at `address`."""
+    pieces = launch.pieces
+    assert pieces is not None
+    rows = 4 // launch.width
+    part, apart = 16 // rows, launch.kernel == "part rows"
+
+    def woven(granule: int, stride: int) -> int:
+        return granule // pieces.size * stride + granule % pieces.size * 16
+
+    for index, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
+        number = index % launch.loops[0].size
+        for row in range(rows):
+            behind = (address + d + row * launch.step) % part if apart else 0
+            for at in range(max(part * number - behind, 0), min(part * (number + 1) - behind, launch.length)):
+                column, inside = at // launch.width, at % launch.width
+                place = column % 4 * 4 + row * launch.width + inside
+                if apart:
+                    to = d - part * number + row * launch.step + at
+                    yield s + woven(at // part, pieces.source_stride) + place, to, 1
+                else:
+                    yield (
+                        s - part * number + row * launch.step + at,
+                        d + woven(number, pieces.destination_stride) + place,
+                        1,
+                    )
+
+
+def moves(launch: Launch, address: int = 0) -> Iterator[tuple[int, int, int]]:
+    """What a launch moves, as (source, destination, bytes), by what its kernel's documentation says."""
+    if launch.kernel == "shift":
+        yield from ((s // 8, d, 1) for s, d in granules(launch, address))
+        return
+    if launch.pieces is not None:
+        yield from rows_moved(launch, address)
+        return
+    width, tile = launch.width, launch.tile
+    for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
+        if launch.kernel in ("copy", "fill"):
+            yield s, d, width
+        elif launch.kernel in ("weave", "part"):
+            rows, columns = 4 // width, 4
+            for row in range(rows):
+                for column in range(columns):
+                    woven, own = (column * rows + row) * width, row * launch.step + column * width
+                    yield (s + own, d + woven, width) if launch.kernel == "weave" else (s + woven, d + own, width)
+        else:
+            assert tile is not None
+            first_column = number % launch.loops[0].size * tile.tile_columns
+            first_row = number // launch.loops[0].size % launch.loops[1].size * tile.tile_rows
+            for row in range(min(tile.tile_rows, tile.rows - first_row)):
+                for column in range(min(tile.tile_columns, tile.columns - first_column)):
+                    woven, own = (column * tile.rows + row) * width, tile.row_places[row] + column * width
+                    if launch.kernel == "stage":
+                        yield s + own, d + woven, width
+                    elif launch.kernel == "unstage":
+                        yield s + woven, d + own, width
+                    else:
+                        yield s + own, d + tile.column_places[column] + row * width, width
+
+
+def check_shape(launch: Launch, alignment: int) -> None:
+    """What a kernel takes for granted."""
+    if launch.kernel == "shift":
+        assert 0 < launch.units < 2**31
+        assert (launch.loops[0].source_stride, launch.loops[0].destination_stride) == (16 * launch.width, 16)
+        assert len({k.size for k in launch.loops[1:]} & {0, 1}) == 0
+        return
+    if launch.pieces is not None:
+        assert alignment == 16
+        assert 0 < launch.units <= cuda_plan.MOST_UNITS
+        apart, part = launch.kernel == "part rows", 4 * launch.width
+        first = launch.loops[0]
+        assert (first.source_stride, first.destination_stride) == ((0, part) if apart else (part, 0))
+        # The last one is only read for.
+        assert part * (first.size - 1) >= launch.length
+        sides = [(k.source_stride, k.destination_stride) for k in (launch.pieces, *launch.loops[1:])]
+        sides.append((launch.source_start, launch.destination_start))
+        assert all(side[not apart] % 16 == 0 for side in sides)
+        return
+    assert launch.width in WIDTHS
+    assert launch.width <= alignment
+    assert 0 < launch.units <= cuda_plan.MOST_UNITS
+    words = launch.words and launch.kernel != "transpose words"
+    unit = 16 if launch.vectors else max(launch.width, 4 if words else 1)
+    if launch.kernel in ("weave", "part"):
+        # 4 columns of each row make the 16 bytes of a unit.
+        unit = 4 * launch.width
+        sides = [(k.source_stride, k.destination_stride) for k in launch.loops if k.size > 1]
+        sides.append((launch.source_start, launch.destination_start))
+        assert all(side[launch.kernel == "weave"] % 16 == 0 for side in sides)
+    tile = launch.tile
+    numbers = [launch.source_start, launch.destination_start, launch.step if launch.kernel != "fill" else 0]
+    numbers += [n for loop in launch.loops if loop.size > 1 for n in (loop.source_stride, loop.destination_stride)]
+    if tile is not None:
+        numbers += [*tile.row_places, *tile.column_places]
+        assert len(launch.loops) >= 2
+        assert len(tile.row_places) == tile.tile_rows
+        if launch.kernel.startswith("transpose"):
+            assert len(tile.column_places) == tile.tile_columns
+            vectors = (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES)
+            scalars = (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES)
+            kinds = vectors if launch.vectors else (*scalars, cuda_plan.WORD_TILES)
+            rooms = [kind[launch.width] for kind in kinds if launch.width in kind]
+            assert tile.room in rooms
+            assert (tile.tile_rows <= tile.room[0], tile.tile_columns <= tile.room[1]) == (True, True)
+            assert launch.vectors == (launch.kernel == "transpose")
+        else:
+            assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
+        if launch.words and launch.kernel in ("stage", "unstage"):
+            assert tile.columns * launch.width % 4 == tile.tile_columns * launch.width % 4 == 0
+        if launch.vectors:
+            columns = (tile.columns * launch.width, tile.tile_columns * launch.width)
+            assert all(number % 16 == 0 for number in columns)
+        if launch.kernel == "transpose":
+            assert tile.rows * launch.width % 16 == tile.tile_rows * launch.width % 16 == 0
+    assert all(number % unit == 0 for number in numbers)
+
+
+def mapping(source: ReferenceShape, destination: ReferenceShape) -> list[int | None]:
+    """For each slot of the destination, the slot of the source, or None for padding; by the definition."""
+    slot_of = reference.linear_indices(source)
+    return [None if cell is None else slot_of[cell] for cell in reference.slots(destination)]
+
+
+def differences(source: ReferenceShape, destination: ReferenceShape, width: int, alignment: int) -> list[str]:
+    loops = relayout_loops(fi.Shape.parse(str(source)), fi.Shape.parse(str(destination)))
+    if loops is None:
+        return []
+    expected = mapping(source, destination)
+    found: list[int | None] = [-1] * (len(expected) * width)
+    wrong = []
+    for launch in launches(loops, width, alignment):
+        check_shape(launch, alignment)
+        # The address that leaves the most of a granule before a run.
+        for s, d, nbytes in moves(launch, 16 - alignment):
+            for k in range(nbytes):
+                # What was filled may be written again.
+                if found[d + k] not in (-1, None):
+                    wrong.append(f"byte {d + k} written twice, by {launch.describe()}")
+                found[d + k] = None if launch.kernel == "fill" else s + k
+    for place, got in enumerate(found):
+        slot = expected[place // width]
+        answer = None if slot is None else slot * width + place % width
+        if got != answer:
+            wrong.append(f"byte {place} of {destination}: {got}, expected {answer}")
+            break
+    return wrong
+
+
+@pytest.mark.in_turn(seconds=0.1)
+@pytest.mark.parametrize(("source", "destination"), RELAYOUTS)
+def test_every_launch_moves_what_the_definition_says(source: str, destination: str) -> None:
+    first, second = reference.parse(source), reference.parse(destination)
+    width = fi.Shape.parse(source).element_type.nbytes
+    for alignment in (16, 8, 1):
+        assert differences(first, second, width, alignment) == []
+
+
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(450)[::50])])
+def test_random_relayouts(first: int) -> None:
+    for seed in range(first, first + 50):
+        source, destination = strategies.random_pair(seed)
+        draw = random.Random(seed)
+        width, alignment = draw.choice(WIDTHS), draw.choice(WIDTHS)
+        assert differences(source, destination, width, alignment) == [], f"seed {seed}"
+
+
+def test_a_wrong_stride_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = cuda_plan.ordered
+    monkeypatch.setattr(
+        cuda_plan, "ordered", lambda loops: [Loop(k.size, k.source_stride + 16, 16) for k in right(loops)]
+    )
+    tiled = reference.parse("f32[24,256]{1,0}"), reference.parse("f32[24,256]{1,0:T(8,128)}")
+    assert differences(*tiled, 4, 16) != []
+
+
+def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, ...]]:
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops = relayout_loops(first, second)
+    width = first.element_type.nbytes
+    found = () if loops is None else launches(loops, width, alignment)
+    kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
+    transposes = ("transpose", "transpose elements")
+    rooms = {(launch.width, launch.tile.room) for launch in found if launch.tile and launch.kernel in transposes}
+    return kernels | rooms
+
+
+def test_the_cases_run_every_kernel() -> None:
+    """What the simulator and a GPU are asked covers each kernel in each width."""
+    found = {kernel for pair in RELAYOUTS for alignment in (16, 8, 4, 2, 1) for kernel in kernels_of(*pair, alignment)}
+    expected: set[tuple[Any, ...]] = {("copy", width, False) for width in WIDTHS} | {
+        ("fill", width, False) for width in WIDTHS
+    }
+    expected |= {("shift", 8, False)} | {("transpose", width, True) for width in WIDTHS}
+    for tiles in (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES):
+        expected |= set(tiles.items())
+    for tiles in (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES):
+        expected |= {(width, tiles[width]) for width in (4, 8)}
+    expected |= {("transpose elements", width, False) for width in (4, 8)}
+    expected |= {("transpose words", width, True) for width in (1, 2)}
+    expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
+    expected |= {(name, width, False) for name in ("weave rows", "part rows") for width in (1, 2, 4)}
+    expected |= {
+        (name, width, words) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for words in {False, width < 4}
+    }
+    assert expected - found == set()
+
+
+# What is chosen, and why
+
+
+def chosen(source: str, destination: str, alignment: int = 16) -> list[str]:
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops = relayout_loops(first, second)
+    assert loops is not None
+    return [launch.describe() for launch in launches(loops, first.element_type.nbytes, alignment)]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "kernel"),
+    [
+        ("f32[8192,8192]{1,0}", "f32[8192,8192]{0,1}", "transpose, 4-byte units, 16 bytes at once, 16384 tiles"),
+        ("u8[8192,8192]{1,0}", "u8[8192,8192]{0,1}", "transpose, 1-byte units, 16 bytes at once, 4096 tiles"),
+        (
+            "f32[32,64,112,112]{3,2,1,0}",
+            "f32[32,64,112,112]{3,2,1,0:T(16,1,1)}",
+            "transpose, 4-byte units, 16 bytes at once, 6272 tiles",
+        ),
+        ("f32[8191,8209]{1,0}", "f32[8191,8209]{0,1}", "transpose elements, 4-byte units, 16512 tiles"),
+        ("f32[8192,8192]{1,0}", "f32[8192,8192]{1,0:T(8,128)}", "copy, 16-byte units, 16777216 units"),
+        (
+            "bf16[8192,8192]{1,0}",
+            "bf16[8192,8192]{1,0:T(8,128)(2,1)}",
+            "weave, 2-byte units, 16 bytes at once, 8388608 units",
+        ),
+        (
+            "s8[8192,8192]{1,0:T(8,128)(4,1)}",
+            "s8[8192,8192]{1,0}",
+            "part, 1-byte units, 16 bytes at once, 4194304 units",
+        ),
+        ("u8[64,3,224,224]{3,2,1,0}", "u8[64,3,224,224]{1,3,2,0}", "stage, 1-byte units, 4 bytes at once, 640 tiles"),
+    ],
+)
+def test_choice(source: str, destination: str, kernel: str) -> None:
+    (found,) = chosen(source, destination)
+    assert found.startswith(kernel), found
+
+
+def test_a_misaligned_address_takes_smaller_units() -> None:
+    pair = "f32[8192,8192]{1,0}", "f32[8192,8192]{1,0:T(8,128)}"
+    for alignment in (8, 4, 2, 1):
+        (found,) = chosen(*pair, alignment)
+        wanted = "copy, 8-byte units" if alignment == 8 else "shift, 8 bits, 16 bytes at once, 17825792 units"
+        assert found.startswith(wanted), found
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("u8[65536,65536]{1,0}", "u8[65536,65536]{0,1}"),
+        ("u8[200003,100019]{1,0}", "u8[200003,100019]{0,1:T(8)}"),
+        ("c128[3,3000000011]{1,0}", "c128[3,3000000011]{0,1}"),
+        ("f32[40000000000]{0}", "f32[40000000000]{0:T(1024)}"),
+        ("bf16[400000,400000]{1,0}", "bf16[400000,400000]{1,0:T(8,128)(2,1)}"),
+    ],
+)
+def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops = relayout_loops(first, second)
+    assert loops is not None
+    width = first.element_type.nbytes
+    found = launches(loops, width)
+    for launch in found:
+        check_shape(launch, 16)
+        last = launch.destination_start + sum((k.size - 1) * k.destination_stride for k in launch.loops)
+        assert last < second.nbytes
+    written = 0
+    for launch in found:
+        if launch.tile is not None:
+            others = math.prod(loop.size for loop in launch.loops[2:])
+            blocks = math.prod(
+                -(-n // t)
+                for n, t in (
+                    (launch.tile.rows, launch.tile.tile_rows),
+                    (launch.tile.columns, launch.tile.tile_columns),
+                )
+            )
+            assert launch.units == blocks * others
+            written += launch.tile.rows * launch.tile.columns * others * width
+        else:
+            written += launch.units * (16 if launch.kernel in ("weave", "part") else launch.width)
+    assert written == second.nbytes
+
+
+# Tables and blocks
+
+
+def test_table() -> None:
+    table = cuda_tables.table([(4, 1, 2, 16, 64), (3, 5, 6, 7, 8)], (9, 10, 11, 12, 31), (13, 14))
+    assert table.dtype == np.int64
+    assert table.tolist() == [9, 10, 11, 12, 31, 4, 1, 2, 16, 64, 3, 5, 6, 7, 8, 13, 14]
+    first = cuda_tables.HEADER
+    assert table[first + cuda_tables.SOURCE_STRIDE] == 16
+    assert table[first + cuda_tables.COLUMNS + cuda_tables.SIZE] == 3
+
+
+def differences_in_packing(source: str, destination: str, bits: int, expand: bool, alignment: int) -> str | None:
+    """What is wrong with the launches that convert packed elements, bit by bit; None where there are none."""
+    loops = relayout_loops(fi.Shape.parse(source), fi.Shape.parse(destination))
+    assert loops is not None
+    found = converting_launches(loops, bits, expand, alignment)
+    if found is None:
+        return None
+    first, second = reference.parse(source), reference.parse(destination)
+    expected = dict(enumerate(mapping(first, second)))
+    moved: dict[int, int | None] = {}
+    for launch in found:
+        pairs: Any
+        if launch.kernel == "shift":
+            check_shape(launch, alignment)
+            pairs = [(s // bits, d) for s, d in granules(launch, 16 - alignment) if s % bits == 0]
+        elif launch.kernel in ("expand", "compress"):
+            assert launch.kernel == ("expand" if expand else "compress")
+            places = places_of(launch.loops, launch.source_start, launch.destination_start)
+            elements = [(s * 8 // bits, d) if expand else (s, d * 8 // bits) for s, d in places]
+            assert all(number % 16 == 0 for pair in elements for number in pair)
+            pairs = [(s + k, d + k) for s, d in elements for k in range(16)]
+        else:
+            slots = 1 if expand else 8 // bits
+            pairs = [(None, d * slots + k) for _, d, n in moves(launch) for k in range(n * slots)]
+        for s, d in pairs:
+            if moved.get(d) is not None:
+                return f"slot {d} is written twice"
+            moved[d] = s
+    wrong = [d for d in {*expected, *moved} if moved.get(d, -1) != expected.get(d, -1)]
+    return f"wrong: {wrong[:5]}" if wrong else ""
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("alignment", [16, 4, 1])
+@pytest.mark.parametrize(
+    ("dimensions", "layout", "compressed"),
+    [
+        ("9,128", "{1,0:T(4,32)}", True),
+        ("9,40", "{1,0:T(4,32)}", False),
+        ("13,67", "{1,0:T(8,128)}", False),
+        ("7,33", "{1,0:T(4,16)}", False),
+        ("37", "{0}", False),
+        ("48", "{0:T(64)}", True),
+    ],
+)
+def test_packed_elements_are_converted_on_their_way(
+    dimensions: str, layout: str, compressed: bool, alignment: int, bits: int
+) -> None:
+    element_type = {1: "pred", 2: "u2", 4: "s4"}[bits]
+    plain = f"{element_type}[{dimensions}]{layout}"
+    order = layout[: layout.index("0") + 1]
+    packed = f"{element_type}[{dimensions}]{order}:E({bits})}}"
+    assert differences_in_packing(packed, plain, bits, True, alignment) == ""
+    backwards = f"{plain[:-1]}{'' if ':' in layout else ':'}E({bits})}}"
+    answer = differences_in_packing(f"{element_type}[{dimensions}]", backwards, bits, False, alignment)
+    assert answer == ("" if compressed and alignment == 16 else None)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "units", "blocks"),
+    [("copy", 1, 1), ("copy", 1024, 1), ("copy", 1025, 2), ("fill", 1025, 2), ("weave", 1025, 2), ("transpose", 7, 7)],
+)
+def test_blocks(kernel: str, units: int, blocks: int) -> None:
+    assert cuda_tables.blocks(kernel, units, 256) == blocks
+
+
+# Chunks
+
+
+def follow(nest: Nest, source: NDArray[np.int64], target: NDArray[np.int64], starts: tuple[int, int]) -> None:
+    for s, d in places_of(nest.loops, *starts):
+        target[d] = source[s]
+
+
+@pytest.mark.parametrize("most", [1, 7, 50, 1000])
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("f32[9,12]{1,0}", "f32[9,12]{0,1}"),
+        ("f32[9,12]{1,0}", "f32[9,12]{1,0:T(4,5)}"),
+        ("f32[3,4,5,6]{3,2,1,0}", "f32[3,4,5,6]{1,3,0,2}"),
+    ],
+)
+def test_chunks(source: str, destination: str, most: int) -> None:
+    """Gathered, moved and scattered, chunk by chunk, everything arrives, and no chunk is too large."""
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops = relayout_loops(first, second)
+    assert isinstance(loops, RelayoutLoops)
+    buffer, result = np.arange(first.slot_count), np.full(second.slot_count, -1)
+    for nest in loops.copies:
+        for chunk in chunks(nest, most):
+            assert chunk.element_count <= most
+            there, back = np.full(chunk.element_count, -2), np.full(chunk.element_count, -3)
+            follow(chunk.gather, buffer, there, (chunk.source_start, 0))
+            follow(chunk.move, there, back, (0, 0))
+            follow(chunk.scatter, back, result, (0, chunk.destination_start))
+    expected = mapping(reference.parse(source), reference.parse(destination))
+    assert result.tolist() == [-1 if slot is None else slot for slot in expected]

@@ -1,0 +1,304 @@
+"""What a TPU's compiler assigns, from the text alone: small pieces of what libtpu 0.0.52 printed.
+
+The sizes expected are those of its buffer assignments. Tests of: hlo.heap, hlo.tuple_tables, hlo.shape_table,
+hlo.liveness, hlo.collecting, hlo.divisions, hlo.read.dumps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import fastindex as fi
+
+FAST = "f32[256,1024]{1,0:T(8,128)S(1)}"
+MAIN = "f32[256,1024]{1,0:T(8,128)}"
+MIB = 1 << 20
+#: Of the last table of a program for a TPU.
+TABLE = 512
+
+
+def module(*lines: str, before: str = "", header: str = "is_scheduled=true") -> str:
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"HloModule m, {header}\n\n{before}\nENTRY %main (a: f32[8]) -> f32[8] {{\n{body}\n}}\n"
+
+
+def peaks(text: str) -> dict[int, int | None]:
+    return {space.memory_space: space.peak_nbytes for space in fi.hlo.report(text).memory_spaces}
+
+
+def config(lists: str) -> str:
+    return f'backend_config={{"flag_configs":[],"aliasing_operands":{{"lists":[{lists}]}}}}'
+
+
+FUSED = f"""%fused (p: f32[256,1024], q: f32[256,1024]) -> f32[256,1024] {{
+  %p = {FAST} parameter(0)
+  %q = {FAST} parameter(1)
+  ROOT %subtract.1 = {FAST} subtract(%p, %q)
+}}
+"""
+
+
+@pytest.mark.parametrize("opcode", ["fusion", "subtract"])
+@pytest.mark.parametrize(
+    ("lists", "nbytes"),
+    # Where the text does not say, an elementwise operation may be written over its operand.
+    [("", 3 * MIB), ('{"indices":["0","2"]}', 2 * MIB), ('{"indices":["1","2"]}', 2 * MIB), (None, 2 * MIB)],
+)
+def test_operands_share_memory_with_results_as_listed(opcode: str, lists: str | None, nbytes: int) -> None:
+    attributes = ", kind=kLoop, calls=%fused" if opcode == "fusion" else ""
+    attributes += f", {config(lists)}" if lists is not None else ""
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%copy.1 = {FAST} copy(%a)",
+        f"%copy.2 = {FAST} copy(%a)",
+        f"%result = {FAST} {opcode}(%copy.1, %copy.2){attributes}",
+        f"ROOT %copy.3 = {MAIN} copy(%result)",
+        before=FUSED,
+    )
+    assert peaks(text)[1] == nbytes
+
+
+def test_a_result_of_several_shares_memory_as_listed() -> None:
+    """Three operands are written over, by the second, the first and the third result; the fourth is not."""
+    lists = ",".join(f'{{"indices":["{operand}","{result}"]}}' for operand, result in ((0, 5), (1, 4), (2, 6)))
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        *(f"%copy.{i} = {FAST} copy(%a)" for i in range(4)),
+        f"%f = ({FAST}, {FAST}, {FAST}) fusion(%copy.0, %copy.1, %copy.2, %copy.3), kind=kLoop, calls=%x, "
+        f"{config(lists)}",
+        f"%e = {FAST} get-tuple-element(%f), index=1",
+        f"ROOT %copy.5 = {MAIN} copy(%e)",
+    )
+    assert peaks(text)[1] == 4 * MIB
+    fast = next(use for use in fi.hlo.report(text).uses if str(use.shape) == FAST)
+    assert [place.instruction for place in fast.places] == [f"copy.{i}" for i in range(4)]
+
+
+def test_tables_of_tuples_begin_16_kib_apart() -> None:
+    """Of quantised_v6e, less a copy: three tuples that copies make, all of them there all the time."""
+    starts = [
+        line
+        for i in range(3)
+        for line in (
+            f"%start.{i} = ({FAST}, {MAIN}, u32[]{{:S(2)}}) copy-start(%a)",
+            f"%done.{i} = {FAST} copy-done(%start.{i})",
+        )
+    ]
+    report = fi.hlo.report(module(f"%a = {MAIN} parameter(0)", *starts, f"ROOT %r = {MAIN} copy(%done.2)"))
+    assert report.table_nbytes == 2 * 16384 + TABLE
+    assert report.peak_nbytes == 2 * MIB + 2 * 16384 + TABLE
+
+
+LOOP = f"""%body (c: (s32[], f32[256,1024])) -> (s32[], f32[256,1024]) {{
+  %c = (s32[]{{:T(128)}}, {MAIN}) parameter(0)
+  %i = s32[]{{:T(128)}} get-tuple-element(%c), index=0
+  %x = {MAIN} get-tuple-element(%c), index=1
+  ROOT %n = (s32[]{{:T(128)}}, {MAIN}) tuple(%i, %x)
+}}
+
+%condition (d: (s32[], f32[256,1024])) -> pred[] {{
+  %d = (s32[]{{:T(128)}}, {MAIN}) parameter(0)
+  ROOT %less = pred[]{{:T(512)}} custom-call(%d)
+}}
+"""
+
+
+def test_a_loop_has_one_table() -> None:
+    """Its initial tuple, the parameter and the root of its body, and its result."""
+    carry = f"(s32[]{{:T(128)}}, {MAIN})"
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        "%zero = s32[]{:T(128)} constant(0)",
+        f"%copy = {MAIN} copy(%a)",
+        f"%init = {carry} tuple(%zero, %copy)",
+        f"%loop = {carry} while(%init), condition=%condition, body=%body",
+        f"ROOT %out = {MAIN} get-tuple-element(%loop), index=1",
+        before=LOOP,
+    )
+    assert fi.hlo.report(text).table_nbytes == TABLE
+
+
+def test_late_contexts_have_memory_that_nothing_else_gets() -> None:
+    """Two calls to the sparse core, as in embedded_tpu7x: they share scratch memory, though the second starts early.
+
+    Each start makes a tuple and one in it, with contexts, each update a tuple with two: operands and contexts.
+    """
+    context, array = "s32[8192]{0:T(1024)}", "bf16[384,512]{1,0:T(8,128)(2,1)}"
+    starts = [f'%start.{i} = ((), (), ({context})) custom-call-start(), custom_call_target="x"' for i in range(2)]
+    calls = [
+        line
+        for i, operand in ((0, "a"), (1, "done.0"))
+        for line in (
+            f"%update.{i} = (({array}), {array}, ({context})) custom-call-update(%start.{i}, %{operand}), "
+            "output_to_operand_aliasing={{2,0}: (0, {2,0})}",
+            f"%done.{i} = {array} custom-call-done(%update.{i})",
+        )
+    ]
+    text = module(f"%a = {array} parameter(0)", *starts, *calls, f"ROOT %r = {array} copy(%done.1)")
+    nbytes = 384 * 512 * 2
+    tables = 9 * 16384 + TABLE
+    assert fi.hlo.report(text).table_nbytes == tables
+    # The argument, the result, the scratch memory, and in the heap what the two calls make.
+    assert fi.hlo.report(text).peak_nbytes == 2 * nbytes + 32768 + 2 * nbytes + tables
+
+
+def test_buffers_take_the_smallest_hole_that_holds_them() -> None:
+    """Of offloaded_v5p: in the order of the schedule, each at a multiple of 16 KiB; else the heap grows."""
+    rows = {"big": 512, "small": 64, "next": 384, "other": 256}
+    shapes = {name: f"f32[{count},128]{{1,0:T(8,128)}}" for name, count in rows.items()}
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%big = {shapes['big']} custom-call(%a)",
+        f"%small = {shapes['small']} custom-call(%big)",
+        f"%next = {shapes['next']} custom-call(%small)",
+        f"%other = {shapes['other']} custom-call(%next)",
+        f"ROOT %r = {MAIN} custom-call(%small, %next, %other)",
+    )
+    # next lies where big was, 128 rows of it are left, and other comes after small; alive are 384 + 64 + 256 rows.
+    assert fi.hlo.report(text).peak_nbytes == 2 * MIB + (512 + 64 + 256) * 512
+
+
+@pytest.mark.parametrize(
+    ("shape", "nbytes"),
+    [
+        ("s32[2]{0:S(4)}", 4096), ("f32[]", 4096), ("pred[]{:S(6)}", 1024), ("bf16[3]{0}", 2048),
+        ("f32[1025]{0}", 8192), ("u32[]{:S(2)}", 4), ("s32[127]{0:S(8)}", 508), ("s32[0]{0}", 0),
+        ("s32[128]{0:T(1)L(128)S(4)}", 512),
+        ("s32[3,240]{1,0:T(4,128)S(1)SC(1:128)}", 2048), ("f32[24,200]{1,0:T(8,128)S(1)SC(0:16)}", 16384),
+        ("f32[40,24,100]{2,1,0:T(8,128)S(1)SC(0:20)}", 245760),
+    ],
+)  # fmt: skip
+def test_what_an_array_takes(shape: str, nbytes: int) -> None:
+    """Without tiles, units of 1,024 elements; of an array divided over two cores, each has its part."""
+    report = fi.hlo.report(
+        module(f"%a = {MAIN} parameter(0)", f"%b = {shape} custom-call(%a)", f"ROOT %r = {MAIN} copy(%a)")
+    )
+    assert {str(use.shape): use.nbytes for use in report.uses}[str(fi.Shape.parse(shape))] == nbytes
+
+
+def test_arrays_elsewhere_take_their_elements() -> None:
+    report = fi.hlo.report(module("%a = f32[3]{0} parameter(0)", "ROOT %b = f32[3]{0} negate(%a)"))
+    assert report.peak_nbytes == 2 * 12
+
+
+SLICED = "f32[64,1024]{1,0:T(8,128)S(1)}"
+
+
+def test_a_prefetch_in_slices_takes_its_memory_slice_by_slice() -> None:
+    """Of adam_v5e: while a buffer of 1 MiB comes in four slices, another one of 512 KiB ends before the last two."""
+    other = "f32[128,1024]{1,0:T(8,128)S(1)}"
+    started = f"(({MAIN}), {SLICED}, s32[]{{:S(2)}})"
+    slices = [
+        (
+            f"%start.{i} = {started} slice-start(%a), slice={{[0:64], [0:1024]}}",
+            f"%done.{i} = {SLICED} slice-done(%start.{i})",
+        )
+        for i in range(4)
+    ]
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%other = {other} custom-call(%a)",
+        *slices[0], *slices[1],
+        f"%used = {other} custom-call(%other)",
+        f"%ended = {MAIN} custom-call(%used)",
+        *slices[2], *slices[3],
+        f'%whole = {FAST} custom-call(%done.0, %done.1, %done.2, %done.3), custom_call_target="ConcatBitcast"',
+        f"ROOT %r = {MAIN} copy(%whole)",
+    )  # fmt: skip
+    # Two slices with both of the others, then four slices, then the whole.
+    assert peaks(text)[1] == MIB // 2 + 2 * MIB // 2
+    fast = {str(use.shape): use.count for use in fi.hlo.report(text).uses if use.memory_space == 1}
+    assert fast == {FAST: 1, other: 2}
+
+
+class Compiled:
+    """What `jax.stages.Compiled` says for a TPU."""
+
+    def __init__(self, text: str, temp: int) -> None:
+        self._text = text
+        self._sizes = {"argument": MIB, "output": MIB, "temp": temp, "alias": 0}
+
+    def as_text(self) -> str:
+        return self._text
+
+    def memory_analysis(self) -> Any:
+        sizes = {f"{name}_size_in_bytes": nbytes for name, nbytes in self._sizes.items()}
+        return SimpleNamespace(**sizes, serialized_buffer_assignment_proto=b"", peak_memory_in_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("temp", "basis", "temporaries"),
+    [
+        # libtpu 0.0.52 leaves out tables and scalars where there is nothing else.
+        (0, "memory analysis", 16384 + TABLE),
+        (48 * 1024, "memory analysis", 48 * 1024),
+        # libtpu 0.0.32 counts more than memory space 0, and does not round.
+        (612864, "estimate", 16384 + TABLE),
+    ],
+)
+def test_the_sums_of_a_compiled_program(temp: int, basis: str, temporaries: int) -> None:
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%start.0 = ({FAST}, {MAIN}, u32[]{{:S(2)}}) copy-start(%a)",
+        f"%done.0 = {FAST} copy-done(%start.0)",
+        f"%start.1 = ({MAIN}, {FAST}, u32[]{{:S(2)}}) copy-start(%done.0)",
+        f"ROOT %done.1 = {MAIN} copy-done(%start.1)",
+    )
+    peak = fi.hlo.report(Compiled(text, temp)).peak
+    assert peak is not None
+    assert (peak.basis, peak.nbytes) == (basis, 2 * MIB + temporaries)
+    if basis == "memory analysis":
+        assert peak.assigned is not None
+        assert (peak.assigned.temporaries, peak.assigned.total) == (temporaries, peak.nbytes)
+
+
+def test_memory_of_threads_is_not_that_of_the_program() -> None:
+    report = fi.hlo.report("""BufferAssignment:
+allocation 0: size 204800, page 0, thread-local:
+ value: <448 all-reduce.35 @0> (size=204800,offset=0): bf16[200,512]{1,0:T(8,128)(2,1)}
+allocation 1: size 204800, page 0, parameter 6, shape |bf16[200,512]| at ShapeIndex {}:
+ value: <1 p @0> (size=204800,offset=0): bf16[200,512]{1,0:T(8,128)(2,1)}
+allocation 2: size 512, page 0, preallocated-temp:
+ value: <754 s @0> (size=512,offset=0): f32[]{:T(128)}
+""")
+    assert report.peak_nbytes == 204800 + 512
+    assert report.peak is not None
+    assert report.peak.assigned is not None
+    assert report.peak.assigned.total == report.peak_nbytes
+
+
+def test_arguments_on_the_host_are_not_on_the_device() -> None:
+    shape, sharding = "f32[4,300,300]{2,0,1:T(4,128)", "sharding={mesh['x'=1], [{}, {}, {}]}"
+    report = fi.hlo.report(
+        module(
+            f"%w = {shape}}} parameter(0), {sharding}",
+            f"%m = {shape}S(5)}} parameter(1), {sharding}",
+            f"%start = ({shape}}}, {shape}S(5)}}, u32[]{{:S(2)}}) copy-start(%m)",
+            f"%done = {shape}}} copy-done(%start)",
+            f"ROOT %add = {shape}}} add(%w, %done)",
+        )
+    )
+    nbytes = 4 * 300 * 384 * 4
+    assert (
+        f"each device holds {nbytes:,} bytes of them, and {nbytes:,} lie in the memory of its host" in report.summary()
+    )
+    division = report.modules[0].division
+    assert division is not None
+    assert (division.nbytes, division.host_nbytes) == (nbytes, nbytes)
+    assert division.to_json()["host_nbytes"] == nbytes
+
+
+def test_what_is_there_when_memory_runs_out_is_a_stage(tmp_path: Path) -> None:
+    text = module(f"%a = {MAIN} parameter(0)", f"ROOT %r = {MAIN} copy(%a)")
+    stages = ("before_optimizations", "oom_intermediate_module", "after_optimizations")
+    for last in range(1, 4):
+        for stage in stages[:last]:
+            (tmp_path / f"module_0005.jit_g.cl_1.{stage}.txt").write_text(
+                text.replace("HloModule m", f"HloModule {stage}")
+            )
+        (found,) = fi.hlo.report(tmp_path).modules
+        assert found.label == stages[last - 1]

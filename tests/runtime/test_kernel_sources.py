@@ -1,0 +1,54 @@
+"""What compiled kernels are kept by covers all that they are made of: else an edit would run old machine code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from fastindex.runtime.kernels import KERNEL_SOURCES
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "fastindex"
+#: What kernels are compiled with, and not made of.
+NO_PART = {"errors.py", "first_use.py", "terminal.py"}
+
+
+def imports_of(path: Path) -> set[Path]:
+    """The modules of this package that a module imports, wherever it does so."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fastindex":
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                file = ROOT / f"{name.replace('.', '/')}.py"
+                if file.exists():
+                    found.add(file)
+    return found
+
+
+def covered() -> set[Path]:
+    return {path for pattern in KERNEL_SOURCES for path in PACKAGE.glob(pattern)}
+
+
+def reached(start: set[Path]) -> set[Path]:
+    """All modules that some modules import, directly or not, and themselves."""
+    found, new = set[Path](), set(start)
+    while new:
+        found |= new
+        new = {other for path in new if path.name not in NO_PART for other in imports_of(path)} - found
+    return {path for path in found if path.name not in NO_PART}
+
+
+def decorated() -> set[Path]:
+    """The modules that define kernels, or functions for them, by the decorators of Numba and of ours."""
+    names = ("@kernel(", "@njit(", "@inlined", "@subroutine(", "@instructions(", "@device_function")
+    return {path for path in PACKAGE.rglob("*.py") if any(f"\n{name}" in path.read_text() for name in names)}
+
+
+def test_all_that_kernels_are_made_of_is_in_the_digest() -> None:
+    kernels = decorated()
+    assert len(kernels) > 30
+    assert reached(kernels) - covered() == set()
+
+
+def test_a_module_that_is_not_covered_shows() -> None:
+    assert reached({PACKAGE / "moving/choice.py"}) - covered() != set()
