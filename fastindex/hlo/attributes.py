@@ -73,7 +73,8 @@ _NOTHING_SHARED = Details(shared=())
 _WHOLE_OF_OPERANDS = Details(kind="ConcatBitcast")
 #: One object for each small number: a module has very many parameters and elements.
 _NUMBERED = tuple(Details(number=number) for number in range(256))
-_PARAMETERS = {b"%d" % number: details for number, details in enumerate(_NUMBERED)}
+#: Of parameters without attributes.
+BARE_PARAMETERS = {b"%d" % number: details for number, details in enumerate(_NUMBERED)}
 
 
 def metadata_of(attributes: bytes) -> bytes:
@@ -161,7 +162,7 @@ def _names(attributes: bytes, *patterns: re.Pattern[bytes]) -> tuple[str, ...]:
 
 def _read_parameter(operands: bytes, attributes: bytes) -> Details:
     if b"sharding=" not in attributes:
-        details = _PARAMETERS.get(operands)
+        details = BARE_PARAMETERS.get(operands)
         if details is not None:
             return details
     sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)

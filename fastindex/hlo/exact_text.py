@@ -151,7 +151,7 @@ class ExactText:
             at = blank_end(self._text, root.end())
         name, at = self._name(at, b"=")
         at = self._expected(b"=", at)
-        at = self._right_side(at, begin, b"ROOT " if root else None, name, events, has_attributes=True)
+        at = self._right_side(at, begin, b"ROOT " if root else b"", name, events, has_attributes=True)
         return events, at
 
     def heading(self, at: int) -> tuple[bytes, bool, int]:
@@ -230,7 +230,7 @@ class ExactText:
         return found.group(1), end
 
     def _right_side(
-        self, at: int, begin: int, root: bytes | None, name: bytes, events: list[Event], has_attributes: bool
+        self, at: int, begin: int, root: bytes, name: bytes, events: list[Event], has_attributes: bool
     ) -> int:
         text = self._text
         self._depth += 1
@@ -292,7 +292,7 @@ class ExactText:
             except NotWellFormed as error:
                 if error.at >= len(text):
                     raise
-                at = self._right_side(begin, begin, None, b"", events, has_attributes=False)
+                at = self._right_side(begin, begin, b"", b"", events, has_attributes=False)
                 name = self._last_name(events)
             found.append(b"%" + name)
             at = blank_end(text, at)

@@ -48,11 +48,12 @@ def kind_of(head: bytes) -> Kind:
     if b"cumulative_size;" in begin and b"Total bytes" in begin:
         return "memory usage report"
     module = _MODULE.search(head)
-    marker = min((place for place in map(head.find, MARKERS) if place >= 0), default=-1)
-    if module is not None and (marker < 0 or module.start() < marker):
-        return "module"
-    if marker >= 0:
+    # A module in a log is one that the message has.
+    end = len(head) if module is None else module.start()
+    if any(head.find(marker, 0, end + len(marker)) >= 0 for marker in MARKERS):
         return "log"
+    if module is not None:
+        return "module"
     # A log can be long before anything goes wrong; HLO without a header begins with instructions.
     may_be_log = b"\n" in head and len(head) >= HEAD_NBYTES and b"\0" not in head
     return "log" if may_be_log and not _INSTRUCTION.search(head) else "module"

@@ -41,10 +41,17 @@ class MetadataReader:
     def __init__(self, tables: list[bytes]) -> None:
         self._entries: dict[bytes, dict[int, bytes]] = {}
         self._places: dict[int, tuple[str, int]] = {}
+        self._origins: dict[bytes, Origin] = {}
         self._split(tables)
 
     def origin(self, metadata: bytes) -> Origin:
         """Return where an instruction comes from, by the text between the braces of its metadata."""
+        origin = self._origins.get(metadata)
+        if origin is None:
+            origin = self._origins[metadata] = self._read(metadata)
+        return origin
+
+    def _read(self, metadata: bytes) -> Origin:
         fields = {
             name: _ESCAPE.sub(r"\1", text) if text or not number else number
             for name, text, number in _FIELD.findall(metadata.decode("utf-8", "replace"))

@@ -31,6 +31,7 @@ _NO_TILES = (
 _OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
 #: With less in it, a memory space has only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
+_NO_ORIGIN = Origin()
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
 
@@ -40,7 +41,6 @@ class _Places:
     def __init__(self, module: Module) -> None:
         self._reader = MetadataReader(module.tables)
         self._metadata = list(module.metadata)
-        self._origins: dict[int, Origin] = {}
         self._names: dict[str, list[str]] = {}
 
     def make(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> Place:
@@ -49,10 +49,7 @@ class _Places:
         if names is None:
             names = self._names[computation.name] = computation.names()
         number = computation.metadata(place)
-        origin = self._origins.get(number)
-        if origin is None:
-            origin = self._reader.origin(self._metadata[number]) if number >= 0 else Origin()
-            self._origins[number] = origin
+        origin = self._reader.origin(self._metadata[number]) if number >= 0 else _NO_ORIGIN
         return Place(
             names[place], computation.name, role, origin.op_name, origin.source_file, origin.source_line,
             computation.line(place), at_peak, computation.details[place].sharding,

@@ -13,6 +13,7 @@ from functools import partial
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import (
+    BARE_PARAMETERS,
     DETAIL_READERS,
     NO_DETAILS,
     Alias,
@@ -127,7 +128,7 @@ class Module:
 class _Opcode:
     """What an instruction's opcode says about its text."""
 
-    __slots__ = ("has_operands", "is_part_of_a_call", "name", "read_details", "read_fact")
+    __slots__ = ("bare", "has_operands", "is_part_of_a_call", "name", "read_details", "read_fact")
 
     def __init__(self, text: bytes, read_fact: FactReader | None) -> None:
         self.name = text.decode()
@@ -136,6 +137,20 @@ class _Opcode:
         self.is_part_of_a_call = is_start or text.endswith(b"-update")
         self.read_details: Callable[[bytes, bytes], Details] | None = DETAIL_READERS.get(text)
         self.read_fact = read_fact
+        #: The details of those without attributes, by what is between the parentheses.
+        self.bare: Mapping[bytes, Details] = BARE_PARAMETERS if text == b"parameter" else {}
+
+
+class _Opcodes(dict[bytes, _Opcode]):
+    """The opcodes by their texts, made when they are first asked for."""
+
+    def __init__(self, facts: Mapping[bytes, FactReader]) -> None:
+        super().__init__()
+        self._facts = facts
+
+    def __missing__(self, text: bytes) -> _Opcode:
+        opcode = self[text] = _Opcode(text, self._facts.get(text))
+        return opcode
 
 
 class ModuleReader:
@@ -155,7 +170,7 @@ class ModuleReader:
         self._module = Module()
         self._computation: OpenComputation | None = None
         self._around: list[OpenComputation | None] = []
-        self._opcodes: dict[bytes, _Opcode] = {}
+        self._opcodes = _Opcodes(self._facts)
         self._elements: dict[int, list[bytes]] = {}
         self._texts: list[bytes] = []
 
@@ -211,54 +226,72 @@ class ModuleReader:
         module, computation = self._module, self._computation
         if computation is None:
             computation = self._computation = OpenComputation("", is_entry=False)
-        shapes, counts, metadata = module.shapes, module.counts, module.metadata
+        counts, metadata = module.counts, module.metadata
         places, operands = computation.places, computation.operands
+        known, number_of, place_of = self._opcodes, module.shapes.get, places.get
+        add_opcode, add_details = computation.opcodes.append, computation.details.append
         numbers: list[int] = []
         for root, name, shape, opcode_text, operand_text, attributes in rows:
-            opcode = self._opcodes.get(opcode_text)
-            if opcode is None:
-                opcode = self._opcodes[opcode_text] = _Opcode(opcode_text, self._facts.get(opcode_text))
+            opcode = known[opcode_text]
             origin, details = -1, NO_DETAILS
+            found: Sequence[int] = ()
             if attributes:
                 text = metadata_of(attributes)
                 if text:
                     origin = metadata.setdefault(text, len(metadata))
-            if opcode.read_details is not None:
-                details = opcode.read_details(operand_text, attributes)
-            elif attributes[-2:] == b"}}":
-                details = details_of_shared(attributes)
-            found: Sequence[int] = ()
+                if opcode.read_details is not None:
+                    details = opcode.read_details(operand_text, attributes)
+                elif attributes[-2:] == b"}}":
+                    details = details_of_shared(attributes)
+            elif opcode.read_details is not None:
+                # Most parameters are of fusions, and have none.
+                details = opcode.bare.get(operand_text) or opcode.read_details(operand_text, attributes)
             if operand_text and opcode.has_operands:
-                if b"#" in operand_text:
+                only = place_of(operand_text[1:], -1)
+                if only >= 0 and operand_text[0] == 0x25:
+                    # As XLA prints it.
+                    found = (only,)
+                elif b"#" in operand_text:
                     found = places_with_elements(operand_text, places, partial(self._element, numbers, line))
                 else:
                     found = operand_places(operand_text, places)
-            number = shapes.get(shape)
+            number = number_of(shape)
             if number is None and shape:
                 number = module.add_shape(shape, line)
             if number is None or opcode.is_part_of_a_call:
                 computation.numbers.extend(numbers)
                 numbers.clear()
-                if number is None:
-                    shape = self._inferred(opcode.name, found, attributes, name)
-                    number = shapes[shape] if shape in shapes else module.add_shape(shape, line)
-                if opcode.is_part_of_a_call:
-                    row = root, name, shape, opcode_text, operand_text, attributes
-                    details = self._call_details(row, details, found, line)
+                row = root, name, shape, opcode_text, operand_text, attributes
+                number, details = self._take_shorthand(row, opcode, details, found, line)
             counts[number] += 1
-            operands.extend(found)
+            if found:
+                operands.extend(found)
             place = len(places)
             if opcode.read_fact is not None and (fact := opcode.read_fact(operand_text, attributes)) is not None:
                 computation.facts[place] = fact
-            if root is not None:
+            if root:
                 computation.root = place
             # Names are unique where a module is whole; the first keeps its place.
             places[name if name not in places else b"%s'%d" % (name, place)] = place
-            computation.opcodes.append(opcode.name)
-            computation.details.append(details)
+            add_opcode(opcode.name)
+            add_details(details)
             numbers += number, origin, line, len(operands)
             line += 1
         computation.numbers.extend(array("i", numbers))
+
+    def _take_shorthand(
+        self, row: Row, opcode: _Opcode, details: Details, operands: Sequence[int], line: int
+    ) -> tuple[int, Details]:
+        """Return the number of the shape, and the details, of what omits its shape or is part of a call."""
+        module, (root, name, shape, _, operand_text, attributes) = self._module, row
+        if not shape:
+            shape = self._inferred(opcode.name, operands, attributes, name)
+        number = module.shapes.get(shape)
+        if number is None:
+            number = module.add_shape(shape, line)
+        if opcode.is_part_of_a_call:
+            details = self._call_details((root, name, shape, row[3], operand_text, attributes), details, operands, line)
+        return number, details
 
     def _inferred(self, opcode: str, operands: Sequence[int], attributes: bytes, name: bytes) -> bytes:
         """Return the shape of an instruction whose text omits it; a text that is no shape if it cannot be inferred."""
@@ -322,7 +355,7 @@ class ModuleReader:
         if len(elements) < 2:
             return details
         rows: list[Row] = [
-            (None, b"operand.%d" % number, self._shape_text(operand), b"parameter", b"%d" % number, b"")
+            (b"", b"operand.%d" % number, self._shape_text(operand), b"parameter", b"%d" % number, b"")
             for number, operand in enumerate(operands)
             if operand >= 0
         ]

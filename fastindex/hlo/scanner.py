@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from fastindex.hlo import grammar
 from fastindex.hlo.exact_text import Begin, End, Event, ExactText, NotWellFormed, blank_end
-from fastindex.hlo.plain_text import match_closing, match_heading, match_rows
+from fastindex.hlo.plain_text import match_block, match_closing, match_heading, match_rows
 from fastindex.hlo.problems import Problem
-from fastindex.hlo.sink import HloSink
+from fastindex.hlo.sink import HloSink, Row
 
 #: A token of one piece, a shape of a tuple among them, may be this long.
 _LONGEST_TOKEN = 64 << 20
@@ -86,6 +86,7 @@ class HloScanner:
         self._numbers = itertools.count()
         self._resumes = False
         self._refused = 0
+        self._odd_until = 0
         self._has_open_comment = False
 
     def feed(self, chunk: bytes) -> None:
@@ -133,6 +134,7 @@ class HloScanner:
         self._text = self._text[begin:]
         self._position -= begin
         self._refused -= begin
+        self._odd_until -= begin
         self._line_position = 0
 
     def _count_lines(self, position: int) -> None:
@@ -226,7 +228,7 @@ class HloScanner:
             return
         self._pending = None
         operands, attributes = grammar.split_operands(self._text[pending.begin : max(end, pending.begin)])
-        root = b"ROOT " if pending.is_root else None
+        root = b"ROOT " if pending.is_root else b""
         row = root, pending.name, pending.shape, pending.opcode, operands, attributes
         self._sink.instructions([row], pending.line)
 
@@ -406,7 +408,14 @@ class HloScanner:
                 name, is_entry, begin = heading
                 sink.open_computation(name, is_entry)
                 is_open = True
-            rows, end = match_rows(text, begin, min(begin + _MOST_AT_ONCE, limit))
+            most = min(begin + _MOST_AT_ONCE, limit)
+            rows: list[Row] = []
+            if begin >= self._odd_until:
+                rows, end = match_block(text, begin, most)
+                # Or each remainder of it would be tried as a block.
+                self._odd_until = end
+            if not rows:
+                rows, end = match_rows(text, begin, most)
             if rows:
                 self._flush(begin)
                 self.instruction_count += len(rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-#: An instruction: its ROOT mark or None, name, shape, opcode, the text between the parentheses, and what follows them.
-Row = tuple[bytes | None, bytes, bytes, bytes, bytes, bytes]
+#: An instruction: its ROOT mark or b"", name, shape, opcode, the text between the parentheses, and what follows them.
+Row = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 
 
 class HloSink(Protocol):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.show.spelling import listed
 
@@ -19,7 +21,12 @@ def layout_text(shape: Shape) -> str:
     >>> layout_text(Shape.parse("f32[3,5]{1,0:T(8,128)S(1)}"))
     '{1,0:T(8,128)}'
     """
-    return str(replace(shape.layout, memory_space=0, split_configs=()))
+    return _without_memory(shape.layout)
+
+
+@lru_cache(maxsize=4096)
+def _without_memory(layout: Layout) -> str:
+    return str(replace(layout, memory_space=0, split_configs=()))
 
 
 def origin_text(

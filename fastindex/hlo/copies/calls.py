@@ -54,13 +54,14 @@ class Calls:
     computations: list[Computation] = field(default_factory=list)
     sites: dict[str, list[CallSite]] = field(default_factory=dict)
     steps: int = 0
+    _fused: set[str] = field(default_factory=set)
     _callees: dict[str, list[tuple[CallSite, Computation]]] = field(default_factory=dict)
     _trips: dict[str, int | None] = field(default_factory=dict)
     _begins: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     def is_fused(self, computation: Computation) -> bool:
         """Whether its instructions are parts of a fusion, or of a fusion within one."""
-        return any(site.role == "fused" for site in self.sites.get(computation.name, ()))
+        return computation.name in self._fused
 
     def callees(self, computation: Computation, place: int) -> list[Computation]:
         """Return the computations that an instruction calls."""
@@ -134,6 +135,8 @@ def find_calls(module: Module) -> Calls:
         calls._callees[computation.name] = _calls_of(module, computation)
         for site, callee in calls._callees[computation.name]:
             calls.sites.setdefault(callee.name, []).append(site)
+            if site.role == "fused":
+                calls._fused.add(callee.name)
             if callee.name not in known:
                 known.add(callee.name)
                 waiting.append(callee)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
+from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.copies.trips import is_unchanged
 from fastindex.hlo.flow_rules import RULES, rule_of
 from fastindex.hlo.modules import Module
@@ -101,14 +101,13 @@ class Chains:
     ----------
     module : Module
     calls : Calls
-    element_count : callable
-        Returns the number of elements of the result of an instruction; -1 if it is not an array.
+    sizes : Sizes
     """
 
-    def __init__(self, module: Module, calls: Calls, element_count: Callable[[Computation, int], int]) -> None:
+    def __init__(self, module: Module, calls: Calls, sizes: Sizes) -> None:
         self._module = module
         self._calls = calls
-        self._element_count = element_count
+        self._sizes = sizes
         self._names: dict[str, list[str]] = {}
         self._users: dict[str, dict[int, list[int]]] = {}
 
@@ -179,7 +178,7 @@ class Chains:
             return computation, first, path
         if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, place) in passes):
             # XLA writes the first part of an array as a bitcast, too.
-            if opcode == "bitcast" and 0 <= self._element_count(computation, place) < self._element_count(
+            if opcode == "bitcast" and 0 <= self._sizes.element_count(computation, place) < self._sizes.element_count(
                 computation, first
             ):
                 walk.is_sliced = True

@@ -11,15 +11,16 @@ from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import CallSite, find_calls
 from fastindex.hlo.copies.chains import Chains, Consumer, Origin
 from fastindex.hlo.copies.fused_bytes import FusedBytes
-from fastindex.hlo.copies.kinds import CopyKind, copy_kind
+from fastindex.hlo.copies.kinds import CopyKind, Kinds
 from fastindex.hlo.copies.rows import CopyRow
+from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.metadata import Origin as Metadata
 from fastindex.hlo.modules import Module
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.shape_table import ShapeTable, array_of
+from fastindex.hlo.shape_table import array_of
 from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
@@ -29,6 +30,7 @@ _FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose",
 _WHOLE = _FORMATTING | {"convert", "fusion"}
 #: What an asynchronous call moves to or from another memory space, and the operand that is moved.
 _ASYNC_MOVES = {"slice": 0, "dynamic-slice": 0, "dynamic-update-slice": 1}
+_NO_METADATA = Metadata()
 #: The memory on a TPU's core; XLA's estimates of copies within it are placeholders.
 _FAST_MEMORY = 1
 
@@ -48,16 +50,17 @@ class _Found:
 class _Finder:
     """Finds the copies of one module."""
 
-    def __init__(self, module: Module, table: ShapeTable, label: str, profile: Profile | None) -> None:
+    def __init__(self, module: Module, kinds: Kinds, label: str, profile: Profile | None) -> None:
         self._module = module
-        self._table = table
+        self._kinds = kinds
+        self._table = kinds.table
         self._label = label
         self._profile = profile
-        self._texts = list(module.shapes)
+        # No callbacks: circles would keep the module until they are collected.
+        self._sizes = Sizes(module, kinds.table)
         self._calls = find_calls(module)
-        self._chains = Chains(module, self._calls, self._element_count)
-        self._fused = FusedBytes(self._calls, self._chains, self._nbytes)
-        self._kinds: dict[tuple[str, int, int, object], CopyKind | None] = {}
+        self._chains = Chains(module, self._calls, self._sizes)
+        self._fused = FusedBytes(self._calls, self._chains, self._sizes)
         self._reader = MetadataReader(module.tables)
         self._metadata = list(module.metadata)
         self._wholes: dict[str, bool] = {}
@@ -80,6 +83,8 @@ class _Finder:
         moved = computation.opcodes[computation.root] if computation.opcodes else ""
         if moved in _ASYNC_MOVES and self._is_async(computation):
             yield from self._async_move(computation)
+        if _OPCODES.isdisjoint(computation.opcodes):
+            return
         for place, opcode in enumerate(computation.opcodes):
             if opcode not in _OPCODES:
                 continue
@@ -87,14 +92,14 @@ class _Finder:
             if not len(operands) or operands[0] < 0:
                 self.lost.append((computation, place))
                 continue
-            source = self._leaves(computation, operands[0])
-            result = self._leaves(computation, place)
+            source = self._sizes.leaves(computation, operands[0])
+            result = self._sizes.leaves(computation, place)
             if opcode == "copy-start":
                 # The result is a tuple of the destination, the operand and a context.
                 result = result[: len(source)]
             fact = computation.facts.get(place)
             for before, after in zip(source, result, strict=False):
-                kind = self._kind(opcode, before, after, fact if opcode == "transpose" else None)
+                kind = self._kinds.kind(opcode, before, after, fact if opcode == "transpose" else None)
                 if kind is None and opcode in ("reshape", "transpose"):
                     # A bitcast, which other compilers than that of TPUs do not print as one.
                     self._still.add((computation.name, place))
@@ -116,8 +121,8 @@ class _Finder:
         if len(operands) <= number or operands[number] < 0:
             self.lost.append((computation, place))
             return
-        before = self._leaves(computation, operands[number])
-        after = self._leaves(computation, place)
+        before = self._sizes.leaves(computation, operands[number])
+        after = self._sizes.leaves(computation, place)
         if len(before) != 1 or len(after) != 1:
             return
         source, result = self._table.shapes[before[0]], self._table.shapes[after[0]]
@@ -130,15 +135,9 @@ class _Finder:
         except FastIndexError:
             return
         parts = self._table.number(source), self._table.number(result)
-        kind = self._kind("copy", *parts, None)
+        kind = self._kinds.kind("copy", *parts, None)
         if kind is not None and kind != "same layout":
             yield _Found(computation, place, kind, *parts, number)
-
-    def _element_count(self, computation: Computation, place: int) -> int:
-        """Return the number of elements of a result; -1 if it is not one array."""
-        leaves = self._leaves(computation, place)
-        array = array_of(self._table.shapes[leaves[0]]) if len(leaves) == 1 else None
-        return -1 if array is None else array.element_count
 
     def _is_whole(self, computation: Computation) -> bool:
         """Whether the outermost fusion around a computation does nothing but move data."""
@@ -170,25 +169,6 @@ class _Finder:
         if not self._is_whole(item.computation):
             return False
         return not self._fused.follows(item.computation, item.place, self._movers)
-
-    def _leaves(self, computation: Computation, place: int) -> tuple[int, ...]:
-        return self._table.entry(self._texts[computation.shape(place)]).leaves
-
-    def _kind(self, opcode: str, before: int, after: int, permutation: object) -> CopyKind | None:
-        key = opcode, before, after, permutation
-        if key not in self._kinds:
-            known = self._table.nbytes[before] >= 0 and self._table.nbytes[after] >= 0
-            shapes = self._table.shapes[before], self._table.shapes[after]
-            order = permutation if isinstance(permutation, tuple) else None
-            self._kinds[key] = copy_kind(opcode, *shapes, order) if known else None
-        return self._kinds[key]
-
-    def _nbytes(self, computation: Computation, place: int, element: int) -> int:
-        entry = self._table.entry(self._texts[computation.shape(place)])
-        begin, end = (0, len(entry.leaves))
-        if element >= 0:
-            begin, end = entry.spans[element] if element < len(entry.spans) else (0, 0)
-        return sum(max(self._table.nbytes[leaf], 0) for leaf in entry.leaves[begin:end])
 
     def _row(self, item: _Found, passes: frozenset[tuple[str, int]]) -> CopyRow:
         computation, place = item.computation, item.place
@@ -288,7 +268,7 @@ class _Finder:
 
     def _origin_text(self, origin: Origin, source: Shape) -> str:
         name = self._chains.name(origin.computation, origin.place)
-        entry = self._table.entry(self._texts[origin.computation.shape(origin.place)])
+        entry = self._sizes.entry(origin.computation, origin.place)
         begin, end = entry.at(origin.path)
         leaves = entry.leaves[begin:end]
         only = array_of(self._table.shapes[leaves[0]]) if len(leaves) == 1 else None
@@ -334,7 +314,7 @@ class _Finder:
 
     def _read_metadata(self, computation: Computation, place: int) -> Metadata:
         number = computation.metadata(place)
-        return self._reader.origin(self._metadata[number]) if number >= 0 else Metadata()
+        return self._reader.origin(self._metadata[number]) if number >= 0 else _NO_METADATA
 
     def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
         """Return the metadata of a copy, or of its fusion, of an instruction that wants it, or of what it copies."""
@@ -353,10 +333,10 @@ def _array(shape: Shape) -> Shape:
 
 
 def module_copies(
-    module: Module, table: ShapeTable, label: str, source: TextSource, problems: list[Problem]
+    module: Module, kinds: Kinds, label: str, source: TextSource, problems: list[Problem]
 ) -> list[CopyRow]:
     """Return the instructions of a module that move data, in the order in which they run."""
-    finder = _Finder(module, table, label, source.profile)
+    finder = _Finder(module, kinds, label, source.profile)
     rows = finder.rows()
     for computation, place in finder.lost:
         name = computation.names()[place]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
 from fastindex.hlo.copies.chains import Chains
+from fastindex.hlo.copies.sizes import Sizes
 
 #: How many instructions to look at.
 _FURTHEST = 1000
@@ -16,8 +17,6 @@ _EMPTY = frozenset(("constant", "iota", "broadcast", "partition-id", "replica-id
 
 _UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _INDEXED = _PARTS | _UPDATES
-#: Bytes of the result of an instruction, and of one element of it if that is at least 0.
-NbytesOf = Callable[[Computation, int, int], int]
 
 
 def _updates(opcode: str, operands: Sequence[int]) -> Sequence[int]:
@@ -28,10 +27,10 @@ def _updates(opcode: str, operands: Sequence[int]) -> Sequence[int]:
 class FusedBytes:
     """Adds up the buffers that instructions inside fusions come from and go to."""
 
-    def __init__(self, calls: Calls, chains: Chains, nbytes_of: NbytesOf) -> None:
+    def __init__(self, calls: Calls, chains: Chains, sizes: Sizes) -> None:
         self._calls = calls
         self._chains = chains
-        self._nbytes_of = nbytes_of
+        self._sizes = sizes
 
     def read(self, computation: Computation, place: int) -> int:
         """Return the bytes that the fusion reads for the result of an instruction."""
@@ -45,7 +44,7 @@ class FusedBytes:
             seen.add((here.name, value))
             opcode = here.opcodes[value]
             if not self._calls.is_fused(here) or opcode in _PARTS:
-                total += self._nbytes_of(here, value, -1)
+                total += self._sizes.nbytes(here, value, -1)
             elif opcode == "parameter":
                 site = self._calls.sites[here.name][0]
                 operands = site.computation.operands(site.place)
@@ -89,7 +88,7 @@ class FusedBytes:
                 continue
             seen.add((here.name, value, element))
             if not self._calls.is_fused(here):
-                total += self._nbytes_of(here, value, element)
+                total += self._sizes.nbytes(here, value, element)
                 continue
             if value == here.root:
                 site = self._calls.sites[here.name][0]
@@ -99,7 +98,7 @@ class FusedBytes:
                 if here.opcodes[user] in _INDEXED and value not in operands[:1]:
                     # An update is written into a larger array; indices are not written at all.
                     is_update = here.opcodes[user] in _UPDATES and value in _updates(here.opcodes[user], operands)
-                    total += self._nbytes_of(here, value, -1) if is_update else 0
+                    total += self._sizes.nbytes(here, value, -1) if is_update else 0
                 elif here.opcodes[user] == "tuple":
                     waiting += [(here, user, number) for number, item in enumerate(operands) if item == value]
                 elif here.opcodes[user] == "get-tuple-element":

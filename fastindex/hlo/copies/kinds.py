@@ -6,7 +6,7 @@ from typing import Literal
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.hlo.shape_table import array_of
+from fastindex.hlo.shape_table import ShapeTable, array_of
 from fastindex.xla.bitcasts import reshape_is_bitcast, transpose_is_bitcast
 
 CopyKind = Literal["layout", "reshape", "transpose", "element type", "memory space", "same layout"]
@@ -47,6 +47,30 @@ def copy_kind(opcode: str, source: Shape, result: Shape, permutation: tuple[int,
     if not stays or _written_order(before) != _written_order(after):
         return "layout"
     return "memory space" if moves else "same layout"
+
+
+class Kinds:
+    """What instructions do to the arrays of a table, each question answered once; modules have many in common.
+
+    Attributes
+    ----------
+    table : ShapeTable
+    """
+
+    def __init__(self, table: ShapeTable) -> None:
+        self.table = table
+        self._known: dict[tuple[str, int, int, object], CopyKind | None] = {}
+
+    def kind(self, opcode: str, before: int, after: int, permutation: object = None) -> CopyKind | None:
+        """Return the `copy_kind` of two arrays by their numbers; None where a size is unknown."""
+        key = opcode, before, after, permutation
+        if key not in self._known:
+            table = self.table
+            known = table.nbytes[before] >= 0 and table.nbytes[after] >= 0
+            order = permutation if isinstance(permutation, tuple) else None
+            shapes = table.shapes[before], table.shapes[after]
+            self._known[key] = copy_kind(opcode, *shapes, order) if known else None
+        return self._known[key]
 
 
 def _keeps_slots(opcode: str, before: Shape, after: Shape, permutation: tuple[int, ...] | None) -> bool:

@@ -11,6 +11,7 @@ from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.hlo.copies.facts import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
+from fastindex.hlo.copies.kinds import Kinds
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.copies.table import CopyTable, most_bytes_first
 from fastindex.hlo.copies.text import print_copies, summary
@@ -158,7 +159,7 @@ class _Reader:
     """Reads modules one after the other and keeps their copies."""
 
     def __init__(self) -> None:
-        self._table = ShapeTable()
+        self._kinds = Kinds(ShapeTable())
         self._rows: list[CopyRow] = []
         self._labels: list[str] = []
         self._counts: dict[str, int] = {}
@@ -198,7 +199,7 @@ class _Reader:
         self._labels.append(label)
         if module.is_before_layouts:
             self._before.append(label)
-        rows = module_copies(module, self._table, label, self._source, self._problems)
+        rows = module_copies(module, self._kinds, label, self._source, self._problems)
         self._rows += rows
         profile = self._source.profile
         if profile is not None and any(row.measured_nanoseconds is not None for row in rows):

@@ -256,10 +256,11 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     scanner = HloScanner(sink, source.name)
     seen = 0
     nothing = "no HLO instruction, 'name = shape opcode(...)', and no out-of-memory message"
+    head = b""
     for chunk in source.chunks:
         if seen < _LOOKED_AT:
             _check_is_text(chunk, source.name, first=seen == 0)
-            nothing = _BINARY if _CONTROL.search(chunk) else nothing
+            head = head or chunk
         scanner.feed(chunk)
         seen += len(chunk)
         advance(len(chunk))
@@ -270,6 +271,7 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     scanner.close()
     if not scanner.instruction_count:
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
+        nothing = _BINARY if _CONTROL.search(head) else nothing
         refuse(source.name, (nothing if seen else "the text is empty") + problems)
     return scanner
 

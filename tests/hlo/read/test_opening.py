@@ -130,14 +130,13 @@ def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "_UNSUSPICIOUS", 1 << 20)
     instruction = b"  p = f32[2]{0} parameter(0)\n" * 1000
     deflate = zlib.compressobj(9, wbits=31)
-    bomb = deflate.compress(b"HloModule m\nENTRY e {\n") + b"".join(deflate.compress(instruction) for _ in range(4000))
+    bomb = deflate.compress(b"HloModule m\nENTRY e {\n") + b"".join(deflate.compress(instruction) for _ in range(400))
     bomb += deflate.flush()
     # xz shrinks it a thousand times, which gzip cannot.
     bomb = lzma.compress(gzip.decompress(bomb), preset=9)
     with pytest.raises(fi.FastIndexError, match="times its size"):
         fi.hlo.report(bomb)
-    pieces = decompressed(iter([bomb]), "xz", "")
-    assert max(len(next(pieces)) for _ in range(3)) <= 1 << 20
+    assert len(next(decompressed(iter([bomb]), "xz", ""))) <= 1 << 20
 
 
 def test_xz_takes_bounded_memory() -> None:
