@@ -110,7 +110,7 @@ class Package:
             return found
         parent, _, last = name.rpartition(".")
         named = Definition(f"{PACKAGE}.{parent}", last)
-        alike = [one for one in self._nodes if one.name == name] if not parent else [named]
+        alike = [one for one in self._nodes if one.name == name] if not parent else [self.resolved(named) or named]
         if len(alike) != 1 or alike[0] not in self._nodes:
             raise SystemExit(
                 f"{name} is {'no function' if not alike else 'several'}; name its module: folder.module.name"
