@@ -11,7 +11,17 @@ from fastindex.paged.slot_numbers import SLOT_MAP
 from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
 from fastindex.runtime.lines import element
 from fastindex.runtime.lines.lines import copy_run
-from fastindex.runtime.lines.memory import barrier, entry, fence, load_at, load_stored, pointer, store, store_at
+from fastindex.runtime.lines.memory import (
+    barrier,
+    entry,
+    fence,
+    literal,
+    load_at,
+    load_stored,
+    pointer,
+    store,
+    store_at,
+)
 
 #: Slots that are collected in the nearest cache before they are written past it.
 COLLECTED = 512
@@ -23,11 +33,6 @@ _INT64, _INT32 = 0, 2
 _I64 = ir.IntType(64)
 
 _quotient = inlined(element.narrow_quotient)
-
-
-@njit(nogil=True, inline="always")
-def _width(code):  # type: ignore[no-untyped-def]
-    return 8 if code == _INT64 else 4
 
 
 @njit(nogil=True, inline="always")
@@ -65,7 +70,7 @@ def _splat(builder: Any, number: Any, lanes: Any) -> Any:
 @subroutine("table_code", "position_code")
 def _map_each(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
     """Write the slots of `count` tokens of a request; return how many positions or blocks are out of bounds."""
-    table_bytes, position_bytes = _width(table_code), _width(position_code)
+    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
     row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
     positions = pointer(entry(map_, SLOT_MAP.positions) + at * position_bytes)
     limit = entry(entry(map_, SLOT_MAP.limits), request)
@@ -95,7 +100,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target):  #
     """Do the same block by block, where positions count on within a block, which one look at the table then serves."""
     if entry(map_, SLOT_MAP.ranks) > 1:
         return _map_each(table_code, position_code, map_, request, at, count, target)
-    table_bytes, position_bytes = _width(table_code), _width(position_code)
+    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
     row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
