@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from fastindex.lazy import lazy_names
+from fastindex.lazy import HOOKS, lazy_names
 
 __version__ = "0.1.0"
+
+HOOKS["shape_html"] = "fastindex.show.picture", "shape_html"
 
 # The public names; `__init__.pyi` tells type checkers the same.
 __getattr__, __dir__, __all__ = lazy_names(

@@ -104,6 +104,23 @@ def lazy_names(
     return get, names_shown, sorted(home_of)
 
 
+#: What a room asks of one above it, by name: the module and the name of a function. The top of the package says which.
+HOOKS: dict[str, tuple[str, str]] = {}
+
+
+def hook(name: str) -> Callable[..., Any]:
+    """Return the function that a room above has for this one; it is imported when it is asked for.
+
+    Examples
+    --------
+    >>> import fastindex
+    >>> hook("shape_html").__name__
+    'shape_html'
+    """
+    module, function = HOOKS[name]
+    return cast(Callable[..., Any], getattr(uninterrupted(lambda: import_module(module)), function))
+
+
 class lazy_property(Generic[Value]):  # noqa: N801
     """An attribute that is computed once it is asked for, as by `functools.cached_property`, without a lock.
 

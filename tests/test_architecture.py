@@ -149,7 +149,7 @@ LARGER = {
     "cli.moving.relayout": "a command: click hands its options over by name",
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.rearranged_arrays.rearrange": "public: an array, a pattern, its sizes, and what whole-array functions take",
-    "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
+    "weights.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
     "paged.copies.copy": "public: two caches with their memory and blocks, and what all moves take",

@@ -27,7 +27,6 @@ from benchmarks import (
     bench_relayout,
     bench_windows,
     cases,
-    code_lines,
     copy_ceiling,
     fit_costs,
     index_rows,
@@ -273,14 +272,6 @@ def test_a_regret_is_that_of_the_choice() -> None:
     ]
     assert regret.removal(rows, ["fast"]) == {"all": [2.0, 9.0], "dumps": [2.0], "tiles": [9.0]}
     assert regret.removal(rows, ["fast", "slow"]) == {"all": []}
-
-
-@pytest.mark.in_turn(seconds=1.3)
-def test_code_lines_are_those_with_code() -> None:
-    text = '"""Doc."""\n\n# No.\ndef f(x):  # Yes.\n    """Doc\n    of two lines."""\n    return """a\nb"""\n'
-    assert code_lines.code_lines(text) == 3
-    figures = code_lines.figures()
-    assert all(value > 0 for value in figures.values())
 
 
 def test_a_wrong_rival_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_classes_that_public_functions_return_are_public(package: ModuleType) ->
 
 
 def test_a_hidden_class_shows() -> None:
-    from fastindex.bulk.repack_plans import RepackPlan, repack_plan
+    from fastindex.weights.repack_plans import RepackPlan, repack_plan
 
     assert list(returned_classes(inspect.unwrap(repack_plan))) == [RepackPlan]
 

@@ -13,8 +13,8 @@ from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Variable, digit
 from fastindex.index.programs import conversion_program, multi_program
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
-from fastindex.patterns.format_variants import values_for
 from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
+from fastindex.weights.repacking import values_for
 
 #: Of dimensions that a layout neither splits nor tiles.
 _FEW = 3

@@ -1,4 +1,4 @@
-"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back, for every layout."""
+"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back; what is said of what fails."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import engine_of, require_lazy
 from fastindex.arrays.index_arguments import (
+    Offender,
     OffenderFoundError,
+    Window,
     as_coordinates,
     as_integers_in_bulk,
     as_modes,
@@ -23,14 +26,69 @@ from fastindex.arrays.index_arguments import (
     is_window,
     slice_numbers,
 )
-from fastindex.bulk.index_errors import bad_place, out_of_bounds
-from fastindex.bulk.window_results import window_results
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
-from fastindex.errors import FastIndexError
+from fastindex.cuda.arrays import is_cuda_array, on_gpu
+from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.first_use import load
 from fastindex.index.executors import check_overlap, new_outputs, run
-from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
+from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program, units_in_buffer
+from fastindex.index.windows import fill_window
+
+
+def out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
+    """Return the error for a coordinate outside its dimension."""
+    # Without checks for padding, it is an input that is out of bounds.
+    number = offender.number or 0
+    return OutOfBoundsError(
+        f"coordinate {offender.values[number]}{position_text(offender)} is out of bounds for dimension {number} "
+        f"of size {shape.dimensions[number]} of {shape}"
+    )
+
+
+def bad_place(offender: Offender, shape: Shape, unit: str = "slot") -> OutOfBoundsError:
+    """Return the error for a slot, byte or bit that is outside the buffer, or padding."""
+    (place,) = offender.values
+    where = f"{unit} {place}{position_text(offender)}"
+    if offender.number is None:
+        return OutOfBoundsError(f"{where} is padding of {shape} and holds no element")
+    return OutOfBoundsError(f"{where} is out of bounds for the {units_in_buffer(shape, unit)} {unit}s of {shape}")
+
+
+def position_text(offender: Offender) -> str:
+    """Return where in the caller's arrays the element is, to be put behind it."""
+    if not offender.position:
+        return ""
+    return f" at position {offender.position if len(offender.position) > 1 else offender.position[0]}"
+
+
+def window_results(
+    program: IndexProgram, window: Window, out: Sequence[Any] | None, threads: int | None, stream: Any
+) -> list[Any]:
+    """Return the outputs of a program from coordinates for all elements of a window.
+
+    A window holds no arrays, so `out` says where it is computed: on the GPU if one of its arrays is there.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        `out` does not fit; a CUDA stream, though no array is on the GPU.
+    """
+    if out is not None and any(map(is_cuda_array, out)):
+        load("fastindex.cuda.indices")
+        from fastindex.cuda.indices import fill_window as fill_on_gpu
+
+        return fill_on_gpu(program, window, out, stream)
+    if stream is not None:
+        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
+    outputs: list[NDArray[np.int64]]
+    if out is None:
+        outputs = new_outputs(len(program.outputs), window.shape)
+    else:
+        outputs = as_outputs(out, len(program.outputs), window.shape, "out")
+        check_overlap((), outputs)
+    axes = tuple(slice(None) if kept else None for kept in window.kept)
+    fill_window(program, window.ranges, [output[(*axes, ...)] for output in outputs], threads)
+    return outputs if out is not None else [output[()] for output in outputs]
 
 
 def linear_index(

@@ -1,9 +1,10 @@
-"""`rearrange`: einops' patterns on arrays of NumPy, JAX, PyTorch, CUDA and Dask."""
+"""`rearrange` by the functions of the library that an array is from: of arrays that are lazy, or traced."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,7 +17,6 @@ from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import check_apart, check_target, described, element_strides, engine_of, require_lazy
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
-from fastindex.bulk.rearranged_by_library import by_jax, by_torch
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape
@@ -25,9 +25,75 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.moving.cast_movements import cast_movement, sure_cast
 from fastindex.moving.movements import movement
-from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
-from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
+from fastindex.patterns.axes import MOVED_AS, Sides, sides_of, solved
+from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
 from fastindex.runtime.threads import check_threads
+
+Pad = Callable[[Any, list[tuple[int, int]]], Any]
+Transpose = Callable[[Any, list[int]], Any]
+
+
+def rearranged(
+    array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose
+) -> Any:
+    """Return an array that is padded, split, transposed and merged.
+
+    Parameters
+    ----------
+    array : array
+        With ``reshape``.
+    pattern : Pattern
+    sizes : mapping of str to int
+    is_padded : bool
+        As `pad` of `rearrange`.
+    pad, transpose : callable
+        The library's functions: of the elements to add before and after each dimension, and of the order.
+
+    Examples
+    --------
+    >>> from fastindex.patterns.grammar import parse_pattern
+    >>> rearranged(np.arange(6), parse_pattern("(a b) -> b a"), {"b": 2}, False, np.pad, np.transpose)
+    array([[0, 2, 4],
+           [1, 3, 5]])
+    """
+    whole, known = solved(pattern, tuple(array.shape), sizes, None, is_padded)
+    behind = [
+        math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
+    ]
+    if any(behind):
+        array = pad(array, [(0, size) for size in behind])
+    before = [name for group in whole.source for name in group]
+    after = [name for group in whole.destination for name in group]
+    split = array.reshape([known[name] for name in before])
+    merged = [math.prod(known[name] for name in group) for group in whole.destination]
+    return transpose(split, [before.index(name) for name in after]).reshape(merged)
+
+
+def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
+    """Rearrange an array by ``jax.numpy``, which traces what is done."""
+    jnp = sys.modules["jax"].numpy
+    value = np.frombuffer(value_bytes(np.dtype(array.dtype), fill), array.dtype)[0]
+
+    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
+        return jnp.pad(whole, widths, constant_values=value)
+
+    return rearranged(array, pattern, sizes, is_padded, pad, jnp.transpose)
+
+
+def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
+    """Rearrange a tensor by PyTorch, which traces what is done."""
+    torch = sys.modules["torch"]
+
+    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
+        name = str(whole.dtype).removeprefix("torch.")
+        dtype = ElementType.from_dtype_name(name, "PyTorch").numpy_dtype
+        value = np.frombuffer(value_bytes(dtype, fill), dtype)[0].item()
+        return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
+
+    # A copy, as for all other arrays: where nothing moves, PyTorch's is a view.
+    return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute).clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 def rearrange(

@@ -16,8 +16,7 @@ from fastindex.arrays.index_arguments import (
     common_shape_of_coordinates,
     is_window,
 )
-from fastindex.bulk.index_errors import out_of_bounds, position_text
-from fastindex.bulk.window_results import window_results
+from fastindex.bulk.indices import out_of_bounds, position_text, window_results
 from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError

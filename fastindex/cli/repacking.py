@@ -40,8 +40,8 @@ def repack(
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is no shape; give sizes such as 4096x11008", param_hint="--shape")
-    from fastindex.jobs.repack_jobs import Formats, repack_file
     from fastindex.patterns.named_formats import check_name
+    from fastindex.weights.repack_jobs import Formats, repack_file
 
     for name in (source_format, target_format):
         check_name(name)

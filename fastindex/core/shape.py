@@ -16,6 +16,7 @@ from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
+from fastindex.lazy import hook
 
 if TYPE_CHECKING:
     from fastindex.core.cute import CuteLayout
@@ -172,7 +173,7 @@ class Shape(SizedShape, ShownInNotebooks):
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
-        load("fastindex.core.jax_layouts", "fastindex.core.jax_layouts")
+        load("fastindex.core.jax_layouts")
         from fastindex.core.jax_layouts import layout_from_jax, read_jax_array, read_jax_layout
 
         if hasattr(source, "dtype"):
@@ -368,10 +369,7 @@ class Shape(SizedShape, ShownInNotebooks):
             raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
 
     def _repr_html_(self) -> str:
-        load("fastindex.show.picture")
-        from fastindex.show.picture import shape_html
-
-        return shape_html(self)
+        return str(hook("shape_html")(self))
 
     def __str__(self) -> str:
         return format_shape(self)

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from fastindex.arrays.fills import value_bytes
-from fastindex.bulk.rearranged_by_library import rearranged
+from fastindex.bulk.rearranged_arrays import rearranged
 from fastindex.errors import FastIndexError
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 

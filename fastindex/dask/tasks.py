@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import MisfitError
 from fastindex.arrays.fills import Casting, fill_pattern
 from fastindex.arrays.index_arguments import OffenderFoundError, as_integers_in_bulk, common_shape
-from fastindex.bulk.index_errors import bad_place, out_of_bounds
+from fastindex.bulk.indices import bad_place, out_of_bounds
 from fastindex.bulk.relayouts import pack, relayout, unpack
 from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel

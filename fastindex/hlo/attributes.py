@@ -28,8 +28,8 @@ _FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
-#: Where the TPU compiler says which operands and results share memory: the last of ``backend_config``.
-_SHARED = b'"aliasing_operands":{"lists":['
+#: Where the TPU compiler says which operands and results share memory: in ``backend_config``, mostly at its end.
+SHARED = b'"aliasing_operands":{"lists":['
 _SHARES_NOTHING = b'"aliasing_operands":{"lists":[]}}'
 _INDICES = re.compile(rb'"indices":\[([^\]]*)\]')
 _QUOTED_NUMBER = re.compile(rb'"(\d+)"')
@@ -128,7 +128,7 @@ def shared_in(attributes: bytes) -> tuple[tuple[int, ...], ...] | None:
     """
     if attributes.endswith(_SHARES_NOTHING):
         return ()
-    begin = attributes.rfind(_SHARED)
+    begin = attributes.rfind(SHARED)
     if begin < 0:
         return None
     lists = (_QUOTED_NUMBER.findall(found) for found in _INDICES.findall(attributes, begin))

@@ -97,7 +97,7 @@ class Collector:
 
     def _add_module(self, module: Module) -> None:
         label = self._label(module.name)
-        table = self._tables[module.is_for_tpu]
+        table = self._tables[module.is_for_tpu and self._counted == "buffers"]
         use, rows = module_uses(module, table, self._counted, label, self._source, self._problems)
         self._modules.append(use)
         self._uses += rows

@@ -6,7 +6,7 @@ Measured on what libtpu assigns in memory space 0: the offsets in ``*-buffer-ass
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 #: Offsets in the heap are multiples of it.
@@ -23,37 +23,61 @@ def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
     >>> heap_nbytes([(0, 2, 5 << 14), (1, 9, 1 << 14), (3, 9, 4 << 14), (4, 9, 2 << 14)]) >> 14
     8
     """
-    gaps: list[tuple[int, int]] = []
+    gaps = _Gaps()
     ends: list[tuple[int, int, int]] = []
     # Where the buffers that live now end, and ended at most.
     used = most = 0
     for start, end, nbytes in sorted(buffers, key=lambda buffer: (buffer[0], -buffer[2])):
         while ends and ends[0][0] < start:
             _, offset, size = heapq.heappop(ends)
-            used = _freed(gaps, offset, size, used)
+            used = gaps.free(offset, size, used)
         size = -(-nbytes // UNIT_NBYTES) * UNIT_NBYTES
-        fitting = min(((gap, place) for place, (_, gap) in enumerate(gaps) if gap >= size), default=None)
-        if fitting is None:
-            offset, used = used, used + size
-            most = max(most, offset + nbytes)
-        else:
-            gap, place = fitting
-            offset = gaps[place][0]
-            gaps[place : place + 1] = [(offset + size, gap - size)] if gap > size else []
-        heapq.heappush(ends, (end, offset, size))
+        found = gaps.take(size)
+        if found is None:
+            found, used = used, used + size
+            most = max(most, found + nbytes)
+        heapq.heappush(ends, (end, found, size))
     return most
 
 
-def _freed(gaps: list[tuple[int, int]], offset: int, size: int, used: int) -> int:
-    """Add a gap, joined with those that touch it; return where the memory in use ends now."""
-    place = bisect_left(gaps, (offset, 0))
-    if place < len(gaps) and gaps[place][0] == offset + size:
-        size += gaps.pop(place)[1]
-    if place and sum(gaps[place - 1]) == offset:
-        place -= 1
-        offset, before = gaps.pop(place)
-        size += before
-    if offset + size == used:
+class _Gaps:
+    """The gaps between buffers, in two orders, so that a heap with many costs no more than to sort them."""
+
+    def __init__(self) -> None:
+        self._by_offset: list[tuple[int, int]] = []
+        self._by_size: list[tuple[int, int]] = []
+
+    def take(self, size: int) -> int | None:
+        """Return the offset of the smallest gap that holds a buffer, and use its beginning; None if there is none."""
+        place = bisect_left(self._by_size, (size, 0))
+        if place == len(self._by_size):
+            return None
+        gap, offset = self._by_size[place]
+        self._remove(offset, gap)
+        if gap > size:
+            self._add(offset + size, gap - size)
         return offset
-    gaps.insert(place, (offset, size))
-    return used
+
+    def free(self, offset: int, size: int, used: int) -> int:
+        """Add a gap, joined with those that touch it; return where the memory in use ends now."""
+        place = bisect_left(self._by_offset, (offset, 0))
+        if place < len(self._by_offset) and self._by_offset[place][0] == offset + size:
+            following = self._by_offset[place]
+            self._remove(*following)
+            size += following[1]
+        if place and sum(self._by_offset[place - 1]) == offset:
+            before = self._by_offset[place - 1]
+            self._remove(*before)
+            offset, size = before[0], before[1] + size
+        if offset + size == used:
+            return offset
+        self._add(offset, size)
+        return used
+
+    def _add(self, offset: int, size: int) -> None:
+        insort(self._by_offset, (offset, size))
+        insort(self._by_size, (size, offset))
+
+    def _remove(self, offset: int, size: int) -> None:
+        del self._by_offset[bisect_left(self._by_offset, (offset, size))]
+        del self._by_size[bisect_left(self._by_size, (size, offset))]

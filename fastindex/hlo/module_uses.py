@@ -8,6 +8,7 @@ from fastindex.core.shape import Shape
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
+from fastindex.hlo.heap import UNIT_NBYTES
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.module_sums import ModuleUse, Peak
@@ -191,18 +192,22 @@ def _peak(found: ModuleBuffers, live: Liveness, result_table: int, inner_tables:
     more = result_table + inner_tables
     instruction, name = "", ""
     step, nbytes, logical_nbytes = live.peak
+    gaps = live.gaps
+    if inner_tables:
+        # They come after the buffers.
+        gaps += (live.held - nbytes - gaps) % UNIT_NBYTES
     # If only arguments, outputs and constants are live, no step is special.
     if any(found.buffers[number].role == "temporary" for number in live.alive):
         instruction, name = _at_step(found, step)
     return Peak(
-        nbytes + more + live.gaps,
-        logical_nbytes + more + live.gaps,
+        nbytes + more + gaps,
+        logical_nbytes + more + gaps,
         instruction=instruction,
         computation=name,
         step=step,
         steps=live.steps,
         timeline=tuple((at, total + more, elements + more) for at, total, elements in live.timeline),
-        temporary_nbytes=nbytes + live.gaps - live.held + inner_tables,
+        temporary_nbytes=nbytes + gaps - live.held + inner_tables,
     )
 
 

@@ -16,6 +16,7 @@ from fastindex.hlo.attributes import (
     BARE_PARAMETERS,
     DETAIL_READERS,
     NO_DETAILS,
+    SHARED,
     Alias,
     Details,
     aliases_in,
@@ -241,7 +242,7 @@ class ModuleReader:
                     origin = metadata.setdefault(text, len(metadata))
                 if opcode.read_details is not None:
                     details = opcode.read_details(operand_text, attributes)
-                elif attributes[-2:] == b"}}":
+                elif SHARED in attributes:
                     details = details_of_shared(attributes)
             elif opcode.read_details is not None:
                 # Most parameters are of fusions, and have none.

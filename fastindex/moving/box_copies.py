@@ -188,3 +188,18 @@ def gathered(pieces: Pieces) -> Pieces:
         for kind, places in found.items():
             table = np.array(sorted(places, key=lambda place: place[1]), np.int64)
             pieces[kind] = table[:, 0], table[:, 1]
+
+
+def nest_offsets(nest: Nest) -> Numbers:
+    """Return where every iteration of a nest lies, on both sides, as pairs; the last loop the fastest.
+
+    Examples
+    --------
+    >>> nest_offsets(Nest((Loop(2, 8, 1), Loop(2, 1, 4)), 100, 0)).tolist()
+    [[100, 0], [101, 4], [108, 1], [109, 5]]
+    """
+    offsets = np.array([[nest.source_start, nest.destination_start]], np.int64)
+    for size, source, destination in nest.loops:
+        steps = np.arange(size)[:, None] * np.array([source, destination])
+        offsets = (offsets[:, None] + steps).reshape(-1, 2)
+    return offsets

@@ -13,6 +13,7 @@ from fastindex.algebra.strided_runs import progressions
 from fastindex.arrays.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
+from fastindex.moving.box_copies import nest_offsets
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers
 from fastindex.paged.run_numbers import RunJob
@@ -265,7 +266,7 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
     each = cache.block_size // granules.tokens
     jobs = []
     for loops, of_granules in kinds.items():
-        places = _expanded([Nest(loops)])
+        places = nest_offsets(Nest(loops))
         if around:
             places = (layers[:, None] + places).reshape(-1, 2)
         places = places[np.argsort(places[:, 0], kind="stable")]
@@ -288,20 +289,8 @@ def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
     others = [loop for loop in nest.loops if loop is not run]
     outer = tuple(loop for loop in others if block_stride and abs(loop.source_stride) >= block_stride)
     inner = tuple(loop for loop in others if loop not in outer)
-    offsets = _expanded([Nest(inner, nest.source_start, nest.destination_start)])
+    offsets = nest_offsets(Nest(inner, nest.source_start, nest.destination_start))
     return outer, np.concatenate([offsets, np.full((len(offsets), 1), length)], axis=1)
-
-
-def _expanded(nests: Sequence[Nest]) -> Numbers:
-    """Return the offsets of every iteration, near and far."""
-    found = []
-    for nest in nests:
-        offsets = np.array([nest[1:]], np.int64)
-        for size, near, far in nest.loops:
-            steps = np.arange(size)[:, None] * np.array([near, far])
-            offsets = (offsets[:, None] + steps).reshape(-1, 2)
-        found.append(offsets)
-    return np.concatenate(found)
 
 
 # By kernels

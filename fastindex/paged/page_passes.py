@@ -12,6 +12,7 @@ from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped
 from fastindex.arrays.addresses import address_of
 from fastindex.first_use import load
+from fastindex.moving.box_copies import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at
@@ -24,6 +25,12 @@ Numbers = NDArray[np.int64]
 
 #: Bytes that a thread moves at a time: a call from Python costs some microseconds.
 _SHARE_BYTES = 1 << 20
+#: Runs of at least so many bytes are copied piece by piece; how long a piece is at most, and how many a page may have.
+#: Milliseconds of 64 MiB of pages of 64 KiB in any order, NHD to HND: by passes 10.8, pieces in the order of the target
+#: 10.4, in that of the source 6.3; a sequential copy 5.3 (one thread of an AMD EPYC, 2026-11-27).
+_LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 512, 1 << 16
+#: How far ahead pieces are prefetched.
+_AHEAD_BYTES = 4096
 # A page is small; whether all of them together are written past the cache decides for each.
 _STREAMED, _KEPT = (Tuning(streamed_bytes=least) for least in (0, 1 << 62))
 
@@ -107,24 +114,53 @@ def _run(
 ) -> None:
     load("fastindex.paged.kernels.page_passes")
     from fastindex.moving.compiled_passes import repeated_padding, thread_scratch
-    from fastindex.paged.kernels.page_passes import run_page_passes
+    from fastindex.paged.kernels.page_passes import copy_page_pieces, run_page_passes
 
     workers, page_bytes, is_streamed = work
-    compiled = _compiled(loops, width, cast, is_streamed)
     outer, sources, targets = (np.ascontiguousarray(table) for table in places)
-    job = np.array(
-        PageJob(
-            compiled.address, compiled.count, address_of(outer), address_of(sources), address_of(targets), len(targets)
-        ),
-        np.int64,
-    )
-    kept = repeated_padding(b"\0")
+    tables = address_of(outer), address_of(sources), address_of(targets), len(targets)
     source, target = addresses
+    pieces = None if cast is not None or loops.fills else pieces_of(loops, width)
+    if pieces is not None:
+        ahead = max(_AHEAD_BYTES // int(pieces[:, 2].max()), 1)
+        job = np.array(PageJob(address_of(pieces), len(pieces), *tables, ahead, int(is_streamed)), np.int64)
+    else:
+        compiled = _compiled(loops, width, cast, is_streamed)
+        job = np.array(PageJob(compiled.address, compiled.count, *tables), np.int64)
+    kept = repeated_padding(b"\0")
 
     def chunk(begin: int, end: int) -> None:
-        run_page_passes(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
+        if pieces is not None:
+            copy_page_pieces(address_of(job), target, source, begin, end)
+        else:
+            run_page_passes(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
 
     run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
+
+
+@lru_cache(maxsize=256)
+def pieces_of(loops: RelayoutLoops, width: int) -> Numbers | None:
+    """Return the pieces of a page, in the order of the source, where all its runs are long; else None.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> pieces_of(RelayoutLoops((Nest((Loop(16, 1, 1), Loop(2, 64, 32))),), ()), 16).tolist()
+    [[0, 0, 256], [1024, 512, 256]]
+    """
+    rows = []
+    for nest in loops.copies:
+        run = nest.loop_of(1, 1)
+        if run is None or run.size * width < _LEAST_RUN_BYTES:
+            return None
+        starts = nest_offsets(nest._replace(loops=tuple(loop for loop in nest.loops if loop is not run))) * width
+        at = np.arange(0, run.size * width, _PIECE_BYTES)
+        found = np.empty((len(starts), len(at), 3), np.int64)
+        found[:, :, :2] = starts[:, None] + at[:, None]
+        found[:, :, 2] = np.minimum(run.size * width - at, _PIECE_BYTES)
+        rows.append(found.reshape(-1, 3))
+    table = np.concatenate(rows)
+    return None if len(table) > _MOST_PIECES else np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")])
 
 
 @lru_cache(maxsize=256)

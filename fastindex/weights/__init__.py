@@ -11,10 +11,10 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.bulk.discovery": ("Discovery", "discover"),
-        "fastindex.bulk.repack_plans": ("RepackPlan",),
-        "fastindex.bulk.repacking": ("formats", "repack"),
-        "fastindex.bulk.wrong_slots": ("WrongSlot", "check"),
+        "fastindex.weights.discovery": ("Discovery", "discover"),
+        "fastindex.weights.repack_plans": ("RepackPlan",),
+        "fastindex.weights.repacking": ("formats", "repack"),
+        "fastindex.weights.wrong_slots": ("WrongSlot", "check"),
         "fastindex.weights.checkpoints": ("Checkpoint", "open_checkpoint"),
         "fastindex.weights.packing": ("pack_checkpoint",),
     },

@@ -1,10 +1,10 @@
-from fastindex.bulk.discovery import Discovery as Discovery
-from fastindex.bulk.discovery import discover as discover
-from fastindex.bulk.repack_plans import RepackPlan as RepackPlan
-from fastindex.bulk.repacking import formats as formats
-from fastindex.bulk.repacking import repack as repack
-from fastindex.bulk.wrong_slots import WrongSlot as WrongSlot
-from fastindex.bulk.wrong_slots import check as check
 from fastindex.weights.checkpoints import Checkpoint as Checkpoint
 from fastindex.weights.checkpoints import open_checkpoint as open_checkpoint
+from fastindex.weights.discovery import Discovery as Discovery
+from fastindex.weights.discovery import discover as discover
 from fastindex.weights.packing import pack_checkpoint as pack_checkpoint
+from fastindex.weights.repack_plans import RepackPlan as RepackPlan
+from fastindex.weights.repacking import formats as formats
+from fastindex.weights.repacking import repack as repack
+from fastindex.weights.wrong_slots import WrongSlot as WrongSlot
+from fastindex.weights.wrong_slots import check as check

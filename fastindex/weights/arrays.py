@@ -13,13 +13,13 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.jobs.input_files import Bytes, InputFile
 from fastindex.jobs.layout_jobs import Progress, WrittenArray
 from fastindex.jobs.reading import StoredArray
-from fastindex.jobs.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
 from fastindex.jobs.writing import OutputFile
 from fastindex.jobs.zarr_arrays import ZarrBuffer, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes, taken_bytes
 from fastindex.weights.buffers import checksum_of_new
 from fastindex.weights.journals import Journal
 from fastindex.weights.manifests import ZARR, record_of
+from fastindex.weights.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
 from fastindex.weights.rules import Array
 from fastindex.weights.stacks import Stack, ordered_shape
 from fastindex.weights.tensors import opened

@@ -7,21 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastindex.bulk.repack_arguments import (
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.weights.repack_arguments import (
     Parameters,
     check_words,
     checked_bits,
     checked_parameters,
     checked_sizes,
+    has_words,
     other_version,
+    sizes_of_words,
+    word_bits,
 )
-from fastindex.bulk.repack_plans import End
-from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.jobs.repack_jobs import Formats
-from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
-from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits
+from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_plans import End
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("from", "to", "shape", "bits")

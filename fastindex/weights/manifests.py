@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fastindex.arrays.buffers import check_movable
-from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
-from fastindex.jobs.repack_jobs import Formats
 from fastindex.patterns.named_formats import check_name
 from fastindex.weights.format_rules import shape_of
 from fastindex.weights.journals import MANIFEST
+from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
+from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.rules import Array
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,

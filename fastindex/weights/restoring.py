@@ -9,11 +9,11 @@ from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.layout_jobs import Progress, memory_limit, unpack_stored
-from fastindex.jobs.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.jobs.writing import OutputFile
 from fastindex.moving.box_jobs import plan_boxes, taken_bytes
 from fastindex.weights.buffers import read_bytes, stored_buffer
 from fastindex.weights.manifests import Manifest, Moved, moved_of
+from fastindex.weights.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.weights.safetensors_files import header_of, packed_shape
 from fastindex.weights.stacks import PartOfFile, Stack, ordered_shape
 

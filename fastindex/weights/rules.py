@@ -12,10 +12,10 @@ from fastindex.arrays.fills import check_cast, wanted_type
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.jobs.repack_jobs import Formats
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.format_rules import FormatRule, format_rule_of, shape_of
+from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Tensor
 

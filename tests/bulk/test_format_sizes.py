@@ -1,6 +1,6 @@
 """Names, parameters and sizes of formats: what the vendors call them, sizes that no list has, none, and very many.
 
-Tests of: bulk.repacking, patterns.format_table.
+Tests of: weights.repacking, patterns.format_table.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk.repack_plans import repack_plan
 from fastindex.index.programs import conversion_program
 from fastindex.patterns.format_table import PARAMETERS
-from tests.bulk.test_repacking import CASES, IDS, codes_of, stored
+from fastindex.weights.repack_plans import repack_plan
 from tests.cases import strategies
 from tests.oracles import format_places
+from tests.weights.test_repacking import CASES, IDS, codes_of, stored
 
 #: The vendors' names of parameters, and their defaults.
 SIGNATURES: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """What `formats` lists, taken at its word: packing by the text alone gives the bytes of `repack`, at the listed sizes.
 
-Tests of: patterns.format_variants.
+Tests of: weights.repacking.
 """
 
 from __future__ import annotations

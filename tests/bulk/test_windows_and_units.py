@@ -1,6 +1,6 @@
 """Windows and units of the index functions against the reference and NumPy's own indexing.
 
-Tests of: bulk.index_errors, bulk.window_results.
+Tests of: bulk.indices.
 """
 
 from __future__ import annotations

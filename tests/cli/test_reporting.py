@@ -53,7 +53,7 @@ def test_a_page(tmp_path: Path) -> None:
     assert run("report", file, "--html", page).stdout == ""
     assert page.read_text().startswith("<!doctype html>")
     both = run("report", file, "--html", page, "--json")
-    assert json.loads(both.stdout)["peak_nbytes"] == 2 * 512000
+    assert json.loads(both.stdout)["peak_nbytes"] == 3 * 512000
     assert "end the name in .html" in run("report", file, "--html", tmp_path / "page.txt", status=2).stderr
 
 

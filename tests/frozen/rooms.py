@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +26,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.code_lines import code_lines  # noqa: E402
-
 PACKAGE = "fastindex"
+_SKIPPED_TOKENS = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
+
+
+def code_lines(text: str) -> int:
+    """How many lines have code.
+
+    Examples
+    --------
+    >>> code_lines("'''Says what.'''\\n\\nx = 1  # one\\n# two\\ny = (\\n    2\\n)\\n")
+    4
+    """
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    strings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            said = node.body[0]
+            strings.update(range(said.lineno, (said.end_lineno or said.lineno) + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _SKIPPED_TOKENS and token.type != tokenize.ENDMARKER:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - strings)
 
 
 class Size(NamedTuple):

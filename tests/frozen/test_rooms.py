@@ -32,6 +32,11 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_code_lines_are_those_with_code() -> None:
+    text = '"""Doc."""\n\n# No.\ndef f(x):  # Yes.\n    """Doc\n    of two lines."""\n    return """a\nb"""\n'
+    assert rooms.code_lines(text) == 3
+
+
 def test_a_room_is_a_folder_or_a_module(tree: Path) -> None:
     found = rooms.measured(tree)
     assert found.sizes == {

@@ -138,7 +138,7 @@ def test_by_hand_a_loop_over_a_donated_array() -> None:
     Buffers: the counter (the constant is copied into it), its limit, the 1, the array p, t and u of the body, the
     predicate of the condition. s32[] and f32[] are 512 bytes in T(128); pred[] in T(512) is 512 bytes too.
     At t and u together: p, t, u, the counter, and three constants. In the heap, the counter, t and u begin at multiples
-    of 16384. The tuple that the loop carries has a table of 512 bytes.
+    of 16384, and so does the table of the tuple that the loop carries, of 512 bytes.
     """
     scalar, flag = "s32[]{:T(128)}", "pred[]{:T(512)}"
     carry = f"({scalar}, {TILED})"
@@ -174,7 +174,7 @@ def test_by_hand_a_loop_over_a_donated_array() -> None:
         )
     )
     assert {str(use.shape): use.count for use in report.uses} == {TILED: 3, scalar: 4, flag: 1}
-    heap = 16384 + 32 * 16384 + BYTES
+    heap = 16384 + 2 * 32 * 16384
     assert report.peak_nbytes == BYTES + 3 * 512 + heap + 512
     assert report.peak_logical_nbytes == 3 * LOGICAL + 4 * 4 + (heap - 2 * BYTES - 512) + 512
     assert report.peak is not None

@@ -51,9 +51,9 @@ def test_forms(name: str) -> None:
 
 
 def test_integer_types_of_sparse_arrays() -> None:
-    """XLA reads and prints them; of a dense array they say nothing."""
+    """XLA reads and prints them; of a dense array they say nothing. Without tiles, a TPU has units of 1,024."""
     text = "HloModule m, is_scheduled=true\nENTRY e {\n  p = f32[2,3]{1,0:T(2,128)#(u32)*(u16)} parameter(0)\n"
-    assert answers(text + "  ROOT n = f32[2,3]{1,0:#(u32)} negate(p)\n}\n") == (1024 + 24, 1024 + 24, 0)
+    assert answers(text + "  ROOT n = f32[2,3]{1,0:#(u32)} negate(p)\n}\n") == (1024 + 4096, 1024 + 4096, 0)
 
 
 def test_every_opcode_and_attribute() -> None:

@@ -1,7 +1,8 @@
 """What a TPU's compiler assigns, from the text alone: small pieces of what libtpu 0.0.52 printed.
 
-The sizes expected are those of its buffer assignments. Tests of: hlo.heap, hlo.tuple_tables, hlo.shape_table,
-hlo.liveness, hlo.collecting, hlo.divisions, hlo.read.dumps.
+The sizes expected are those of its buffer assignments.
+
+Tests of: hlo.heap, hlo.tuple_tables, hlo.shape_table, hlo.liveness, hlo.collecting, hlo.divisions, hlo.read.dumps.
 """
 
 from __future__ import annotations

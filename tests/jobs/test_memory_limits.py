@@ -1,6 +1,6 @@
 """`--max-memory` is a limit: the most that the whole process ever has in memory, for sizes that nothing divides.
 
-Tests of: moving.box_jobs, moving.numpy_moves, jobs.repack_jobs.
+Tests of: moving.box_jobs, moving.numpy_moves, weights.repack_jobs.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ import numpy as np
 
 import fastindex as fi
 import fastindex.runtime.kernels
-from tests.bulk.test_repacking import CASES, codes_of
 from tests.cases import strategies
 from tests.cases.rearrangement_cases import layouts
 from tests.kernels.fenced_relayouts import FencedMemory
 from tests.oracles.rearranged import by_numpy, random_case
+from tests.weights.test_repacking import CASES, codes_of
 
 
 def move_everything(memory: FencedMemory) -> int:

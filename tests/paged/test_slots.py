@@ -129,6 +129,22 @@ def test_bounds_name_request_and_token(positions: list[int], message: str, engin
     assert marked[0] == 12
 
 
+@pytest.mark.parametrize("length", [48, 37, 20, 17])
+@pytest.mark.parametrize("first", [0, 3, 15])
+def test_positions_that_count_on_past_a_bound(first: int, length: int, engine: str) -> None:
+    """Into the null block, into one outside the pool, and past the end of the request within a block."""
+    for blocks in ([3, 2, 1], [3, 1, 9], [4, 5, 6]):
+        table = fp.BlockTable([blocks], block_size=16, lengths=[length], num_blocks=8, null_block=2)
+        positions = np.arange(first, 48)
+        found = fp.slot_mapping(table, positions, [0, len(positions)], mode="mark")
+        good = [p < length and blocks[p // 16] not in (2, 9) for p in positions]
+        expected = [blocks[p // 16] * 16 + p % 16 if g else -1 for p, g in zip(positions, good, strict=True)]
+        assert found.tolist() == expected
+        if not all(good):
+            with pytest.raises(OutOfBoundsError, match=f"token {good.index(False)}, of request 0"):
+                fp.slot_mapping(table, positions, [0, len(positions)])
+
+
 def test_negative_blocks_without_a_pool(engine: str) -> None:
     with pytest.raises(OutOfBoundsError, match="block -3 is out of bounds for a pool of blocks from 0 on"):
         fp.slot_mapping([[-3]], [0], [0, 1], block_size=4)

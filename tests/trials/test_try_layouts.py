@@ -256,7 +256,7 @@ parameters = {"w": jnp.ones((64, 64)), "b": jnp.ones((30, 70))}
 tried = fi.hlo.try_layouts(f, parameters, jnp.ones((8, 64)), 2, static_argnums=2, donate_argnums=1)
 print(tried)
 best = jax.jit(f, static_argnums=2, in_shardings=tried.best.formats, out_shardings=tried.best.result_formats)
-print(tried.base.copy_count, len(tried.trials), tried._program.paths)
+print(tried.base.copy_count, len(tried.trials), tried._asked.program.paths)
 try:
     fi.hlo.try_layouts(lambda x: x.no_such_attribute, jnp.ones(3))
 except AttributeError as error:

@@ -1,13 +1,20 @@
-"""The CPU kernel of copies between pages: the passes of one granule, run at the places of many."""
+"""The CPU kernels of copies between pages: what moves one granule, run at the places of many.
+
+Pages are small and lie in any order, so the hardware prefetches little: long runs are copied piece by piece by a kernel
+of their own, which prefetches from one page to the next. Everything else is left to the passes of a relayout.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from numba import njit
+
 from fastindex.moving.kernels.runner import run_all
-from fastindex.paged.pass_numbers import PAGE_JOB
+from fastindex.paged.pass_numbers import PAGE_JOB, PAGE_PIECE_BYTES
 from fastindex.runtime.kernels import kernel
-from fastindex.runtime.lines.memory import entry
+from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
+from fastindex.runtime.lines.memory import entry, fence
 
 
 @kernel("void(int64,int64,int64,int64,int64,int64,int64)")
@@ -35,3 +42,36 @@ def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: A
         if page == pages:
             page = 0
             around += 1
+
+
+@njit(nogil=True, inline="always")
+def _place(job, number):  # type: ignore[no-untyped-def]
+    """Return where a page begins on both sides."""
+    pages = entry(job, PAGE_JOB.page_count)
+    around, page = divmod(number, pages)
+    outer = entry(job, PAGE_JOB.outer)
+    here = entry(outer, 2 * around) + entry(entry(job, PAGE_JOB.source_pages), page)
+    return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
+
+
+@kernel("void(int64,int64,int64,int64,int64)")
+def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
+    """Copy the pieces of the pages ``first:last``; parameters as of `run_page_passes`."""
+    pieces, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
+    ahead, streamed = min(entry(job, PAGE_JOB.ahead), count), entry(job, PAGE_JOB.streamed) != 0
+    next_here, next_there = _place(job, first)
+    for number in range(first, last):
+        here, there = source + next_here, target + next_there
+        if number + 1 < last:
+            next_here, next_there = _place(job, number + 1)
+        for row in range(count):
+            piece, later = pieces + PAGE_PIECE_BYTES * row, row + ahead
+            if later < count:
+                asked = pieces + PAGE_PIECE_BYTES * later
+                prefetch_bytes(here + entry(asked, 0), entry(asked, 2))
+            elif number + 1 < last:
+                asked = pieces + PAGE_PIECE_BYTES * (later - count)
+                prefetch_bytes(source + next_here + entry(asked, 0), entry(asked, 2))
+            copy_run(there + entry(piece, 1), here + entry(piece, 0), entry(piece, 2), streamed)
+    if streamed:
+        fence()

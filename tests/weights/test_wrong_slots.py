@@ -1,6 +1,6 @@
 """The first wrong slot of a buffer, of buffers in which wrong bits were planted.
 
-Tests of: bulk.wrong_slots, bulk.wrong_codes.
+Tests of: weights.wrong_slots.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import wrong_slots
 from fastindex.patterns.format_table import PARAMETERS
+from fastindex.weights import wrong_slots
 from tests.cases import strategies
 from tests.oracles import format_places, reference
 

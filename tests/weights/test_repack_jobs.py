@@ -1,6 +1,6 @@
 """`repack` on files and on the command line, whole and part after part.
 
-Tests of: jobs.repack_jobs, cli.repacking.
+Tests of: weights.repack_jobs, cli.repacking.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.jobs import repack_jobs
+from fastindex.weights import repack_jobs
 from tests.commands import run_command
 
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.bulk.repack_arguments import (
+from fastindex.errors import FastIndexError
+from fastindex.jobs.input_files import Bytes, open_input
+from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
+from fastindex.jobs.writing import OutputFile, header_for
+from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
+from fastindex.runtime.first_answer import without_kernels
+from fastindex.weights.repack_arguments import (
     check_words,
     checked_bits,
     checked_parameters,
@@ -17,13 +23,7 @@ from fastindex.bulk.repack_arguments import (
     other_version,
     signed_bits,
 )
-from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
-from fastindex.errors import FastIndexError
-from fastindex.jobs.input_files import Bytes, open_input
-from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
-from fastindex.jobs.writing import OutputFile, header_for
-from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
-from fastindex.runtime.first_answer import without_kernels
+from fastindex.weights.repack_plans import Cut, End, RepackPlan, repack_plan
 
 #: What a part takes at most, if that is less than the memory.
 _PART_BYTES = 64 << 20

@@ -1,7 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
-Tests of: bulk.repacking, bulk.repack_plans, bulk.repack_arguments, patterns.format_table, patterns.named_formats,
-patterns.vendor_arrays.
+Tests of: weights.repacking, weights.repack_plans, weights.repack_arguments, patterns.format_table,
+patterns.named_formats.
 """
 
 from __future__ import annotations
