@@ -141,6 +141,7 @@ def test_lines_are_read_as_tokens_are(name: str, monkeypatch: pytest.MonkeyPatch
     texts = [whole.replace(old, new) for old, new in RESTYLED]
     by_lines = [read_all(text) for text in texts]
     monkeypatch.setattr(scanner_module, "match_heading", lambda text, begin: None)
+    monkeypatch.setattr(scanner_module, "match_block", lambda text, begin, limit: ([], begin))
     monkeypatch.setattr(scanner_module, "match_rows", lambda text, begin, limit: ([], begin))
     monkeypatch.setattr(scanner_module, "match_closing", lambda text, begin: -1)
     assert by_lines == [read_all(text) for text in texts]

@@ -437,7 +437,7 @@ def tarred() -> bytes:
 def test_what_a_file_is_is_said(data: bytes, words: str, tmp_path: Path) -> None:
     file = tmp_path / "what"
     file.write_bytes(data)
-    for read in (fi.report, fi.layout_copies):
+    for read in (fi.hlo.report, fi.hlo.layout_copies):
         with pytest.raises(fi.FastIndexError, match=words) as raised:
             read(file)
         assert str(file) in str(raised.value)
