@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from unittest import mock
 
 import numpy as np
-from fastindex.cpu import first_answer, page_passes
 
 import fastindex.paged as fp
+from fastindex.paged import page_passes
+from fastindex.runtime import first_answer
 from tests.kernels.fenced_relayouts import FencedMemory
 from tests.paged.pools import cache_of
 from tests.paged.test_descriptors import has_common_head, random_transfer
