@@ -45,6 +45,7 @@ PRINTING = {
     "index --sharding": "index f32[64,64] --sharding {devices=[2,4]<=[8]} 40 9",
     "shard to stdout": "shard f32[4] {replicated} --devices 2",
     "shard --json": "shard f32[4] {replicated} --devices 2 --json",
+    "paged": "paged bf16[num_blocks=8,2,kv_heads=4,block_size=16,head_dim=64] --blocks 3,7 0 16",
     "report to stdout": "report module",
     "report --json": "report module --json",
     "copies to stdout": "copies module",

@@ -106,7 +106,7 @@ def room_of(module: str) -> str:
     Examples
     --------
     >>> room_of("fastindex.runtime.tuning"), room_of("fastindex.errors"), room_of("fastindex")
-    ('lowering', 'errors', '__init__')
+    ('runtime', 'errors', '__init__')
     """
     return module.split(".")[1] if "." in module else "__init__"
 
