@@ -99,6 +99,7 @@ def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded:
 def rearrange(
     array: Any,
     pattern: str,
+    /,
     *,
     out: Any = None,
     dtype: Any = None,

@@ -199,6 +199,7 @@ def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape
 def plan_rearrange(
     pattern: str,
     source: Shape | str,
+    /,
     destination: Shape | str | None = None,
     *,
     pad: bool = False,

@@ -21,6 +21,23 @@ from fastindex.terminal import is_terminal
 _PRINTING = "click.utils", "rich.console", __name__
 
 
+#: The commands for functions of Python that people type here.
+_COMMANDS_OF = {
+    "check": "verify",
+    "draw": "show",
+    "explain": "info",
+    "layout_copies": "copies",
+    "linear_index": "index",
+    "multi_index": "index --linear",
+    "open_checkpoint": "verify",
+    "pack_checkpoint": "pack",
+    "runs": "index --runs",
+    "shard_index": "index --sharding",
+    "shards": "shard",
+    "tile_index": "index --tile",
+}
+
+
 class CommandLine(click.Group):
     """The group of all commands; any error ends in one line on stderr and an exit status."""
 
@@ -33,6 +50,15 @@ class CommandLine(click.Group):
         """Read the options of the group; ``--help`` and ``--version`` print here."""
         with _errors_in_one_line():
             return super().make_context(*args, **kwargs)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; of a function's name, say which command is meant."""
+        meant = _COMMANDS_OF.get(args[0])
+        if meant is not None:
+            ctx.fail(f"{args[0]} is a function of Python; the command is 'fastindex {meant}'.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""

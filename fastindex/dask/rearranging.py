@@ -14,7 +14,7 @@ from fastindex.errors import FastIndexError
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 
 
-def rearrange(array: da.Array, pattern: str, *, pad: bool = False, fill: Any = None, **sizes: Any) -> da.Array:
+def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any = None, **sizes: Any) -> da.Array:
     """Split, merge and reorder the dimensions of a Dask array.
 
     Parameters

@@ -183,6 +183,13 @@ def test_errors(pattern: str, sizes: dict[str, int], words: str) -> None:
         fi.rearrange(np.zeros((4, 6)), pattern, **sizes)
 
 
+def test_axes_may_have_the_names_of_what_comes_first() -> None:
+    array = np.arange(6)
+    assert fi.rearrange(array, "(array pattern) -> pattern array", array=2).tolist() == array.reshape(2, 3).T.tolist()
+    plan = fi.plan_rearrange("(source pattern) -> pattern source", "f32[6]", source=2)
+    assert str(plan.destination) == "f32[3,2]{1,0}"
+
+
 def test_axes_may_have_the_names_of_options() -> None:
     array = np.arange(24).reshape(4, 6)
     assert np.array_equal(

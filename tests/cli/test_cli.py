@@ -24,6 +24,7 @@ from click.testing import Result
 import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
+from fastindex.cli import group as cli_group
 from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
 from fastindex.hlo.uses import SORT_KEYS
@@ -815,3 +816,12 @@ main()
     # A machine that is fast enough may be done before.
     assert (done.returncode, done.stderr) in ((130, "fastindex: interrupted\n"), (0, "")) or "<module>" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} <= {"in", "out"}
+
+
+def test_functions_typed_as_commands() -> None:
+    commands = cli.main.commands
+    assert not {*cli_group._COMMANDS_OF} & {*commands}
+    assert {meant.split()[0] for meant in cli_group._COMMANDS_OF.values()} <= {*commands}
+    ended = run_command(["multi_index", "f32[3]", "2"])
+    assert ended.exit_code == 2
+    assert "multi_index is a function of Python; the command is 'fastindex index --linear'." in ended.stderr
