@@ -5,7 +5,7 @@ Usage::
     python tests/faults.py --minutes 30 --processes 2
     python tests/faults.py --minutes 1 --only signals disks
     python tests/faults.py --table          the totals of all runs so far
-    python tests/faults.py --update-readme  put them into README.md
+    python tests/faults.py --update-page    put them into docs/reliability.md
 
 Each part of `tests/fault_parts` takes its turn, in a process of its own: some make it die. Parts whose tools or
 libraries are missing say so: Valgrind, a C compiler, and the extras dask and zarr. A finding is an answer that
@@ -215,13 +215,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="where random numbers begin (the time)")
     parser.add_argument("--totals", type=Path, default=ROOT / ".faults.json", help="the file of totals (.faults.json)")
     parser.add_argument("--table", action="store_true", help="print the totals of all runs so far, in Markdown")
-    parser.add_argument("--update-readme", action="store_true", help="put that table into README.md")
+    parser.add_argument("--update-page", action="store_true", help="put that table into docs/reliability.md")
     arguments = parser.parse_args()
     totals = Totals(arguments.totals)
-    if arguments.table or arguments.update_readme:
+    if arguments.table or arguments.update_page:
         print(markdown(totals.content))  # noqa: T201
-        if arguments.update_readme:
-            page = ROOT / "README.md"
+        if arguments.update_page:
+            page = ROOT / "docs" / "reliability.md"
             page.write_text(with_table(page.read_text(), totals.content))
         return 0
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

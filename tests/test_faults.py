@@ -76,7 +76,7 @@ def test_runs_at_the_same_time_add_up(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_line_for_every_row() -> None:
-    """Rows are named in the parts; a name that no line knows would stand in the README as it is."""
+    """Rows are named in the parts; a name that no line knows would stand on the page as it is."""
     source = "".join(path.read_text() for path in (ROOT / "tests" / "fault_parts").glob("*.py"))
     for line, beginnings in table.LINES.items():
         for beginning in beginnings:
@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_every_row() -> None:
     assert (
         "\n| texts of shapes, layouts and shardings, damaged | 2,000 | 2 | 4 |\n| others | 1,000 | 1 | 2 |\n" in found
     )
-    assert table.BEGIN in (ROOT / "README.md").read_text()
+    assert table.BEGIN in (ROOT / "docs" / "reliability.md").read_text()
 
 
 def test_turns_share_the_time() -> None:

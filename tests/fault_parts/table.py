@@ -1,4 +1,4 @@
-"""The table of counts, with the lines of the README: several rows of the parts each."""
+"""The table of counts, with the lines of the page on reliability: several rows of the parts each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "modules of HLO, damaged in their structure": ("modules of HLO",),
     "questions about divided arrays, subgroups of all kinds": ("divided arrays", "divisions"),
     "metadata of Zarr stores, damaged": ("metadata of Zarr stores",),
-    "relayouts between pages that kill, random layouts": ("relayouts between fenced pages", "layouts"),
-    "indices, `pack`, `unpack` between such pages": ("indices, pack and unpack between fenced pages",),
+    "relayouts between guard pages, random layouts": ("relayouts between fenced pages", "layouts"),
+    "indices, `pack`, `unpack` between guard pages": ("indices, pack and unpack between fenced pages",),
     "SIGKILL, SIGTERM, SIGINT during file jobs": (*(f"{name} during file jobs" for name in _SIGNALS), "signals"),
     "the same during jobs on Zarr stores": (*(f"{name} during jobs on Zarr stores" for name in _SIGNALS), "stores"),
     "SIGKILL at calls of jobs on checkpoints": ("SIGKILL at calls of checkpoint jobs", "checkpoints"),
@@ -57,7 +57,7 @@ def markdown(content: dict[str, Any]) -> str:
         if runs or findings
     ]
     made = f"In {content['minutes']:.0f} minutes of one process, until {content['last']}, on {content['machine']}:"
-    return "\n".join([made, "", "| tried | runs | refused, as due | faults found |", "|---|--:|--:|--:|", *rows])
+    return "\n".join([made, "", "| tried | runs | rejected as expected | faults found |", "|---|--:|--:|--:|", *rows])
 
 
 def line_of(name: str) -> str | None:
