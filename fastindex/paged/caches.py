@@ -121,7 +121,7 @@ class Cache:
     ------
     FastIndexError
         Sizes, strides or a placement that do not fit; the message names them.
-    ShapeSyntaxError, LayoutError, UnsupportedError
+    ParseError, LayoutError, UnsupportedError
         As `fastindex.Shape.parse`; a tile that merges dimensions or cuts num_blocks.
 
     Examples

@@ -116,7 +116,7 @@ def read_text(text: str) -> NamedText:
     ------
     FastIndexError
         A dimension without a name, or with one that a cache does not have; a size below 1.
-    ShapeSyntaxError, LayoutError
+    ParseError, LayoutError
         As `Shape.parse`, of the text without the names.
     UnsupportedError
         A tile merges dimensions, or elements are packed along another dimension than the last.
