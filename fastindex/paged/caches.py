@@ -95,17 +95,15 @@ class Cache:
         Of parts only; strides in bytes.
     kv_heads, head_dim : int, optional
         Of a text only: how many heads and elements of a head there are, where the text has padding.
-    tp : (int, int)
-        Tensor parallel size and rank. With more ranks than heads, heads are replicated.
-    total_kv_heads : int
-        Heads of all ranks together; needed where a rank has one head and `tp` has several ranks, because that head may
-        be replicated.
-    cp : (int, int)
-        Context parallel size and rank.
-    interleave : int
-        How many tokens in a row belong to one rank of `cp`; it divides the block size.
-    null_block : int, optional
-        A block that is never written.
+    **placement
+        Which part of the heads and tokens this rank has.
+
+        * ``tp``, (int, int): tensor parallel size and rank. With more ranks than heads, heads are replicated.
+        * ``total_kv_heads``, int: heads of all ranks together; needed where a rank has one head and ``tp`` has several
+          ranks, because that head may be replicated.
+        * ``cp``, (int, int): context parallel size and rank.
+        * ``interleave``, int: how many tokens in a row belong to one rank of ``cp``; it divides the block size.
+        * ``null_block``, int: a block that is never written.
 
     Attributes
     ----------
@@ -168,10 +166,9 @@ class Cache:
         axes : str, optional
             What each dimension of a tensor is: ``"num_blocks 2 block_size kv_heads head_dim"``, or
             ``"num_blocks block_size kv_heads (2 head_dim)"``. Without it, the one order that fits the sizes.
-        num_blocks, block_size, kv_heads, head_dim : int
-            To find `axes` by, and the sizes within brackets.
         **options
-            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+            The sizes ``num_blocks``, ``block_size``, ``kv_heads`` and ``head_dim``, to find `axes` by and of what is within
+            brackets; the placement as of `Cache`.
 
         Raises
         ------
@@ -201,14 +198,10 @@ class Cache:
         engine : {"vllm", "flashinfer", "sglang", "trtllm", "tpu_inference", "gaudi", "llama_cpp", "lmcache"}
         layout : str
             The message for a wrong name lists them.
-        num_blocks, block_size, head_dim : int
-            Elements of a head are given even where rows of mixed types have a fixed number.
-        num_layers, kv_heads : int
-            1 by default; heads are those of this rank.
-        dtype : str
-            XLA's name of the element type, "bf16" by default.
         **options
-            As of `Cache`: tp, total_kv_heads, cp, interleave, null_block.
+            The sizes ``num_blocks``, ``block_size`` and ``head_dim``, also where rows of mixed types have a fixed number
+            of elements; ``num_layers`` and ``kv_heads``, those of this rank, 1 by default; ``dtype``, XLA's name of the
+            element type, "bf16" by default; the placement as of `Cache`.
 
         Raises
         ------
