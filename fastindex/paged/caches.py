@@ -167,8 +167,8 @@ class Cache:
             What each dimension of a tensor is: ``"num_blocks 2 block_size kv_heads head_dim"``, or
             ``"num_blocks block_size kv_heads (2 head_dim)"``. Without it, the one order that fits the sizes.
         **options
-            The sizes ``num_blocks``, ``block_size``, ``kv_heads`` and ``head_dim``, to find `axes` by and of what is within
-            brackets; the placement as of `Cache`.
+            The sizes ``num_blocks``, ``block_size``, ``kv_heads`` and ``head_dim``, to find `axes` by and of what is
+            within brackets; the placement as of `Cache`.
 
         Raises
         ------
@@ -199,9 +199,9 @@ class Cache:
         layout : str
             The message for a wrong name lists them.
         **options
-            The sizes ``num_blocks``, ``block_size`` and ``head_dim``, also where rows of mixed types have a fixed number
-            of elements; ``num_layers`` and ``kv_heads``, those of this rank, 1 by default; ``dtype``, XLA's name of the
-            element type, "bf16" by default; the placement as of `Cache`.
+            The sizes ``num_blocks``, ``block_size`` and ``head_dim``, also where rows of mixed types have a fixed
+            number of elements; ``num_layers`` and ``kv_heads``, those of this rank, 1 by default; ``dtype``, XLA's name
+            of the element type, "bf16" by default; the placement as of `Cache`.
 
         Raises
         ------
