@@ -41,7 +41,7 @@ def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
 
 
 class _Gaps:
-    """The gaps between buffers, in two orders, so that a heap with many costs no more than to sort them."""
+    """The gaps between buffers, in two orders: with many gaps, the cost is that of sorting them."""
 
     def __init__(self) -> None:
         self._by_offset: list[tuple[int, int]] = []

@@ -72,7 +72,7 @@ class Leaves:
         return span
 
 
-#: A TPU has memory for arrays without tiles in units of so many elements, in these memory spaces.
+#: The unit, in elements, of memory for arrays without tiles on a TPU, and the memory spaces that have it.
 _TPU_UNIT, _TPU_SPACES = 1024, (0, 4, 6)
 
 

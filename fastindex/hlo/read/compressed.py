@@ -20,7 +20,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 #: The longest of these.
 MAGIC_NBYTES = 6
 _CHUNK = 1 << 20
-#: More output than this, and more than so many times the input, is no text of a program.
+#: Limits against decompression bombs: bytes of output, and the ratio of output to input.
 _UNSUSPICIOUS, _MOST_RATIO = 64 << 20, 1000
 #: What the highest levels of xz need is 65 MiB.
 _XZ_MEMORY = 256 << 20
