@@ -4,58 +4,66 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.numbers import CODE_NUMBERS, LINE_BYTES
 
 #: How elements are read: one of these types, or a byte that is looked up in a table of 256 results.
 SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
 
-#: What is written: a result that the table of a byte holds, of so many bytes; one of these types; or "narrow", a float
-#: of at most 8 bits, which a table holds for each f32 of 16 bits.
+#: What is written: a result that the table of a byte holds, of so many bytes; a byte of which `MISFIT_BIT` says that
+#: the target does not hold the value; "code", an integer of at most 8 bits; one of these types; or "narrow", a float of
+#: at most 8 bits, which a table holds for each f32 of 16 bits.
 TARGETS = (
-    *("byte", "two bytes", "four bytes", "eight bytes", "narrow", "pred"),
-    *(f"{sign}{bits}" for bits in (1, 2, 4, 8, 16, 32, 64) for sign in "su"),
+    *("byte", "two bytes", "four bytes", "eight bytes", "checked byte", "code", "narrow", "pred"),
+    *(f"{sign}{bits}" for bits in (16, 32, 64) for sign in "su"),
     *("f16", "bf16", "f32", "f64"),
 )
 _LOOKED_UP = {1: "byte", 2: "two bytes", 4: "four bytes", 8: "eight bytes"}
 
-_KINDS = 32
-_CHECKED = 512
-
-#: In the table of a byte, this bit of a result says that the target does not hold the value.
+#: In the table of a "checked byte", this bit of a result says that the target does not hold the value.
 MISFIT_BIT = 0x80
 #: Results of the table of a byte.
 BYTE_RESULTS = 256
 
 
-def conversion_code(source: str, target: str, is_checked: bool = False) -> int:
+def conversion_code(source: str, target: str) -> int:
     """Return the number of a conversion, which its kernel is compiled for.
+
+    Integers that keep their low bits have one conversion whatever their signs are, and so have those that get wider
+    whatever the sign of the result is.
 
     Parameters
     ----------
     source, target : str
-        Of `SOURCES` and `TARGETS`.
-    is_checked : bool
-        Whether the kernel counts vectors with integers that the target, of fewer than 8 bits, does not hold: in the
-        int64 after the table of results.
+        Of `SOURCES` and `TARGETS`, or of integers of at most 8 bits, which are codes.
 
     Examples
     --------
-    >>> names_of(conversion_code("f32", "bf16"))
-    ('f32', 'bf16')
-    >>> is_checked(conversion_code("u8", "u4")), is_checked(conversion_code("u8", "u4", True))
-    (False, True)
+    >>> names_of(conversion_code("f32", "bf16")), names_of(conversion_code("s32", "s4"))
+    (('f32', 'bf16'), ('u32', 'code'))
+    >>> names_of(conversion_code("s16", "s16")), names_of(conversion_code("s16", "s64"))
+    (('u16', 'u16'), ('s16', 'u64'))
     """
-    return SOURCES.index(source) * _KINDS + TARGETS.index(target) + (_CHECKED if is_checked else 0)
-
-
-def is_checked(code: int) -> bool:
-    """Whether the kernel of a conversion counts what the target does not hold."""
-    return code >= _CHECKED
+    bits = int(target[1:]) if target[0] in "su" else None
+    if source[0] in "su" and (bits is not None or target in ("code", "pred")):
+        own = int(source[1:])
+        if bits is None or bits <= own:
+            source = f"u{own}"
+        target = target if bits is None else f"u{bits}"
+    if bits is not None and bits <= 8:
+        target = "code"
+    return SOURCES.index(source) * len(TARGETS) + TARGETS.index(target)
 
 
 def names_of(code: int) -> tuple[str, str]:
     """Return how the elements of a conversion are read, and what is written."""
-    return SOURCES[code % _CHECKED // _KINDS], TARGETS[code % _KINDS]
+    return SOURCES[code // len(TARGETS)], TARGETS[code % len(TARGETS)]
+
+
+def counter_place(source: str, target: str) -> int | None:
+    """Return where in the table a conversion counts vectors with integers that are no codes; None where it does not."""
+    if target == "checked byte":
+        return BYTE_RESULTS
+    return 8 * CODE_NUMBERS if target == "code" and source[0] in "su" else None
 
 
 def bytes_read(source: str) -> int:
@@ -74,13 +82,13 @@ def bytes_written(target: str) -> int:
 
     Examples
     --------
-    >>> bytes_written("two bytes"), bytes_written("narrow"), bytes_written("s4"), bytes_written("f64")
+    >>> bytes_written("two bytes"), bytes_written("narrow"), bytes_written("code"), bytes_written("f64")
     (2, 1, 1, 8)
     """
     for nbytes, name in _LOOKED_UP.items():
         if target == name:
             return nbytes
-    return 1 if target in ("narrow", "pred") else -(-int(target.lstrip("bsuf")) // 8)
+    return 1 if target in ("checked byte", "code", "narrow", "pred") else int(target.lstrip("bsuf")) // 8
 
 
 def looked_up(nbytes: int) -> str:

@@ -50,8 +50,8 @@ class Cast:
     def code(self) -> int:
         """The number of the conversion, which kernels are compiled for."""
         if self._is_looked_up:
-            return conversion_code("byte", looked_up(self.target.nbytes), self.is_checked)
-        return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name, self.is_checked)
+            return conversion_code("byte", "checked byte" if self.is_checked else looked_up(self.target.nbytes))
+        return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name)
 
     @property
     def _is_narrow(self) -> bool:
@@ -65,20 +65,29 @@ class Cast:
 
     @lazy_property
     def results(self) -> NDArray[np.int64]:
-        """What the kernel looks up, as int64; empty where it computes. The counter of a checked one comes last."""
-        counter = np.zeros(int(self.is_checked), np.int64)
+        """What the kernel looks up, as int64; empty where it computes. A counter of misfits comes last."""
         if self._is_looked_up:
             codes = np.arange(BYTE_RESULTS, dtype=np.uint8)
             found = cast_by_numpy(codes, self.source, self.target)
             if self.is_checked:
                 found |= np.where(misfits(codes, self.source, self.target), np.uint8(MISFIT_BIT), np.uint8(0))
-            return np.concatenate([_bytes_of(found), counter])
-        if self.is_checked:
-            return counter
+            return np.concatenate([_bytes_of(found), np.zeros(1, np.int64)])
+        if self.target.is_integral and self.target.bits <= 8:
+            return np.array([*self._code_numbers, 0], np.int64)
         if self._is_narrow:
             upper = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
             return _bytes_of(cast_by_numpy(upper.view(np.uint8), _F32, self.target))
         return np.empty(0, np.int64)
+
+    @property
+    def _code_numbers(self) -> tuple[int, int, int]:
+        """The numbers of a code, in the order of `CODE_BITS` and what follows it."""
+        kept, (least, most) = (1 << self.target.bits) - 1, bounds_of(self.target)
+        if self.source.is_floating:
+            return kept, least, most
+        # Unsigned values have no codes below zero; a whole number of bits is left.
+        least = max(least, bounds_of(self.source)[0])
+        return (kept, -least, ~(most - least)) if self.is_checked else (kept, 0, 0)
 
     @property
     def counted_misfits(self) -> int:

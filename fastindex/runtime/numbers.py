@@ -13,6 +13,12 @@ LINE_BYTES = 64
 #: Bytes of a lane: what the vectors of every machine permute within.
 LANE_BYTES = 16
 
+#: What the table of a conversion to a "code", an integer of at most 8 bits, holds: the bits that are kept; of integers,
+#: what is added to them and which bits of the sum are those of no code; of floats, the least and the greatest code.
+CODE_BITS, CODE_OFFSET, CODE_OUTSIDE = range(3)
+CODE_LEAST, CODE_GREATEST = CODE_OFFSET, CODE_OUTSIDE
+CODE_NUMBERS = 3
+
 
 Record = TypeVar("Record", bound=NamedTuple)
 

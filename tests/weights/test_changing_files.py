@@ -303,7 +303,7 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
 
 def test_messages_are_short(tmp_path: Path) -> None:
     """However long the names are, and however many."""
-    name = "n" * 100_000
+    name = "n" * 20_000
     many = saved(tmp_path / "many.safetensors", {f"l.{2 * number}": 1 for number in range(2000)})
     named = saved(tmp_path / "named.safetensors", {name: 1, f"{name}0": 1, f"{name}1": 2})
     sizes = {f"l.{number}": fi.Shape("f32", (number,)) for number in range(400)}

@@ -8,13 +8,12 @@ from llvmlite import ir
 from numba import types
 
 from fastindex.algebra.cast_numbers import (
-    BYTE_RESULTS,
     CAST_LANES,
     MISFIT_BIT,
     bytes_read,
     bytes_written,
+    counter_place,
     elements_at_once,
-    is_checked,
     names_of,
 )
 from fastindex.runtime.kernels import features, instructions
@@ -79,12 +78,11 @@ def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], str
     names = names_of(code)
     values = load_at(builder, source, lanes, bytes_read(names[0]))
     found, misfits = _converted(builder, names, lanes, values, table), None
-    if is_checked(code):
-        if names[0] == "byte":
-            misfits = builder.and_(found, _all(found, MISFIT_BIT))
-            found = builder.and_(found, _all(found, MISFIT_BIT - 1))
-        else:
-            misfits = _outside(builder, names, values)
+    if names[1] == "checked byte":
+        misfits = builder.and_(found, _all(found, MISFIT_BIT))
+        found = builder.and_(found, _all(found, MISFIT_BIT - 1))
+    elif counter_place(*names) is not None:
+        misfits = Conversion(builder, names, lanes).misfits(values, table)
     store_at(builder, found, target, streamed)
     return misfits
 
@@ -93,21 +91,10 @@ def _all(vector: Any, number: int) -> Any:
     return ir.Constant(vector.type, [number] * vector.type.count)
 
 
-def _outside(builder: Any, names: tuple[str, str], values: Any) -> Any:
-    """Return a vector that is not zero where an integer is none of the target, which has fewer than 8 bits."""
-    (source, target), width = names, values.type.element.width
-    bits = int(target[1:])
-    if target[0] == "s" and source[0] == "s":
-        # From -8 to 7 becomes from 0 to 15.
-        values = builder.add(values, _all(values, 1 << bits - 1))
-    elif target[0] == "s":
-        bits -= 1
-    return builder.and_(values, _all(values, (1 << width) - (1 << bits)))
-
-
 def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
-    """Add 1 to the counter after the table of results where a checked conversion has found a misfit."""
-    if not is_checked(code):
+    """Add 1 to the counter after the table of results where a conversion has found a misfit."""
+    counter = counter_place(*names_of(code))
+    if counter is None:
         return
     kind = misfits.type
     name = f"llvm.vector.reduce.or.v{kind.count}i{kind.element.width}"
@@ -115,7 +102,7 @@ def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
     function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
     reduced = builder.call(function, [misfits])
     with builder.if_then(builder.icmp_unsigned("!=", reduced, kind.element(0)), likely=False):
-        place = offset_by(builder, table, BYTE_RESULTS if names_of(code)[0] == "byte" else 0)
+        place = offset_by(builder, table, counter)
         builder.atomic_rmw("add", builder.inttoptr(place, _INT64.as_pointer()), _INT64(1), "monotonic")
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from llvmlite import ir
 
+from fastindex.runtime.numbers import CODE_BITS, CODE_GREATEST, CODE_LEAST, CODE_OFFSET, CODE_OUTSIDE
+
 _INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
 
-_TABLE_BYTES = {"byte": 1, "two bytes": 2, "four bytes": 4, "eight bytes": 8}
+_TABLE_BYTES = {"byte": 1, "checked byte": 1, "two bytes": 2, "four bytes": 4, "eight bytes": 8}
 
 
 class Conversion:
@@ -44,6 +46,8 @@ class Conversion:
         if self.source == "byte":
             return self._looked_up(table, self.b.zext(value, self._of(_INT64)), _TABLE_BYTES[self.target])
         value = self._number(value)
+        if self.target == "code":
+            return self._to_code(value, table)
         if self.target == "narrow":
             return self._looked_up(table, self._upper_half(self._as_float(value)), 1)
         found = self._converted(value)
@@ -84,6 +88,11 @@ class Conversion:
     @property
     def _is_integral(self) -> bool:
         return self.source[0] in "su"
+
+    @property
+    def _float(self) -> Any:
+        """The floats that are computed with, where the source has floats."""
+        return _DOUBLE if self.source == "f64" else _FLOAT
 
     def _as_float(self, value: Any) -> Any:
         """Return the bits of values as f32, rounded once more where a narrower float is wanted: as ml_dtypes does."""
@@ -131,52 +140,66 @@ class Conversion:
         return self.b.zext(self.b.icmp_unsigned("!=", value, self._all(kind, 0)), self._of(_INT8))
 
     def _to_integer(self, value: Any, bits: int) -> Any:
-        kind = ir.IntType(bits)
-        if not self._is_integral:
-            number = value if self.source == "f64" else self.b.bitcast(value, self._of(_FLOAT))
-            is_double = self.source == "f64"
-            if bits < (53 if is_double else 24):
-                return self._in_byte(self._clamped(number, bits), bits)
-            return self._saturated(number, bits)
-        own = self._width_of(value)
-        if bits < 8:
-            return self._in_byte(value, bits)
-        if own == bits:
-            return value
-        if own > bits:
-            return self.b.trunc(value, self._of(kind))
-        return (self.b.sext if self.source[0] == "s" else self.b.zext)(value, self._of(kind))
+        kind, (low, high) = ir.IntType(bits), self._bounds(bits)
+        if self._is_integral:
+            return self._of_width(value, kind)
+        number = self.b.bitcast(value, self._of(self._float))
+        if bits < (53 if self._float is _DOUBLE else 24):
+            bounds = [self._all(self._float, float(bound)) for bound in (low, high)]
+            found = self._clamped(number, bounds[0], bounds[1], low < 0 or bits <= 16)
+            return self.b.trunc(found, self._of(kind)) if bits < 32 else found
+        return self._saturated(number, kind, low, high)
 
-    def _in_byte(self, value: Any, bits: int) -> Any:
-        """Return the low bits of integers, with the other bits of their byte 0."""
-        stored = ir.IntType(max(bits, 8))
-        if self._width_of(value) > stored.width:
-            value = self.b.trunc(value, self._of(stored))
-        return self.b.and_(value, self._all(stored, (1 << bits) - 1)) if bits < 8 else value
+    def _to_code(self, value: Any, table: Any) -> Any:
+        """Return integers of at most 8 bits, as the table says, with the other bits of their byte 0."""
+        if not self._is_integral:
+            bounds = [self._code_number(table, number, _INT32) for number in (CODE_LEAST, CODE_GREATEST)]
+            low, high = (self.b.sitofp(bound, self._of(self._float)) for bound in bounds)
+            value = self._clamped(self.b.bitcast(value, self._of(self._float)), low, high, True)
+        return self.b.and_(self._of_width(value, _INT8), self._code_number(table, CODE_BITS, _INT8))
+
+    def misfits(self, value: Any, table: Any) -> Any:
+        """Return what is not zero where an integer is none of the codes, as the table says."""
+        kind = ir.IntType(self._width_of(value))
+        offset, outside = (self._code_number(table, number, kind) for number in (CODE_OFFSET, CODE_OUTSIDE))
+        return self.b.and_(self.b.add(value, offset), outside)
+
+    def _code_number(self, table: Any, number: int, kind: Any) -> Any:
+        """Return a number that the table holds, the same in all lanes; LLVM may read it once, nothing writes it."""
+        found = self._entry(self.b.add(table, _INT64(8 * number)), _INT64)
+        found.set_metadata("invariant.load", self.b.module.add_metadata([]))
+        if kind.width < 64:
+            found = self.b.trunc(found, kind)
+        if not self.lanes:
+            return found
+        first = self.b.insert_element(ir.Constant(self._of(kind), ir.Undefined), found, _INT32(0))
+        return self.b.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INT32, self.lanes), [0] * self.lanes))
+
+    def _of_width(self, value: Any, kind: Any) -> Any:
+        """Return integers of another width: their low bits, or as many more as their sign says."""
+        own = self._width_of(value)
+        if own > kind.width:
+            return self.b.trunc(value, self._of(kind))
+        extend = self.b.sext if self.source[0] == "s" else self.b.zext
+        return extend(value, self._of(kind)) if own < kind.width else value
 
     def _bounds(self, bits: int) -> tuple[int, int]:
         return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.target[0] == "s" else (0, (1 << bits) - 1)
 
-    def _clamped(self, number: Any, bits: int) -> Any:
-        """Return floats as the nearest integers towards 0, between bounds that they hold; NaN as 0."""
-        kind = _DOUBLE if self.source == "f64" else _FLOAT
-        low, high = (self._all(kind, float(bound)) for bound in self._bounds(bits))
+    def _clamped(self, number: Any, low: Any, high: Any, is_signed: bool) -> Any:
+        """Return floats as the nearest integers towards 0, of 32 bits, between bounds that they hold; NaN as 0."""
         is_nan = self.b.fcmp_unordered("uno", number, number)
         number = self.b.select(self.b.fcmp_ordered("<", number, low), low, number)
         number = self.b.select(self.b.fcmp_ordered(">", number, high), high, number)
-        number = self.b.select(is_nan, self._all(kind, 0.0), number)
-        if bits <= 16 or self.target[0] == "s":
-            return self.b.fptosi(number, self._of(_INT32))
-        return self.b.fptoui(number, self._of(_INT32))
+        number = self.b.select(is_nan, self._all(self._float, 0.0), number)
+        return (self.b.fptosi if is_signed else self.b.fptoui)(number, self._of(_INT32))
 
-    def _saturated(self, number: Any, bits: int) -> Any:
+    def _saturated(self, number: Any, integer: Any, low: int, high: int) -> Any:
         """Return floats as the nearest integers towards 0, of as many bits that their bounds are no floats."""
-        kind, integer = _DOUBLE if self.source == "f64" else _FLOAT, ir.IntType(bits)
-        low, high = self._bounds(bits)
-        is_above = self.b.fcmp_ordered(">=", number, self._all(kind, float(high + 1)))
-        is_below = self.b.fcmp_ordered("<=", number, self._all(kind, float(low)))
+        is_above = self.b.fcmp_ordered(">=", number, self._all(self._float, float(high + 1)))
+        is_below = self.b.fcmp_ordered("<=", number, self._all(self._float, float(low)))
         is_outside = self.b.or_(self.b.or_(is_above, is_below), self.b.fcmp_unordered("uno", number, number))
-        inside = self.b.select(is_outside, self._all(kind, 0.0), number)
+        inside = self.b.select(is_outside, self._all(self._float, 0.0), number)
         found = (self.b.fptosi if low else self.b.fptoui)(inside, self._of(integer))
         found = self.b.select(is_above, self._all(integer, high), found)
         return self.b.select(is_below, self._all(integer, low), found)

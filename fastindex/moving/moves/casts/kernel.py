@@ -118,7 +118,7 @@ def cast_runs(code, ways, target, source, table, scratch, first, last):  # type:
 #: The casts of weights and images; others are compiled when they are first used.
 CASTS = (
     *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
-    *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "s8"), ("f32", "narrow")),
+    *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "code"), ("f32", "narrow")),
     *(("byte", "two bytes"), ("byte", "four bytes")),
 )
 
