@@ -129,12 +129,6 @@ def rotating(cases: Iterable[T]) -> Iterator[T]:
     return iter(found[PART::PARTS] or found[PART % max(len(found), 1) :][:1])
 
 
-def one_of(cases: Sequence[T]) -> list[T]:
-    """The one of at most `PARTS` dear cases that runs: where one alone shows most of what all show."""
-    assert len(cases) <= PARTS
-    return [*cases] if PART is None else [cases[PART % len(cases)]]
-
-
 #: Whether the seeds are others than those of a plain run. What seeds reach together, a share or a count, is asserted
 #: of a plain run's alone, where it is always the same: `assert reached > 20 or strategies.OTHER_SEEDS`.
 OTHER_SEEDS = FIRST_SEED != 0

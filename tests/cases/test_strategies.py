@@ -75,18 +75,6 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
     assert list(strategies.rotating(range(count))) == list(range(count))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_each_part_runs_one_of_a_few(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    cases, ran = [*range(count)], set()
-    for part in range(strategies.PARTS):
-        monkeypatch.setattr(strategies, "PART", part)
-        (one,) = strategies.one_of(cases)
-        ran.add(one)
-    assert ran == {*cases}
-    monkeypatch.setattr(strategies, "PART", None)
-    assert strategies.one_of(cases) == cases
-
-
 def test_dear_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {f"test {number}": 1 + number * number % 31 for number in range(40)}
     parts = []

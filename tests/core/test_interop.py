@@ -142,7 +142,8 @@ def test_cupy() -> None:
 # --- PyTorch and JAX ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("library", strategies.one_of(["jax", "torch"]))
+@pytest.mark.in_turn(seconds=10)
+@pytest.mark.parametrize("library", ["jax", "torch"])
 def test_libraries_that_start_threads(library: str) -> None:
     """They have a process of their own, since other tests here fork."""
     if importlib.util.find_spec(library) is None:

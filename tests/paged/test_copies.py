@@ -71,6 +71,7 @@ def test_copies_within_one_pool(seed: int, engine: str) -> None:
     np.testing.assert_array_equal(memory, expected, err_msg=f"seed {seed}")
 
 
+@pytest.mark.in_turn(seconds=1.5)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_copies_past_the_cache(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """NHD, 16 tokens a block, to half the heads of HND, 64 tokens a block: 24 MiB, against NumPy's own moves."""

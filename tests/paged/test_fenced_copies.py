@@ -21,6 +21,7 @@ def ended(where: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
 
 
+@pytest.mark.in_turn(seconds=3.4)
 @pytest.mark.parametrize("where", ["begin", "end"])
 def test_nothing_outside_is_touched(where: str) -> None:
     result = ended(where)
