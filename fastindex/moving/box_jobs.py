@@ -12,6 +12,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,10 +26,9 @@ from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
-from fastindex.moving.cast_movements import CastMovement, movement_between
-from fastindex.moving.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
-from fastindex.moving.problem import slot_move
-from fastindex.runtime.first_answer import is_disabled
+from fastindex.moving.movements import movement_between
+from fastindex.moving.numpy_moves import SCRATCH_BYTES, scratch
+from fastindex.runtime.first_answer import is_disabled, without_kernels
 from fastindex.runtime.threads import run_chunks, thread_count
 
 Bytes = NDArray[np.uint8]
@@ -295,17 +295,9 @@ class _Worker:
 
     def _relayout(self, source: Shape, target: Shape, read: Bytes, written: Bytes) -> None:
         addresses = address_of(read), address_of(written)
-        if source.element_type != target.element_type:
-            cast = movement_between(source, target, is_checked=self._job.is_checked)
-            assert isinstance(cast, CastMovement)
-            if self._job.by_numpy:
-                cast.run_by_numpy(*addresses, self._pattern)
-            else:
-                cast.run(*addresses, self._pattern, self._threads)
-        elif self._job.by_numpy:
-            move_by_numpy((source, target), slot_move(source, target), *addresses, self._pattern)
-        else:
-            movement_between(source, target).run(*addresses, self._pattern, self._threads)
+        moved = movement_between(source, target, is_checked=self._job.is_checked)
+        with without_kernels() if self._job.by_numpy else nullcontext():
+            moved.run(*addresses, self._pattern, self._threads)
 
     def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
         """Move a box of the target out of a larger one of the source."""

@@ -1,6 +1,6 @@
 """Memory maps larger than memory: the bytes of the slow reference, and a process that stays below its limit.
 
-Tests of: bulk.bounded_relayouts, moving.box_arrays, moving.memory_maps.
+Tests of: moving.requests, moving.box_arrays, moving.memory_maps.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_two_parts_of_one_file(tmp_path: Path) -> None:
 
 
 def test_the_gpu_is_bounded_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.bulk.relayouts.on_gpu", lambda array, stream: True)
+    monkeypatch.setattr("fastindex.arrays.back_ends._HOST_TYPES", set())
     for call in (
         lambda: fi.pack(VALUES, TILED, max_memory=ENOUGH),
         lambda: fi.unpack(PACKED, TILED, max_memory=ENOUGH),

@@ -22,7 +22,6 @@ from numba.core import event
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.kernels import device
@@ -30,6 +29,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.copies import copy_kernel
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.queues import Queue, Tables
+from fastindex.moving import relayout_plans
 from tests.cases.hangs import HANG_SECONDS
 
 LOG = Path(os.environ["STAND_IN_LOG"])

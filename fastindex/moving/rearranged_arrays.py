@@ -1,99 +1,30 @@
-"""`rearrange` by the functions of the library that an array is from: of arrays that are lazy, or traced."""
+"""`rearrange`: split, merge and reorder the dimensions of an array, of any library."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import cast_of
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import check_apart, check_target, described, element_strides, engine_of, require_lazy
+from fastindex.arrays.arrays import check_apart, check_target, described, element_strides
+from fastindex.arrays.back_ends import engine_of, place_of
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
-from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
+from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.first_use import load
-from fastindex.moving.cast_movements import cast_movement, sure_cast
-from fastindex.moving.movements import movement
-from fastindex.patterns.axes import MOVED_AS, Sides, sides_of, solved
-from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
+from fastindex.lazy import hook
+from fastindex.moving.requests import Operand, Request, execute
+from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
+from fastindex.patterns.libraries import as_library_of, by_jax, by_torch, library_in_charge, stacked
 from fastindex.runtime.threads import check_threads
-
-Pad = Callable[[Any, list[tuple[int, int]]], Any]
-Transpose = Callable[[Any, list[int]], Any]
-
-
-def rearranged(
-    array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose
-) -> Any:
-    """Return an array that is padded, split, transposed and merged.
-
-    Parameters
-    ----------
-    array : array
-        With ``reshape``.
-    pattern : Pattern
-    sizes : mapping of str to int
-    is_padded : bool
-        As `pad` of `rearrange`.
-    pad, transpose : callable
-        The library's functions: of the elements to add before and after each dimension, and of the order.
-
-    Examples
-    --------
-    >>> from fastindex.patterns.grammar import parse_pattern
-    >>> rearranged(np.arange(6), parse_pattern("(a b) -> b a"), {"b": 2}, False, np.pad, np.transpose)
-    array([[0, 2, 4],
-           [1, 3, 5]])
-    """
-    whole, known = solved(pattern, tuple(array.shape), sizes, None, is_padded)
-    behind = [
-        math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
-    ]
-    if any(behind):
-        array = pad(array, [(0, size) for size in behind])
-    before = [name for group in whole.source for name in group]
-    after = [name for group in whole.destination for name in group]
-    split = array.reshape([known[name] for name in before])
-    merged = [math.prod(known[name] for name in group) for group in whole.destination]
-    return transpose(split, [before.index(name) for name in after]).reshape(merged)
-
-
-def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
-    """Rearrange an array by ``jax.numpy``, which traces what is done."""
-    jnp = sys.modules["jax"].numpy
-    value = np.frombuffer(value_bytes(np.dtype(array.dtype), fill), array.dtype)[0]
-
-    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
-        return jnp.pad(whole, widths, constant_values=value)
-
-    return rearranged(array, pattern, sizes, is_padded, pad, jnp.transpose)
-
-
-def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
-    """Rearrange a tensor by PyTorch, which traces what is done."""
-    torch = sys.modules["torch"]
-
-    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
-        name = str(whole.dtype).removeprefix("torch.")
-        dtype = ElementType.from_dtype_name(name, "PyTorch").numpy_dtype
-        value = np.frombuffer(value_bytes(dtype, fill), dtype)[0].item()
-        return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
-
-    # A copy, as for all other arrays: where nothing moves, PyTorch's is a view.
-    return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute).clone(
-        memory_format=torch.contiguous_format
-    )
 
 
 def rearrange(
@@ -178,32 +109,28 @@ def rearrange(
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
-    library = _library_in_charge(array)
+    library = library_in_charge(array)
     if library is not None:
         if out is not None or dtype is not None:
             raise UnsupportedError(f"inside a function that {library} traces, rearrange takes neither out nor dtype")
-        array = _stacked(array) if isinstance(array, list) else array
+        array = stacked(array) if isinstance(array, list) else array
         return (by_jax if library == "jax" else by_torch)(array, parsed, dict(given), bool(pad), fill)
-    if on_gpu((array, out) if out is not None else array, None):
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
-
+    place = place_of(array, None, out) or (None if out is None else place_of(out))
+    if place == "dask":
+        return hook("dask.rearrange")(array, pattern, pad=bool(pad), fill=fill, **dict(given))
+    if place is not None:
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
-        return rearrange_on_gpu(array, found, fill, dtype, casting, out)
-    engine = engine_of(array)
-    if engine is not None:
-        require_lazy(out=out)
-        return engine.rearrange(array, pattern, pad=bool(pad), fill=fill, **dict(given))
+        return hook("cuda.rearrange")(array, found, fill, dtype, casting, out)
     if isinstance(array, list):
-        array = _stacked(array)
+        array = stacked(array)
     if out is None and getattr(array, "requires_grad", False):
         found = _sides(pattern, tuple(array.shape), bool(pad), given)
         return _with_gradient()(array, found, fill, threads)
     values = host_array(array)
     found = _sides(pattern, values.shape, bool(pad), given)
     result = _result(values, found, out, _wanted_dtype(values, out, dtype, casting))
-    _move(values, result, found, fill, threads, casting != "unsafe")
-    return _like(array, result) if out is None else out
+    _move(values, result, found, fill, threads, casting)
+    return as_library_of(array, result) if out is None else out
 
 
 @lru_cache(maxsize=512)
@@ -211,78 +138,31 @@ def _sides(pattern: str, dimensions: tuple[int, ...], pad: bool, sizes: tuple[tu
     return sides_of(parse_pattern(pattern), dimensions, dict(sizes), None, pad)
 
 
-def _library_in_charge(array: Any) -> str | None:
-    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
-    for one in array if isinstance(array, list) else (array,):
-        if type(one) is not np.ndarray:
-            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
-            if library is not None:
-                return library
-    return None
-
-
 # Moving
 
 
 def _move(
-    values: NDArray[Any],
-    result: NDArray[Any],
-    sides: Sides,
-    fill: Any,
-    threads: int | None,
-    is_checked: bool = False,
+    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, casting: str = "unsafe"
 ) -> None:
-    width = values.dtype.itemsize
+    is_cast = values.dtype != result.dtype
     if result.size == 0:
         return
-    if values.dtype != result.dtype:
-        _cast(values, result, sides, fill, threads, is_checked)
-        return
-    if width not in MOVED_AS or values.dtype.hasobject:
+    if not is_cast and (values.dtype.itemsize not in MOVED_AS or values.dtype.hasobject):
         _move_by_numpy(values, result, sides, fill)
         return
-    pattern = value_bytes(values.dtype, fill)
-    target = result if result.flags.c_contiguous else _new_array(result.shape, result.dtype)
-    destination = _regrouped_shape(MOVED_AS[width], sides, 1)
-    strides = element_strides(described(values))
-    moved = None
-    if strides is not None and 0 not in values.shape:
-        moved = movement(_regrouped_strides(strides, sides), destination)
-    if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = movement(_regrouped_shape(MOVED_AS[width], sides, 0), destination)
-    assert moved is not None
-    moved.run(address_of(values), address_of(target), pattern, threads)
-    if target is not result:
-        load("fastindex.bulk.strided_copies")
-        from fastindex.bulk.strided_copies import copyto
-
-        copyto(result, target, threads=threads)
-
-
-def _cast(
-    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, is_checked: bool
-) -> None:
-    """Move elements to those of another type."""
-    kinds = ElementType.from_numpy_dtype(values.dtype), ElementType.from_numpy_dtype(result.dtype)
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    target = (
-        result
-        if result.flags.c_contiguous and result.dtype.isnative
-        else _new_array(result.shape, kinds[1].numpy_dtype)
-    )
-    destination = _regrouped_shape(kinds[1].name, sides, 1)
-    strides, cast = element_strides(described(values)), cast_of(*kinds, is_checked)
-    moved = None
-    if strides is not None and 0 not in values.shape:
-        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast)
-    if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast)
-    moved.run(address_of(values), address_of(target), value_bytes(target.dtype, fill), threads)
-    if target is not result:
-        result[...] = target
+    if is_cast:
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
+        names = [ElementType.from_numpy_dtype(array.dtype).name for array in (values, result)]
+    else:
+        names = [MOVED_AS[values.dtype.itemsize]] * 2
+    pattern = value_bytes(result.dtype.newbyteorder("=") if is_cast else result.dtype, fill)
+    source, target = [_regrouped_shape(name, sides, side) for side, name in enumerate(names)]
+    strides = None if 0 in values.shape else element_strides(described(values))
+    read = None if strides is None else _regrouped_strides(strides, sides)
+    is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
+    both = Operand(values, source, read), Operand(result, target, target if is_buffer else None)
+    execute(Request(*both, pattern, casting, threads, None))
 
 
 @lru_cache(maxsize=512)
@@ -319,7 +199,7 @@ def _with_gradient() -> Any:
         values = host_array(tensor)
         result = _new_array(sides.dimensions[1], values.dtype)
         _move(values, result, sides, fill, threads)
-        return _like(tensor, result)
+        return as_library_of(tensor, result)
 
     class Rearranged(torch.autograd.Function):  # type: ignore[misc,name-defined]
         @staticmethod
@@ -332,38 +212,6 @@ def _with_gradient() -> Any:
             return moved(gradient, context.sides.turned(), None, context.threads), None, None, None
 
     return Rearranged.apply
-
-
-def _stacked(arrays: list[Any]) -> Any:
-    """Stack arrays of one shape, as einops does with lists."""
-    if not arrays:
-        raise FastIndexError("a list of arrays has one at least")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(arrays[0], torch.Tensor):
-        return torch.stack(arrays)
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(arrays[0], jax.Array):
-        return jax.numpy.stack(arrays)
-    parts = [host_array(one) for one in arrays]
-    if any(part.shape != parts[0].shape for part in parts):
-        raise FastIndexError(f"the arrays of a list have one shape, got {', '.join(str(p.shape) for p in parts)}")
-    return np.stack(parts)
-
-
-def _like(array: Any, result: NDArray[Any]) -> Any:
-    """Return a result as an array of the library of the input."""
-    if isinstance(array, np.ndarray):
-        return result
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        if result.dtype.isbuiltin == 1:
-            return torch.from_numpy(result)
-        integers = torch.from_numpy(result.view(np.int16 if result.itemsize == 2 else np.uint8))
-        return integers.view(array.dtype)
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(array, jax.Array):
-        return jax.device_put(result, array.sharding) if len(array.devices()) == 1 else jax.numpy.asarray(result)
-    return result
 
 
 def _new_array(dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
