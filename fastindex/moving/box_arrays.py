@@ -23,8 +23,15 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lazy import lazy_property
 from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
-from fastindex.moving.map_faults import Watched, faults_raised
-from fastindex.moving.memory_maps import bytes_to_come, drop_pages, mappings_of, may_share_file, share_bytes
+from fastindex.moving.memory_maps import (
+    Watched,
+    bytes_to_come,
+    drop_pages,
+    faults_raised,
+    mappings_of,
+    may_share_file,
+    share_bytes,
+)
 
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]

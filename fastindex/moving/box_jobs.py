@@ -20,7 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import MisfitError
-from fastindex.algebra.segments import Box, Grid, box_shape, box_sizes, box_steps, covering, slab_order
+from fastindex.algebra.segments import (
+    Box,
+    Grid,
+    box_shape,
+    box_sizes,
+    box_steps,
+    covering,
+    first_box,
+    joint_steps,
+    slab_order,
+)
 from fastindex.arrays.addresses import address_of
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
@@ -168,8 +178,8 @@ def plan_boxes(
     taken = taken_bytes(by_numpy) + held
     dimensions = target.shape.dimensions
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
-    steps = _joint(dimensions, box_steps(target.shape), target.steps)
-    choices = list(dict.fromkeys([_joint(dimensions, steps, box_steps(source.shape)), steps]))
+    steps = joint_steps(dimensions, box_steps(target.shape), target.steps)
+    choices = list(dict.fromkeys([joint_steps(dimensions, steps, box_steps(source.shape)), steps]))
     costs = _costs_of(source, target)
     for cut in choices:
         for workers in dict.fromkeys((thread_count(threads), 1)):
@@ -217,12 +227,6 @@ def _has_kernels() -> bool:
     return "fastindex.runtime.kernels" in sys.modules
 
 
-def _joint(dimensions: Sizes, *steps: Sizes) -> Sizes:
-    return tuple(
-        min(math.lcm(*of_dimension), max(size, 1)) for size, *of_dimension in zip(dimensions, *steps, strict=True)
-    )
-
-
 def _mebibytes(nbytes: int) -> str:
     return f"{-(-nbytes // (1 << 20))} MiB"
 
@@ -233,6 +237,9 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
     is_cast = source.shape.element_type != target.shape.element_type
     converts = is_cast or formats[0] != formats[1] or formats[0].is_packed or not formats[0].is_plain
 
+    def slots(shape: Shape, sizes: Sizes) -> int:
+        return box_shape(shape, first_box(shape, sizes)).slot_count
+
     def costs(sizes: Sizes) -> tuple[int, int]:
         read = tuple(
             size if size % step == 0 or size == whole else min((size // step + 2) * step, whole)
@@ -242,22 +249,16 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
         memory = sides[0][0] + sides[1][0]
         if converts:
             # The values of both sides, unpacked.
-            memory += sum(
-                side.slot_count * form.value_bytes
-                for side, form in zip((_sized(source.shape, read), _sized(target.shape, sizes)), formats, strict=True)
-            )
+            memory += slots(source.shape, read) * formats[0].value_bytes
+            memory += slots(target.shape, sizes) * formats[1].value_bytes
         if is_cast:
             # The elements of the source, of the other type.
-            memory += _sized(source.shape, read).slot_count * formats[1].value_bytes
+            memory += slots(source.shape, read) * formats[1].value_bytes
         if read != sizes:
             memory += 2 * math.prod(read) * formats[0].value_bytes
         return memory, sides[0][1] + sides[1][1]
 
     return costs
-
-
-def _sized(shape: Shape, sizes: Sizes) -> Shape:
-    return box_shape(shape, Grid(shape.dimensions, sizes).box((0,) * shape.rank))
 
 
 class _Worker:

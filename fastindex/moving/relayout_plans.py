@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -25,8 +26,8 @@ from fastindex.core.slot_format import slot_format
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
-from fastindex.moving.calibration import cycles
 from fastindex.moving.choice import plans, select_plan
+from fastindex.moving.counts import cycles
 from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
 from fastindex.moving.problem import SlotMove
@@ -34,7 +35,7 @@ from fastindex.moving.requests import relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
-from fastindex.runtime.threads import check_threads
+from fastindex.runtime.threads import check_threads, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
 _BYTE = np.dtype(np.uint8)
+
+# Samples of each candidate, and how long a sample lasts at least. Candidates that take `_HOPELESS` times as long as the
+# fastest in their first timed run are not timed further.
+_ROUNDS, _SAMPLE_SECONDS, _HOPELESS = 7, 1e-3, 4
 
 
 class PlanCandidate(NamedTuple):
@@ -216,8 +221,7 @@ class RelayoutPlan(ShownInNotebooks):
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
         addresses = address_of(one.source.array), address_of(one.target.array)
-        load("fastindex.moving.candidate_times", "fastindex.moving.timed_choices")
-        from fastindex.moving.candidate_times import timed
+        load("fastindex.moving.timed_choices")
         from fastindex.moving.timed_choices import remember
 
         choice = timed(self._movement, addresses, self._pattern, threads)
@@ -397,3 +401,40 @@ def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
     if slots.source != slots.destination or source.slot_count != destination.slot_count:
         return False
     return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
+
+
+def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: int | None) -> Choice | None:
+    """Time the candidates in turn, and return the best one; None where every slot has to be looked up.
+
+    Parameters
+    ----------
+    moved : Movement
+    addresses : (int, int)
+        Of source and destination; what is written there is the result of the relayout.
+    pattern : bytes
+        An unpacked value for the padding.
+    threads : int, optional
+    """
+    from fastindex.moving.timed_choices import Choice
+
+    movements = {plan.name: replace(moved, choice=plan.name) for plan in plans(moved.problem)}
+    if not movements:
+        return None
+
+    def seconds(one: Movement, repeats: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            one.run_kernels(*addresses, pattern, threads)
+        return (time.perf_counter() - begin) / repeats
+
+    for one in movements.values():
+        # Kernels that are missing are compiled here.
+        one.run_kernels(*addresses, pattern, threads)
+    best = {name: seconds(one, 1) for name, one in movements.items()}
+    least = min(best.values())
+    hopeful = {name: one for name, one in movements.items() if best[name] <= _HOPELESS * least}
+    repeats = max(1, math.ceil(_SAMPLE_SECONDS / least))
+    for _ in range(_ROUNDS if len(hopeful) > 1 else 0):
+        for name, one in hopeful.items():
+            best[name] = min(best[name], seconds(one, repeats))
+    return Choice(min(best, key=best.__getitem__), thread_count(threads), best)

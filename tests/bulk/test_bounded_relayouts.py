@@ -192,12 +192,18 @@ def test_two_parts_of_one_file(tmp_path: Path) -> None:
     assert out.tobytes() == PACKED.tobytes()
 
 
-def test_the_gpu_is_bounded_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.arrays.back_ends._HOST_TYPES", set())
+class OnGpu:
+    """What says that it is in GPU memory."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_the_gpu_is_bounded_elsewhere() -> None:
     for call in (
-        lambda: fi.pack(VALUES, TILED, max_memory=ENOUGH),
-        lambda: fi.unpack(PACKED, TILED, max_memory=ENOUGH),
-        lambda: fi.relayout(PACKED, TILED, PLAIN, max_memory=ENOUGH),
+        lambda: fi.pack(OnGpu(), TILED, max_memory=ENOUGH),
+        lambda: fi.unpack(OnGpu(), TILED, max_memory=ENOUGH),
+        lambda: fi.relayout(OnGpu(), TILED, PLAIN, max_memory=ENOUGH),
     ):
         with pytest.raises(fi.UnsupportedError, match="relayout_through_device"):
             call()

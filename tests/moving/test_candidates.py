@@ -1,6 +1,6 @@
 """Which relayouts are put together block by block, and which go by loops.
 
-Tests of: moving.choice, moving.problem, moving.calibration, moving.counts.
+Tests of: moving.choice, moving.problem, moving.counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.moving.assembly_numbers import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
-from fastindex.moving.calibration import cost
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import read_lines
+from fastindex.moving.counts import cost, read_lines
 from fastindex.moving.movements import Movement, movement
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
 from fastindex.moving.moves.blocks.plan import BlockPermutes

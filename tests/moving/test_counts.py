@@ -1,6 +1,6 @@
 """What passes count, and the cost that is linear in it.
 
-Tests of: moving.counts, moving.calibration.
+Tests of: moving.counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.calibration import COEFFICIENTS, cost, cycles
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import Counts, overflows, piece_ends, total
+from fastindex.moving.counts import COEFFICIENTS, Counts, cost, cycles, overflows, piece_ends, total
 from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.numbers import LINE_BYTES

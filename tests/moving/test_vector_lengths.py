@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.moving.calibration import cycles
 from fastindex.moving.choice import Plan, plans, select_plan
+from fastindex.moving.counts import cycles
 from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.tuning import TUNING
