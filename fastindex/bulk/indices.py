@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.back_ends import engine_of, is_cuda_array, on_gpu, require_lazy
+from fastindex.arrays.engines import engine_of, is_cuda_array, on_gpu, require_lazy
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.back_ends import engine_of, on_gpu
+from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.arrays.index_arguments import MODES, common_shape
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape

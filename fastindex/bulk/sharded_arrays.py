@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from fastindex.arrays.back_ends import on_gpu
 from fastindex.arrays.buffers import as_logical_array, check_movable, check_output_array, new_array
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError, UnsupportedError

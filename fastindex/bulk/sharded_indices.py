@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.back_ends import on_gpu
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.index_arguments import (
     Integers,
     Offender,

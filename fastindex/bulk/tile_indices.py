@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.back_ends import on_gpu
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.arrays.arrays import Array, contiguous_strides
-from fastindex.arrays.back_ends import BY_DLPACK, is_cuda_array, library_of
+from fastindex.arrays.engines import BY_DLPACK, is_cuda_array, library_of
 from fastindex.cuda import dlpack
 from fastindex.errors import ArgumentTypeError, FastIndexError
 

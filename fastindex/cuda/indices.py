@@ -9,7 +9,7 @@ import numpy as np
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
-from fastindex.arrays.back_ends import is_cuda_array
+from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastindex.arrays.back_ends import BY_DLPACK, library_of
+from fastindex.arrays.engines import BY_DLPACK, library_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from fastindex.arrays.fills import value_bytes
 from fastindex.errors import FastIndexError
+from fastindex.moving.rearranged_arrays import rearranged
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
-from fastindex.patterns.libraries import rearranged
 
 
 def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any = None, **sizes: Any) -> da.Array:

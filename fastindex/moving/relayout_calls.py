@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastindex.algebra.casts import can_misfit
-from fastindex.arrays.back_ends import place_of
 from fastindex.arrays.buffers import check_movable, require_movable_pair
+from fastindex.arrays.engines import place_of
 from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
 from fastindex.core.shape import Shape, as_shape
 from fastindex.lazy import hook

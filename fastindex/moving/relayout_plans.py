@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.back_ends import engine_of, on_gpu, place_of
 from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_movable_pair
+from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import Array, described
-from fastindex.arrays.back_ends import is_cuda_array
+from fastindex.arrays.engines import is_cuda_array
 from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 

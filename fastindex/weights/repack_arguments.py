@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import check_apart, check_target, described
-from fastindex.arrays.back_ends import engine_of, on_gpu
+from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS

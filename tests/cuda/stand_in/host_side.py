@@ -82,7 +82,7 @@ def test_a_second_call_asks_little() -> None:
     assert [line.split(" stream")[0] for line in calls.all()] == ["launch 1 blocks of 256 on device 0"]
 
 
-def test_strided_copies_take_the_kernels_of_relayouts() -> None:
+def test_numpy_copies_take_the_kernels_of_relayouts() -> None:
     """A transpose goes by tiles, rows by runs; the compiler of the processor is not asked."""
     grid, calls = cuda.to_device(np.zeros((256, 128), np.float32)), Calls()
     with event.install_recorder("numba:compile") as recorder:

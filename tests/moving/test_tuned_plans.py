@@ -1,7 +1,6 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: moving.relayout_plans, moving.timed_choices, moving.choice, moving.counts,
-moving.counts.
+Tests of: moving.relayout_plans, moving.timed_choices, moving.choice, moving.counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who answers for an array that is not in the memory of the host: the GPU, or an engine that computes it later.
+"""Who answers for an array: this package itself, a GPU, or an engine that computes later; found without importing it.
 
-Their parts of this package lie above all that computes at once, so they are named here and in the hooks, and loaded
-when an array of theirs is handed in.
+An engine's part of this package lies above all that computes at once, so it is named here, and loaded when an array of
+the engine is handed in.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ def require_lazy(**given: Any) -> None:
             raise FastIndexError(f"{name} is for arrays in memory; a lazy array gives a new lazy array")
 
 
+# Arrays in GPU memory
+
 #: Types that are on the host whatever they hold: most calls need to look no further.
 _HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
 
 #: DLPack's numbers for memory of a GPU: its own, and managed.
-_GPU = (2, 13)
+_ON_GPU = (2, 13)
 
 #: Libraries that order their work with that of others by DLPack only, and name bfloat16 there only.
 BY_DLPACK = ("jax", "jaxlib")
@@ -109,7 +111,7 @@ def _is_cuda_array(value: Any) -> bool:
     except (AttributeError, RuntimeError, TypeError, ValueError):
         pass
     if hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
-        return int(value.__dlpack_device__()[0]) in _GPU
+        return int(value.__dlpack_device__()[0]) in _ON_GPU
     return False
 
 

@@ -74,7 +74,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = seeds(60)
-    command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
+    command = [sys.executable, "-W", "error", "-m", "tests.moving.fenced_copies", end, str(len(drawn)), str(drawn[0])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -1,6 +1,6 @@
 """Plans and outputs of whole-array calls: kept plans, `out` of any strides at any address, overlap refused.
 
-Tests of: moving.compiled_passes, moving.movements.
+Tests of: moving.relayout_plans, moving.compiled_passes, moving.movements.
 """
 
 from __future__ import annotations

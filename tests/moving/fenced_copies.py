@@ -1,6 +1,6 @@
 """Copy between strided arrays that begin, or end, at a page that may not be touched. A program of its own: it may die.
 
-Usage: python -m tests.bulk.fenced_copies first|last COUNT FIRST_SEED
+Usage: python -m tests.moving.fenced_copies first|last COUNT FIRST_SEED
 """
 
 from __future__ import annotations
