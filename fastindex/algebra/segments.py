@@ -14,7 +14,6 @@ smallest box, the dimension is doubled that leaves the least cost for each eleme
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,10 +72,20 @@ class Grid:
         [0, 2, 0, 2]
         """
         order = range(len(self.sizes)) if order is None else order
-        counts = self.counts
-        for chosen in itertools.product(*(range(counts[d]) for d in order)):
-            place = dict(zip(order, chosen, strict=True))
-            yield self.box([place[d] for d in range(len(counts))])
+        return (self.numbered(number, order) for number in range(math.prod(self.counts)))
+
+    def numbered(self, number: int, order: Sequence[int]) -> Box:
+        """Return one of `boxes`, by its number.
+
+        Examples
+        --------
+        >>> Grid((4, 4), (2, 2)).numbered(1, order=(1, 0))
+        (range(2, 4), range(0, 2))
+        """
+        counts, place = self.counts, [0] * len(order)
+        for d in reversed(order):
+            number, place[d] = divmod(number, counts[d])
+        return self.box(place)
 
 
 @lru_cache(maxsize=512)

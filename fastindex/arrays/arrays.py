@@ -147,7 +147,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     FastIndexError
         Another size or more dimensions.
     """
-    wanted = buffer_dtype(shape)
+    wanted, nbytes = buffer_dtype(shape), array.nbytes
     if not holds(array, wanted) and array.dtype not in _RAW:
         # numpy.save keeps types that are not its own as so many bytes.
         lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
@@ -161,9 +161,9 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
             f"{name} has one dimension, got {len(array.shape)}; give its bytes in the order of memory, "
             f"or pack the array for {shape.cut_text()}"
         )
-    if array.nbytes != shape.nbytes:
+    if nbytes != shape.nbytes:
         raise FastIndexError(
-            f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {array.nbytes}"
+            f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {nbytes}"
         )
 
 

@@ -116,6 +116,11 @@ class BoxJob:
     by_numpy: bool
     is_checked: bool = False
 
+    @property
+    def order(self) -> Sizes:
+        """The dimensions from the most major to the most minor: boxes follow each other as in the target."""
+        return slab_order(self.target.shape)
+
     def run(self, pattern: bytes, after_box: Callable[[int], None], threads: int | None = None) -> None:
         """Move all boxes.
 
@@ -129,22 +134,18 @@ class BoxJob:
         """
         lock = threading.Lock()
         idle: list[_Worker] = []
-        order = slab_order(self.target.shape)
-        counts = [self.grid.counts[d] for d in order]
 
         def move(begin: int, end: int) -> None:
             with lock:
                 worker = idle.pop() if idle else _Worker(self, pattern, 1 if self.workers > 1 else threads)
             for number in range(begin, end):
-                found = np.unravel_index(number, counts) if counts else ()
-                place = dict(zip(order, map(int, found), strict=True))
-                written = worker.move(self.grid.box([place[d] for d in range(len(counts))]))
+                written = worker.move(self.grid.numbered(number, self.order))
                 with lock:
                     after_box(written)
             with lock:
                 idle.append(worker)
 
-        run_chunks(move, math.prod(counts), self.workers, 1)
+        run_chunks(move, math.prod(self.grid.counts), self.workers, 1)
 
 
 def plan_boxes(
@@ -176,11 +177,10 @@ def plan_boxes(
     """
     by_numpy = is_for_numpy(max_memory)
     taken = taken_bytes(by_numpy) + held
-    dimensions = target.shape.dimensions
+    dimensions, own_steps, costs = target.shape.dimensions, target.steps, _costs_of(source, target)
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
-    steps = joint_steps(dimensions, box_steps(target.shape), target.steps)
+    steps = joint_steps(dimensions, box_steps(target.shape), own_steps)
     choices = list(dict.fromkeys([joint_steps(dimensions, steps, box_steps(source.shape)), steps]))
-    costs = _costs_of(source, target)
     for cut in choices:
         for workers in dict.fromkeys((thread_count(threads), 1)):
             # The smallest box may have to be larger than boxes need to be.

@@ -224,15 +224,18 @@ def _lines_of(nest: Nest, width: int) -> int:
     return number * -(-span // LINE_BYTES)
 
 
-def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_bytes: int) -> Tuning:
+def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tuning:
     """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than others do.
 
     Parameters
     ----------
     tuning : Tuning
-    read_bytes, spanned, written_bytes : int
-        The bytes of the lines that are read, from the first of them to the last, and the bytes that are written.
+    loops : RelayoutLoops
+        In units of `width` bytes.
+    width : int
     """
+    read_bytes, spanned = LINE_BYTES * read_lines(loops, width), spanned_bytes(loops, width)
+    written_bytes = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     calls = tuning.small_call_bytes
     alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
     if spanned >= tuning.streamed_bytes:

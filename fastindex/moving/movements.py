@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, MisfitError, cast_of, first_misfit, of_type
-from fastindex.algebra.loops import RelayoutLoops, relayout_loops
+from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.addresses import address_of
@@ -30,7 +30,7 @@ from fastindex.index.executors import run
 from fastindex.index.programs import conversion_program
 from fastindex.lazy import lazy_property
 from fastindex.moving.choice import select_plan
-from fastindex.moving.counts import for_scattered_lines, read_lines, spanned_bytes
+from fastindex.moving.counts import for_scattered_lines
 from fastindex.moving.moves.casts.plan import cast_passes, contiguous_cast
 from fastindex.moving.moves.nests.plan import passes, whole_buffer_passes
 from fastindex.moving.numpy_moves import convert_by_numpy, move_by_numpy, scratch, strided_at
@@ -354,21 +354,11 @@ def movement(
     Movement
         See `Movement.exists` where a side are strides.
     """
-    if cast is not None:
-        moved = source if isinstance(source, Shape) else destination
-        assert isinstance(moved, Shape)
-        slots = slot_move(of_type(moved, cast.target), destination)
-        return Movement(source, destination, slots, tuning, machine, cast=cast)
-    slots = slot_move(source, destination)
-    if slots.loops is not None:
-        tuning = _for_lines(slots.loops, slots.width, tuning)
-    return Movement(source, destination, slots, tuning, machine)
-
-
-def _for_lines(loops: RelayoutLoops, width: int, tuning: Tuning) -> Tuning:
-    count = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    read, spanned = LINE_BYTES * read_lines(loops, width), spanned_bytes(loops, width)
-    return for_scattered_lines(tuning, read, spanned, count * width)
+    between = source if isinstance(source, Shape) else destination
+    slots = slot_move(source if cast is None else between, destination, None if cast is None else cast.target)
+    if cast is None and slots.loops is not None:
+        tuning = for_scattered_lines(tuning, slots.loops, slots.width)
+    return Movement(source, destination, slots, tuning, machine, cast=cast)
 
 
 def cast_between(source: ElementType, destination: ElementType, is_checked: bool) -> Cast | None:
@@ -380,7 +370,7 @@ def cast_between(source: ElementType, destination: ElementType, is_checked: bool
     is_checked : bool
         Whether integers that a type of fewer than 8 bits does not hold are errors.
     """
-    return None if source == destination else cast_of(source, destination, is_checked)
+    return None if source is destination or source == destination else cast_of(source, destination, is_checked)
 
 
 def movement_between(

@@ -57,14 +57,7 @@ class RearrangePlan(RelayoutPlan):
             # Tiles may cut what a pattern splits and merges again elsewhere than the pattern does.
             joined = movement(*joined_variables(self._sides), TUNING)
             moved = moved if joined.slots.loops is None else joined
-        slots = moved.slots
-        is_bitcast = (
-            slots.source == slots.destination
-            and source.slot_count == destination.slot_count
-            and slots.loops is not None
-            and slots.loops.keeps_places
-        )
-        self._begin(source.shape, destination.shape, moved, is_bitcast)
+        self._begin(source.shape, destination.shape, moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:

@@ -219,11 +219,11 @@ def _move(
     if is_cast:
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
-        names = [ElementType.from_numpy_dtype(array.dtype).name for array in (values, result)]
+        names = ElementType.from_numpy_dtype(values.dtype).name, ElementType.from_numpy_dtype(result.dtype).name
     else:
-        names = [MOVED_AS[values.dtype.itemsize]] * 2
+        names = (MOVED_AS[values.dtype.itemsize],) * 2
     pattern = value_bytes(result.dtype.newbyteorder("=") if is_cast else result.dtype, fill)
-    source, target = [_regrouped_shape(name, sides, side) for side, name in enumerate(names)]
+    source, target = _regrouped_shapes(names, sides)
     strides = None if 0 in values.shape else element_strides(described(values))
     read = None if strides is None else _regrouped_strides(strides, sides)
     is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
@@ -232,9 +232,12 @@ def _move(
 
 
 @lru_cache(maxsize=512)
-def _regrouped_shape(name: str, sides: Sides, side: int) -> RegroupedShape:
-    shape = Shape(name, sides.dimensions[side])
-    return RegroupedShape(shape, sides.coordinates[side], sides.variables)
+def _regrouped_shapes(names: tuple[str, str], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    source, target = (
+        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
+        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+    )
+    return source, target
 
 
 def _regrouped_strides(strides: Strides, sides: Sides) -> RegroupedStrides:

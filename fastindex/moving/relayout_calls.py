@@ -248,7 +248,7 @@ def relayout(
         one = relaying(buffer, sides, pattern, out, casting, threads, in_place=True)
         result = execute_in_boxes(one, max_memory)
         return shaped(result, sides[1]) if as_array else result
-    plan = plan_relayout(*sides, casting=casting)
+    plan = _planned(*sides, casting)
     if fill is None:
         return plan(buffer, out, threads, stream, as_array)
     result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
@@ -285,9 +285,13 @@ def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Cas
     transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
-    sides = as_shape(source), as_shape(destination)
-    if sides[0].element_type != sides[1].element_type:
-        require_movable_pair(*sides, casting)
+    return _planned(as_shape(source), as_shape(destination), casting)
+
+
+def _planned(source: Shape, destination: Shape, casting: str) -> RelayoutPlan:
+    kinds = source.element_type, destination.element_type
+    if kinds[0] != kinds[1]:
+        require_movable_pair(source, destination, casting)
     else:
         check_casting(casting)
-    return kept_plan(*sides, casting != "unsafe" and can_misfit(*(side.element_type for side in sides)))
+    return kept_plan(source, destination, casting != "unsafe" and can_misfit(*kinds))

@@ -30,7 +30,6 @@ from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.counts import cycles
 from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
-from fastindex.moving.problem import SlotMove
 from fastindex.moving.requests import relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
@@ -100,20 +99,29 @@ class RelayoutPlan(ShownInNotebooks):
         machine: Machine | None = None,
     ) -> None:
         require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning, is_checked, machine)
-        is_bitcast = movement.cast is None and _keeps_places(source, destination, movement.slots)
-        self._begin(source, destination, movement, is_bitcast)
+        self._begin(source, destination, movement_between(source, destination, tuning, is_checked, machine))
 
-    def _begin(self, source: Shape, destination: Shape, movement: Movement, is_bitcast: bool) -> None:
+    def _begin(self, source: Shape, destination: Shape, movement: Movement) -> None:
         self.source = source
         self.destination = destination
-        self.is_bitcast = is_bitcast
         self._pattern = fill_pattern(destination)
         self._movement = movement
         # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
         self._single: OneCall | None = None
         # What `tune` has found, in this process or in the one that has pickled the plan.
         self._choice: Choice | None = None
+
+    @lazy_property
+    def is_bitcast(self) -> bool:
+        """Whether every element stays at its place, in buffers of one size."""
+        slots, sides = self._movement.slots, (self._movement.source, self._movement.destination)
+        if self._movement.cast is not None or slots.source != slots.destination:
+            return False
+        if self.source.slot_count != self.destination.slot_count:
+            return False
+        if type(sides[0]) is type(sides[1]) is Shape and sides[0].layout == sides[1].layout:
+            return True
+        return slots.loops is not None and slots.loops.keeps_places
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
@@ -394,13 +402,6 @@ def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPl
     plan = RelayoutPlan(source, destination)
     plan._take(choice)
     return plan
-
-
-def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
-    """Whether every element stays at its place, in buffers of one size."""
-    if slots.source != slots.destination or source.slot_count != destination.slot_count:
-        return False
-    return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
 
 
 def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: int | None) -> Choice | None:

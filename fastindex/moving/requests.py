@@ -87,7 +87,7 @@ def packing(
 ) -> Request:
     """Check the arguments of `fastindex.pack`."""
     values = (as_logical_array if max_memory is None else logical_array)(array, shape, casting)
-    result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
+    result = check_output_buffer(out, shape) if out is not None else new_buffer(shape)
     if out is not None:
         check_disjoint(result, values)
     own = ElementType.from_numpy_dtype(values.dtype)
@@ -119,7 +119,7 @@ def relaying(
     """Check the buffers of a relayout between two shapes, which have been checked."""
     source, destination = sides
     slots = (buffer_bytes_in_place if in_place else as_buffer_bytes)(buffer, source)
-    result = new_buffer(destination) if out is None else check_output_buffer(out, destination)
+    result = check_output_buffer(out, destination) if out is not None else new_buffer(destination)
     if out is not None:
         check_disjoint(result, slots)
     both = Operand(slots, source, source), Operand(result, destination, destination)
