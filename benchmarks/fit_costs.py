@@ -1,7 +1,7 @@
 """Fit the coefficients of the planner's cost on each half of measured cells, and test them on the other half.
 
     python benchmarks/regret.py --cells 300 --seed 7 --output regret.json
-    python benchmarks/fit_costs.py regret.json         prints the table for `moving/calibration.py`
+    python benchmarks/fit_costs.py regret.json         prints the table for `moving/counts.py`
 
 The cost is linear in what candidates count, and it serves to choose: so what is made small is the time of the choice
 over the best one, its logarithm on average, and a little of how far the ratios of costs are from those of times. One
@@ -127,8 +127,7 @@ def _descended(cases: Cases, coefficients: Floats, first: Floats) -> Floats:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="what regret.py has written")
-    from fastindex.moving.calibration import COEFFICIENTS
-    from fastindex.moving.counts import Counts
+    from fastindex.moving.counts import COEFFICIENTS, Counts
 
     cases, keys = cases_of(json.loads(path.read_text()) for path in parser.parse_args().results)
     # Both numbers of threads of a cell, and both sizes of a layout, stay in one half.

@@ -123,9 +123,9 @@ class Bench:
 
 def movement_at(shapes: tuple[Any, Any], offset: int) -> Any:
     """The movement to a destination that begins `offset` bytes behind a page."""
-    from fastindex.moving.movements import sure_movement
+    from fastindex.moving.movements import movement
 
-    found = sure_movement(*shapes)
+    found = movement(*shapes)
     return found.within_lines if offset and found.depends_on_lines else found
 
 

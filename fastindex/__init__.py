@@ -6,7 +6,17 @@ from fastindex.lazy import HOOKS, lazy_names
 
 __version__ = "0.1.0"
 
-HOOKS["shape_html"] = "fastindex.show.picture", "shape_html"
+# What rooms ask of those above them.
+HOOKS.update(
+    (prefix + function, (home, function))
+    for home, prefix, functions in (
+        ("fastindex.show.picture", "", ("shape_html", "plan_html")),
+        ("fastindex.cuda.relayouts", "cuda.", ("pack", "unpack", "rearrange", "DevicePlan")),
+        ("fastindex.cuda.strided_copies", "cuda.", ("copyto", "contiguous")),
+        ("fastindex.dask", "dask.", ("pack", "unpack", "relayout", "rearrange")),
+    )
+    for function in functions
+)
 
 # The public names; `__init__.pyi` tells type checkers the same.
 __getattr__, __dir__, __all__ = lazy_names(
@@ -27,10 +37,10 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.index.tile_programs": ("TileSlots",),
         "fastindex.bulk.indices": ("convert_index", "linear_index", "multi_index"),
         "fastindex.bulk.tile_indices": ("from_tile_index", "tile_index", "tile_slots"),
-        "fastindex.bulk.relayout_plans": ("RelayoutPlan",),
-        "fastindex.bulk.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
-        "fastindex.bulk.rearranged_arrays": ("rearrange",),
-        "fastindex.bulk.rearrangements": ("RearrangePlan", "plan_rearrange", "reshape"),
+        "fastindex.moving.relayout_plans": ("RelayoutPlan",),
+        "fastindex.moving.relayout_calls": ("pack", "plan_relayout", "relayout", "unpack"),
+        "fastindex.moving.rearranged_arrays": ("rearrange",),
+        "fastindex.moving.rearrange_plans": ("RearrangePlan", "plan_rearrange", "reshape"),
         "fastindex.bulk.window_runs": ("runs", "strided_runs"),
         "fastindex.show.sentences": ("explain",),
         "fastindex.show.picture": ("draw",),

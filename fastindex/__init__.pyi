@@ -11,15 +11,6 @@ from fastindex.algebra.strided_runs import StridedRun as StridedRun
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
 from fastindex.bulk.indices import multi_index as multi_index
-from fastindex.bulk.rearranged_arrays import rearrange as rearrange
-from fastindex.bulk.rearrangements import RearrangePlan as RearrangePlan
-from fastindex.bulk.rearrangements import plan_rearrange as plan_rearrange
-from fastindex.bulk.rearrangements import reshape as reshape
-from fastindex.bulk.relayout_plans import RelayoutPlan as RelayoutPlan
-from fastindex.bulk.relayouts import pack as pack
-from fastindex.bulk.relayouts import plan_relayout as plan_relayout
-from fastindex.bulk.relayouts import relayout as relayout
-from fastindex.bulk.relayouts import unpack as unpack
 from fastindex.bulk.tile_indices import from_tile_index as from_tile_index
 from fastindex.bulk.tile_indices import tile_index as tile_index
 from fastindex.bulk.tile_indices import tile_slots as tile_slots
@@ -35,6 +26,15 @@ from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.index.tile_programs import TileSlots as TileSlots
+from fastindex.moving.rearrange_plans import RearrangePlan as RearrangePlan
+from fastindex.moving.rearrange_plans import plan_rearrange as plan_rearrange
+from fastindex.moving.rearrange_plans import reshape as reshape
+from fastindex.moving.rearranged_arrays import rearrange as rearrange
+from fastindex.moving.relayout_calls import pack as pack
+from fastindex.moving.relayout_calls import plan_relayout as plan_relayout
+from fastindex.moving.relayout_calls import relayout as relayout
+from fastindex.moving.relayout_calls import unpack as unpack
+from fastindex.moving.relayout_plans import RelayoutPlan as RelayoutPlan
 from fastindex.show.picture import draw as draw
 from fastindex.show.sentences import explain as explain
 

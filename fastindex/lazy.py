@@ -12,7 +12,7 @@ from importlib import import_module
 from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast, overload
 
-from fastindex.first_use import uninterrupted
+from fastindex.first_use import load, uninterrupted
 
 GetAttribute = Callable[[str], Any]
 Dir = Callable[[], list[str]]
@@ -118,7 +118,8 @@ def hook(name: str) -> Callable[..., Any]:
     'shape_html'
     """
     module, function = HOOKS[name]
-    return cast(Callable[..., Any], getattr(uninterrupted(lambda: import_module(module)), function))
+    load(module)
+    return cast(Callable[..., Any], getattr(sys.modules[module], function))
 
 
 class lazy_property(Generic[Value]):  # noqa: N801

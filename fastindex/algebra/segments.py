@@ -14,7 +14,6 @@ smallest box, the dimension is doubled that leaves the least cost for each eleme
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,10 +72,20 @@ class Grid:
         [0, 2, 0, 2]
         """
         order = range(len(self.sizes)) if order is None else order
-        counts = self.counts
-        for chosen in itertools.product(*(range(counts[d]) for d in order)):
-            place = dict(zip(order, chosen, strict=True))
-            yield self.box([place[d] for d in range(len(counts))])
+        return (self.numbered(number, order) for number in range(math.prod(self.counts)))
+
+    def numbered(self, number: int, order: Sequence[int]) -> Box:
+        """Return one of `boxes`, by its number.
+
+        Examples
+        --------
+        >>> Grid((4, 4), (2, 2)).numbered(1, order=(1, 0))
+        (range(2, 4), range(0, 2))
+        """
+        counts, place = self.counts, [0] * len(order)
+        for d in reversed(order):
+            number, place[d] = divmod(number, counts[d])
+        return self.box(place)
 
 
 @lru_cache(maxsize=512)
@@ -139,8 +148,19 @@ def common_steps(*shapes: Shape) -> tuple[int, ...]:
     >>> common_steps(Shape.parse("f32[99,999]{1,0:T(8,128)}"), Shape.parse("f32[99,999]{0,1:T(4,12)}"))
     (24, 128)
     """
-    steps = zip(shapes[0].dimensions, *map(box_steps, shapes), strict=True)
-    return tuple(min(math.lcm(*of_dimension), max(size, 1)) for size, *of_dimension in steps)
+    return joint_steps(shapes[0].dimensions, *map(box_steps, shapes))
+
+
+def joint_steps(dimensions: Sequence[int], *steps: Sequence[int]) -> tuple[int, ...]:
+    """Return the least multiples of several steps along each dimension, at most the whole dimension.
+
+    Examples
+    --------
+    >>> joint_steps((99, 9), (8, 4), (6, 3))
+    (24, 9)
+    """
+    along = zip(dimensions, *steps, strict=True)
+    return tuple(min(math.lcm(*of_dimension), max(size, 1)) for size, *of_dimension in along)
 
 
 def covering(box: Box, steps: Sequence[int], dimensions: Sequence[int]) -> Box:
@@ -205,6 +225,17 @@ def box_shape(shape: Shape, box: Box) -> Shape:
     part = with_tail(1)
     tail = _tail(shape) if _is_last(shape, box) else 0
     return with_tail(part.slot_count + tail) if tail else part
+
+
+def first_box(shape: Shape, sizes: tuple[int, ...]) -> Box:
+    """Return the box of some sizes at the origin.
+
+    Examples
+    --------
+    >>> first_box(Shape.parse("f32[5,4]"), (2, 8))
+    (range(0, 2), range(0, 4))
+    """
+    return Grid(shape.dimensions, sizes).box((0,) * shape.rank)
 
 
 def box_segments(shape: Shape, box: Box) -> tuple[StridedRun, ...]:
@@ -339,7 +370,7 @@ def slab_grid(shape: Shape, most_nbytes: int) -> Grid:
         one = _most_bytes(shape, smaller, [*owned[:d], 0, *owned[d + 1 :]])
         fitting = steps[d] * max(most_nbytes // max(one, 1) - -(-owned[d] // steps[d]), 1)
         smaller = _resized(grid, d, min(fitting, shape.dimensions[d]))
-        if not _is_contiguous(shape, smaller):
+        if not is_contiguous(shape, smaller.sizes):
             break
         grid = smaller
     return grid
@@ -360,7 +391,16 @@ def _most_bytes(shape: Shape, grid: Grid, owned: Sequence[int]) -> int:
     return Shape(shape.element_type, sizes, tiled).nbytes
 
 
-def _is_contiguous(shape: Shape, grid: Grid) -> bool:
+def is_contiguous(shape: Shape, sizes: tuple[int, ...]) -> bool:
+    """Whether boxes of some sizes are contiguous: all are if the first and the last are, which have the padding.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[64,64]")
+    >>> is_contiguous(shape, (8, 64)), is_contiguous(shape, (8, 32))
+    (True, False)
+    """
+    grid = Grid(shape.dimensions, sizes)
     corners = (0,) * shape.rank, tuple(count - 1 for count in grid.counts)
     return all(box_segments(shape, grid.box(corner))[0].piece_count == 1 for corner in corners)
 
@@ -396,7 +436,7 @@ def segment_costs(shape: Shape, sizes: tuple[int, ...], segment_cost: int = SEGM
     >>> segment_costs(shape, (1, 4096)), segment_costs(shape, (4096, 1))
     ((16384, 24576), (16384, 33570816))
     """
-    box = Grid(shape.dimensions, sizes).box((0,) * shape.rank)
+    box = first_box(shape, sizes)
     nbytes = box_shape(shape, box).nbytes
     return nbytes, nbytes + segment_cost * sum(run.piece_count for run in box_segments(shape, box))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from numbers import Complex, Integral, Real
@@ -112,7 +113,8 @@ def check_movable(shape: Shape) -> None:
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
     """Return an uninitialised buffer at the start of a cache line."""
-    return aligned_bytes(shape.nbytes).view(buffer_dtype(shape))
+    dtype = buffer_dtype(shape)
+    return aligned_bytes(shape.nbytes).view(dtype)
 
 
 def new_array(shape: Shape) -> NDArray[Any]:
@@ -173,7 +175,7 @@ def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
     layout = shape.layout
     if layout.tiles or layout.padded_dimensions not in (None, shape.dimensions):
         return None
-    if shape.slot_count != shape.element_count or not slot_format(shape).is_plain:
+    if shape.slot_count != math.prod(shape.dimensions) or not slot_format(shape).is_plain:
         return None
     return tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
 

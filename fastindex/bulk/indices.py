@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import engine_of, require_lazy
+from fastindex.arrays.engines import engine_of, is_cuda_array, on_gpu, require_lazy
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,
@@ -27,7 +27,6 @@ from fastindex.arrays.index_arguments import (
     slice_numbers,
 )
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import is_cuda_array, on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.first_use import load
 from fastindex.index.executors import check_overlap, new_outputs, run

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import engine_of
+from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.arrays.index_arguments import MODES, common_shape
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
 from fastindex.first_use import load
 from fastindex.index.programs import linear_program, multi_program

@@ -281,8 +281,8 @@ class ReshardPlan(ShownInNotebooks):
             return
         pattern, filled = fill_pattern(part), None
         if any(pattern):
-            load("fastindex.bulk.relayouts")
-            from fastindex.bulk.relayouts import pack
+            load("fastindex.moving.relayout_calls")
+            from fastindex.moving.relayout_calls import pack
 
             dtype = part.element_type.numpy_dtype
             filled = pack(np.full(part.dimensions, np.frombuffer(pattern, dtype)[0]), part)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.index_arguments import (
     Integers,
     Offender,
@@ -19,7 +20,6 @@ from fastindex.arrays.index_arguments import (
 )
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.index.executors import check_overlap, new_outputs, run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,
@@ -18,7 +19,6 @@ from fastindex.arrays.index_arguments import (
 )
 from fastindex.bulk.indices import out_of_bounds, position_text, window_results
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
 from fastindex.first_use import load
 from fastindex.index.executors import check_overlap, new_outputs, run

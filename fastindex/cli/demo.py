@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.bulk.indices import linear_index, multi_index
-from fastindex.bulk.relayouts import plan_relayout
-from fastindex.bulk.strided_copies import copyto
 from fastindex.core.shape import Shape
+from fastindex.moving.numpy_copies import copyto
+from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.runtime.threads import run_chunks, thread_count
 
 #: 256 MiB, and no tile divides it.

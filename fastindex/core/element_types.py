@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -30,12 +30,24 @@ class ElementType:
     bits : int
         Number of bits of a value; 0 for types that are not array elements.
     kind : {"predicate", "signed", "unsigned", "float", "complex", "other"}
+    nbytes : int
+        Number of bytes of one element that is not packed.
+    is_array : bool
+        Whether arrays can have this element type.
+    is_integral : bool
+        Whether this is a signed or unsigned integer type; ``pred`` is neither.
+    is_floating, is_complex : bool
+        Whether this is a real, or a complex floating-point type.
+    is_sub_byte : bool
+        Whether a value has fewer than 8 bits; false for ``pred``.
 
     Examples
     --------
     >>> t = ElementType.of("s4")
     >>> t == "s4", str(t), t.bits, t.nbytes, t.is_sub_byte, t.is_integral
     (True, 's4', 4, 1, True, True)
+    >>> ElementType.of("pred").is_integral, ElementType.of("c64").nbytes, ElementType.of("token").is_array
+    (False, 8, False)
     """
 
     name: str
@@ -43,71 +55,21 @@ class ElementType:
     bits: int
     kind: Kind
 
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes of one element that is not packed.
+    nbytes: int = field(init=False)
+    is_array: bool = field(init=False)
+    is_integral: bool = field(init=False)
+    is_floating: bool = field(init=False)
+    is_complex: bool = field(init=False)
+    is_sub_byte: bool = field(init=False)
 
-        Examples
-        --------
-        >>> ElementType.of("s4").nbytes, ElementType.of("c64").nbytes
-        (1, 8)
-        """
-        return -(-self.bits // 8)
-
-    @property
-    def is_array(self) -> bool:
-        """Whether arrays can have this element type.
-
-        Examples
-        --------
-        >>> ElementType.of("f32").is_array, ElementType.of("token").is_array
-        (True, False)
-        """
-        return self.kind != "other"
-
-    @property
-    def is_integral(self) -> bool:
-        """Whether this is a signed or unsigned integer type; ``pred`` is neither.
-
-        Examples
-        --------
-        >>> ElementType.of("u8").is_integral, ElementType.of("pred").is_integral
-        (True, False)
-        """
-        return self.kind in ("signed", "unsigned")
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether this is a real floating-point type.
-
-        Examples
-        --------
-        >>> ElementType.of("bf16").is_floating, ElementType.of("c64").is_floating
-        (True, False)
-        """
-        return self.kind == "float"
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether this is a complex type.
-
-        Examples
-        --------
-        >>> ElementType.of("c64").is_complex
-        True
-        """
-        return self.kind == "complex"
-
-    @property
-    def is_sub_byte(self) -> bool:
-        """Whether a value has fewer than 8 bits; false for ``pred``.
-
-        Examples
-        --------
-        >>> ElementType.of("f4e2m1fn").is_sub_byte, ElementType.of("pred").is_sub_byte
-        (True, False)
-        """
-        return 0 < self.bits < 8 and self.kind != "predicate"
+    def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)
+        put("nbytes", -(-self.bits // 8))
+        put("is_array", self.kind != "other")
+        put("is_integral", self.kind in ("signed", "unsigned"))
+        put("is_floating", self.kind == "float")
+        put("is_complex", self.kind == "complex")
+        put("is_sub_byte", 0 < self.bits < 8 and self.kind != "predicate")
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:

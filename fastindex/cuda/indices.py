@@ -9,6 +9,7 @@ import numpy as np
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
+from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import (
     Offender,
     OffenderFoundError,
@@ -18,7 +19,7 @@ from fastindex.arrays.index_arguments import (
     coordinate_parts,
 )
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
+from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.index_programs import Counted, Operand, run
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import queue_for

@@ -30,7 +30,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.axes import MOVED_AS, Sides
 
 
-def pack(array: Any, shape: Shape, fill: Any, casting: str, out: Any, stream: Any) -> Any:
+def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.pack` does."""
     values = as_device_array(array, "the array")
     own = _own_type(values, shape.element_type, casting, "the array")
@@ -49,7 +49,7 @@ def pack(array: Any, shape: Shape, fill: Any, casting: str, out: Any, stream: An
     return result
 
 
-def unpack(buffer: Any, shape: Shape, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
+def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.unpack` does."""
     slots = _Slots(shape).checked(buffer, "the buffer")
     target = None if out is None else as_device_array(out, "out")

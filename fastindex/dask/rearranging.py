@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 
 from fastindex.arrays.fills import value_bytes
-from fastindex.bulk.rearranged_arrays import rearranged
 from fastindex.errors import FastIndexError
+from fastindex.moving.rearranged_arrays import rearranged
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
-from fastindex.algebra.segments import Box, Grid, box_segments, box_shape, box_steps, common_steps, slab_order
+from fastindex.algebra.segments import Box, box_shape, box_steps, common_steps, first_box, is_contiguous, slab_order
 from fastindex.core.shape import Shape
 
 #: A segment may exceed the requested size by this factor before it is cut in two, because tiles pad.
@@ -122,11 +122,11 @@ def cut(
         if whole[d] <= steps[d] or shape.element_count == 0:
             continue
         smaller = (*sizes[:d], steps[d], *sizes[d + 1 :])
-        if not _is_contiguous(shape, smaller):
+        if not is_contiguous(shape, smaller):
             break
         sizes = smaller
         chosen.append(d)
-        nbytes = box_shape(shape, Grid(shape.dimensions, sizes).box((0,) * shape.rank)).nbytes
+        nbytes = box_shape(shape, first_box(shape, sizes)).nbytes
         if nbytes <= max(segment_bytes, most_bytes):
             break
     found: list[tuple[int, ...]] = [(0, size) for size in shape.dimensions]
@@ -139,13 +139,6 @@ def cut(
             wanted += [edge / nbytes for edge in byte_edges]
         found[d] = _edges_along(shape.dimensions[d], steps[d], wanted, max(segment_bytes / nbytes, 1))
     return Segments(shape, tuple(found), tuple(chosen))
-
-
-def _is_contiguous(shape: Shape, sizes: Sequence[int]) -> bool:
-    """Whether boxes of these sizes are contiguous: all are if the first and the last are, which have the padding."""
-    grid = Grid(shape.dimensions, tuple(sizes))
-    corners = (0,) * shape.rank, tuple(count - 1 for count in grid.counts)
-    return all(box_segments(shape, grid.box(corner))[0].piece_count == 1 for corner in corners)
 
 
 def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> tuple[int, ...]:
@@ -192,7 +185,7 @@ def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segmen
     sizes = tuple(steps[k] if k in cut_dimensions else max(size, 1) for k, size in enumerate(destination.dimensions))
     for shape in shapes:
         in_order = tuple(k for k in slab_order(shape) if k in cut_dimensions)
-        if in_order != cut_dimensions or not _is_contiguous(shape, sizes):
+        if in_order != cut_dimensions or not is_contiguous(shape, sizes):
             return None
     edges = list(source.edges)
     for k in cut_dimensions[:-1]:

@@ -15,11 +15,11 @@ from fastindex.algebra.casts import MisfitError
 from fastindex.arrays.fills import Casting, fill_pattern
 from fastindex.arrays.index_arguments import OffenderFoundError, as_integers_in_bulk, common_shape
 from fastindex.bulk.indices import bad_place, out_of_bounds
-from fastindex.bulk.relayouts import pack, relayout, unpack
 from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel
 from fastindex.index.executors import new_outputs, run
 from fastindex.index.programs import conversion_program, linear_program, multi_program
+from fastindex.moving.relayout_calls import pack, relayout, unpack
 
 # A worker that imports this module to run a task also sends the results.
 if "distributed" in sys.modules:

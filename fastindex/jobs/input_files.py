@@ -23,7 +23,7 @@ from fastindex.core.integers import INT64_MAX
 from fastindex.core.layout_fields import MOST_DIMENSIONS
 from fastindex.errors import FastIndexError
 from fastindex.jobs.positions import OPEN_FLAGS, can_read_once, close_quietly, expect_order, read_at, uninterrupted
-from fastindex.moving.map_faults import faults_raised
+from fastindex.moving.memory_maps import faults_raised
 from fastindex.runtime.threads import run_chunks
 
 Bytes = NDArray[np.uint8]

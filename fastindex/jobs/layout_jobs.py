@@ -14,7 +14,6 @@ from fastindex.algebra.segments import Box, box_shape, box_steps, byte_segments,
 from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
-from fastindex.bulk.relayouts import plan_relayout
 from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
 from fastindex.jobs.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
@@ -32,6 +31,7 @@ from fastindex.jobs.zarr_arrays import (
     stored_zarr_buffer,
 )
 from fastindex.moving.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
+from fastindex.moving.relayout_calls import plan_relayout
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30

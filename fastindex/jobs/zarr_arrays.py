@@ -20,7 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.segments import SEGMENT_COST_BYTES, Box, Grid, box_segments, box_shape, byte_segments, slab_grid
+from fastindex.algebra.segments import (
+    SEGMENT_COST_BYTES,
+    Box,
+    Grid,
+    box_segments,
+    box_shape,
+    byte_segments,
+    first_box,
+    slab_grid,
+)
 from fastindex.arrays.fills import check_cast
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
@@ -135,7 +144,7 @@ class ZarrBuffer:
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
         """Return the memory and the cost of a box of some sizes."""
-        box = Grid(self.shape.dimensions, sizes).box((0,) * self.shape.rank)
+        box = first_box(self.shape, sizes)
         nbytes, chunk = box_shape(self.shape, box).nbytes, chunk_bytes(self.array)
         pieces = sum(run.piece_count for run in box_segments(self.shape, box))
         touched = sum((-(-size // chunk) + (size % chunk > 0)) * chunk for size in [nbytes // pieces]) * pieces

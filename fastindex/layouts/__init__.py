@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.show.linear_forms": ("LinearForm",),
         "fastindex.show.steps": ("Steps", "steps"),
         "fastindex.show.suggestions": ("TileSuggestion", "suggest_tiles"),
-        "fastindex.bulk.rearrangements": ("same_bytes",),
+        "fastindex.moving.rearrange_plans": ("same_bytes",),
         "fastindex.show.picture": ("Picture",),
     },
 )

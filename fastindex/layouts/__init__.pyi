@@ -1,4 +1,4 @@
-from fastindex.bulk.rearrangements import same_bytes as same_bytes
+from fastindex.moving.rearrange_plans import same_bytes as same_bytes
 from fastindex.show.format_names import layout_name as layout_name
 from fastindex.show.format_names import named_layout as named_layout
 from fastindex.show.linear_forms import LinearForm as LinearForm

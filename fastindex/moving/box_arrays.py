@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,18 @@ from fastindex.algebra.segments import Box, box_segments, segment_costs
 from fastindex.arrays.arrays import described
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lazy import lazy_property
-from fastindex.moving.map_faults import Watched, faults_raised
-from fastindex.moving.memory_maps import bytes_to_come, drop_pages, mappings_of
+from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
+from fastindex.moving.memory_maps import (
+    Watched,
+    bytes_to_come,
+    drop_pages,
+    faults_raised,
+    mappings_of,
+    may_share_file,
+    share_bytes,
+)
 
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]
@@ -195,3 +204,56 @@ def _touched_bytes(view: NDArray[Any]) -> int:
             rows *= size
     span = view.itemsize + sum(abs(stride) * (size - 1) for size, stride in zip(view.shape, view.strides, strict=True))
     return min(math.prod((rows, run + 2 * _AROUND_BYTES)), span + 2 * _AROUND_BYTES) if view.size else 0
+
+
+# Whole arrays in bounded memory
+
+Boxes = BufferBoxes | ArrayBoxes
+
+
+def move_boxes(
+    source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int
+) -> None:
+    """Move what is in memory box by box, so that the process never has more than `max_memory` bytes.
+
+    Parameters
+    ----------
+    source, target : BufferBoxes or ArrayBoxes
+    pattern, casting, threads
+        As of `plan_boxes` and `BoxJob.run`.
+    max_memory : int
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        The limit is no number of bytes that holds the program, or both sides are maps of one file.
+    """
+    _check_limit(max_memory)
+    if source.mappings is None or target.mappings is None:
+        is_shared = may_share_file(source.array, target.array)
+    else:
+        is_shared = share_bytes(source.mappings, target.mappings)
+    if is_shared:
+        raise FastIndexError("out is a map of the bytes of the file that the input is a map of; give it another file")
+    for side in (source, target):
+        side.drop()
+    held = source.bytes_to_come + target.bytes_to_come
+    with ExitStack() as stack:
+        watched = [stack.enter_context(side.watched()) for side in (source, target)]
+
+        def check(written: int) -> None:
+            for map_ in watched:
+                map_.check()
+
+        job = plan_boxes(source, target, max_memory, threads, held, casting)
+        job.run(pattern, check, threads)
+
+
+def _check_limit(max_memory: int) -> None:
+    if isinstance(max_memory, bool) or not hasattr(max_memory, "__index__"):
+        raise ArgumentTypeError(f"max_memory is a number of bytes, got {max_memory!r}")
+    if max_memory.__index__() < LEAST_MEMORY_BYTES:
+        raise FastIndexError(
+            f"max_memory: {max_memory} bytes do not hold the program itself; give at least {LEAST_MEMORY_BYTES}, "
+            f"which is {LEAST_MEMORY_BYTES >> 20} MiB"
+        )

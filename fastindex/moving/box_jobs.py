@@ -12,6 +12,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,16 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import MisfitError
-from fastindex.algebra.segments import Box, Grid, box_shape, box_sizes, box_steps, covering, slab_order
+from fastindex.algebra.segments import (
+    Box,
+    Grid,
+    box_shape,
+    box_sizes,
+    box_steps,
+    covering,
+    first_box,
+    joint_steps,
+    slab_order,
+)
 from fastindex.arrays.addresses import address_of
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
-from fastindex.moving.cast_movements import CastMovement, movement_between
-from fastindex.moving.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
-from fastindex.moving.problem import slot_move
-from fastindex.runtime.first_answer import is_disabled
+from fastindex.moving.movements import movement_between
+from fastindex.moving.numpy_moves import SCRATCH_BYTES, scratch
+from fastindex.runtime.first_answer import is_disabled, without_kernels
 from fastindex.runtime.threads import run_chunks, thread_count
 
 Bytes = NDArray[np.uint8]
@@ -106,6 +116,11 @@ class BoxJob:
     by_numpy: bool
     is_checked: bool = False
 
+    @property
+    def order(self) -> Sizes:
+        """The dimensions from the most major to the most minor: boxes follow each other as in the target."""
+        return slab_order(self.target.shape)
+
     def run(self, pattern: bytes, after_box: Callable[[int], None], threads: int | None = None) -> None:
         """Move all boxes.
 
@@ -119,22 +134,18 @@ class BoxJob:
         """
         lock = threading.Lock()
         idle: list[_Worker] = []
-        order = slab_order(self.target.shape)
-        counts = [self.grid.counts[d] for d in order]
 
         def move(begin: int, end: int) -> None:
             with lock:
                 worker = idle.pop() if idle else _Worker(self, pattern, 1 if self.workers > 1 else threads)
             for number in range(begin, end):
-                found = np.unravel_index(number, counts) if counts else ()
-                place = dict(zip(order, map(int, found), strict=True))
-                written = worker.move(self.grid.box([place[d] for d in range(len(counts))]))
+                written = worker.move(self.grid.numbered(number, self.order))
                 with lock:
                     after_box(written)
             with lock:
                 idle.append(worker)
 
-        run_chunks(move, math.prod(counts), self.workers, 1)
+        run_chunks(move, math.prod(self.grid.counts), self.workers, 1)
 
 
 def plan_boxes(
@@ -166,11 +177,10 @@ def plan_boxes(
     """
     by_numpy = is_for_numpy(max_memory)
     taken = taken_bytes(by_numpy) + held
-    dimensions = target.shape.dimensions
+    dimensions, own_steps, costs = target.shape.dimensions, target.steps, _costs_of(source, target)
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
-    steps = _joint(dimensions, box_steps(target.shape), target.steps)
-    choices = list(dict.fromkeys([_joint(dimensions, steps, box_steps(source.shape)), steps]))
-    costs = _costs_of(source, target)
+    steps = joint_steps(dimensions, box_steps(target.shape), own_steps)
+    choices = list(dict.fromkeys([joint_steps(dimensions, steps, box_steps(source.shape)), steps]))
     for cut in choices:
         for workers in dict.fromkeys((thread_count(threads), 1)):
             # The smallest box may have to be larger than boxes need to be.
@@ -217,12 +227,6 @@ def _has_kernels() -> bool:
     return "fastindex.runtime.kernels" in sys.modules
 
 
-def _joint(dimensions: Sizes, *steps: Sizes) -> Sizes:
-    return tuple(
-        min(math.lcm(*of_dimension), max(size, 1)) for size, *of_dimension in zip(dimensions, *steps, strict=True)
-    )
-
-
 def _mebibytes(nbytes: int) -> str:
     return f"{-(-nbytes // (1 << 20))} MiB"
 
@@ -233,6 +237,9 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
     is_cast = source.shape.element_type != target.shape.element_type
     converts = is_cast or formats[0] != formats[1] or formats[0].is_packed or not formats[0].is_plain
 
+    def slots(shape: Shape, sizes: Sizes) -> int:
+        return box_shape(shape, first_box(shape, sizes)).slot_count
+
     def costs(sizes: Sizes) -> tuple[int, int]:
         read = tuple(
             size if size % step == 0 or size == whole else min((size // step + 2) * step, whole)
@@ -242,22 +249,16 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
         memory = sides[0][0] + sides[1][0]
         if converts:
             # The values of both sides, unpacked.
-            memory += sum(
-                side.slot_count * form.value_bytes
-                for side, form in zip((_sized(source.shape, read), _sized(target.shape, sizes)), formats, strict=True)
-            )
+            memory += slots(source.shape, read) * formats[0].value_bytes
+            memory += slots(target.shape, sizes) * formats[1].value_bytes
         if is_cast:
             # The elements of the source, of the other type.
-            memory += _sized(source.shape, read).slot_count * formats[1].value_bytes
+            memory += slots(source.shape, read) * formats[1].value_bytes
         if read != sizes:
             memory += 2 * math.prod(read) * formats[0].value_bytes
         return memory, sides[0][1] + sides[1][1]
 
     return costs
-
-
-def _sized(shape: Shape, sizes: Sizes) -> Shape:
-    return box_shape(shape, Grid(shape.dimensions, sizes).box((0,) * shape.rank))
 
 
 class _Worker:
@@ -295,17 +296,9 @@ class _Worker:
 
     def _relayout(self, source: Shape, target: Shape, read: Bytes, written: Bytes) -> None:
         addresses = address_of(read), address_of(written)
-        if source.element_type != target.element_type:
-            cast = movement_between(source, target, is_checked=self._job.is_checked)
-            assert isinstance(cast, CastMovement)
-            if self._job.by_numpy:
-                cast.run_by_numpy(*addresses, self._pattern)
-            else:
-                cast.run(*addresses, self._pattern, self._threads)
-        elif self._job.by_numpy:
-            move_by_numpy((source, target), slot_move(source, target), *addresses, self._pattern)
-        else:
-            movement_between(source, target).run(*addresses, self._pattern, self._threads)
+        moved = movement_between(source, target, is_checked=self._job.is_checked)
+        with without_kernels() if self._job.by_numpy else nullcontext():
+            moved.run(*addresses, self._pattern, self._threads)
 
     def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
         """Move a box of the target out of a larger one of the source."""

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fastindex.moving.calibration import cycles
-from fastindex.moving.counts import Counts, total
+from fastindex.moving.counts import Counts, cycles, total
 from fastindex.moving.moves.blocks.plan import column_gathers, least_of_columns, straight_permutes
 from fastindex.moving.moves.boxes.plan import boxes, packed_boxes
 from fastindex.moving.moves.digit_swaps.plan import digit_swaps

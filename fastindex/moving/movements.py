@@ -1,28 +1,49 @@
-"""Moves data between two addresses: by passes on threads, or slot by slot where there are no passes."""
+"""Moves data between two addresses: by passes on threads, or slot by slot where there are no passes.
+
+Elements may become those of another type while they move. Where both sides hold plain values and share loops, passes
+cast them within the cache, so memory is read once and written once. Everything else, packed elements and tiles that
+share no loops, is first cast as it lies to a buffer of the other type, which then moves as any other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Cast, MisfitError, cast_of, first_misfit, of_type
+from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides
+from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.buffers import aligned_bytes
+from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat
+from fastindex.core.slot_format import SlotFormat, slot_format
 from fastindex.first_use import load
 from fastindex.index.executors import run
 from fastindex.index.programs import conversion_program
 from fastindex.lazy import lazy_property
 from fastindex.moving.choice import select_plan
-from fastindex.moving.counts import for_scattered_lines, read_lines, spanned_bytes
+from fastindex.moving.counts import for_scattered_lines
+from fastindex.moving.moves.casts.plan import cast_passes, contiguous_cast
 from fastindex.moving.moves.nests.plan import passes, whole_buffer_passes
-from fastindex.moving.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
+from fastindex.moving.numpy_moves import convert_by_numpy, move_by_numpy, scratch, strided_at
 from fastindex.moving.passes import Pass, with_tables
-from fastindex.moving.problem import Problem, SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.moving.problem import (
+    Problem,
+    SlotMove,
+    loops_of_values,
+    packed_byte,
+    packing_loops,
+    slot_move,
+    unpacking_loops,
+)
 from fastindex.runtime.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine, check_runs_here, this_machine
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
@@ -42,11 +63,14 @@ class Movement:
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
+        Of elements of the new type, where they are cast.
     tuning : Tuning
     machine : Machine, optional
         That it is planned for; None for this one, which is asked once kernels are to run.
     choice : str, optional
         The name of a candidate to take instead of the one that costs least. One that does not apply is ignored.
+    cast : Cast, optional
+        What elements become.
     """
 
     source: Shape | Strides
@@ -55,16 +79,33 @@ class Movement:
     tuning: Tuning
     machine: Machine | None = None
     choice: str | None = None
+    cast: Cast | None = None
+
+    @lazy_property
+    def exists(self) -> bool:
+        """Whether there is a way: strides may share no loops with a shape, and have no slots to look up."""
+        if isinstance(self.source, Shape) and isinstance(self.destination, Shape):
+            return True
+        if self.cast is not None:
+            return relayout_loops(self.source, self.destination) is not None
+        return self.slots.loops is not None or not (may_be_numpy(self.nbytes, MOST_BYTES) or self.passes is None)
 
     @lazy_property
     def problem(self) -> Problem:
         """The problem that candidates solve."""
+        return Problem(self.source, self.destination, self.slots, self._machine, self.tuning)
+
+    @property
+    def _machine(self) -> Machine:
         if self.machine is None:
             load_kernels()
-        return Problem(self.source, self.destination, self.slots, self.machine or this_machine(), self.tuning)
+        return self.machine or this_machine()
 
     @lazy_property
     def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
+        if self.cast is not None:
+            loops = loops_of_values(self.source, self.destination)
+            return None if loops is None else cast_passes(loops, self.cast, self._machine, self.tuning), False
         plan = select_plan(self.problem, self.choice or (self.known.name if self.known else None))
         return None if plan.drafts is None else with_tables(plan.drafts), plan.converts
 
@@ -72,7 +113,7 @@ class Movement:
     def depends_on_lines(self) -> bool:
         """Whether a destination that begins within a line has a plan of its own: it is written past the cache."""
         least = max(self.tuning.streamed_bytes, self.tuning.shifted_bytes)
-        return not self.tuning.line_offset and self.problem.written_bytes >= least
+        return self.cast is None and not self.tuning.line_offset and self.problem.written_bytes >= least
 
     @lazy_property
     def within_lines(self) -> Movement:
@@ -81,7 +122,9 @@ class Movement:
 
     @lazy_property
     def known(self) -> Choice | None:
-        """What has been timed on this machine before, if anything has."""
+        """What has been timed on this machine before, if anything has; a cast has a single candidate."""
+        if self.cast is not None:
+            return None
         load("fastindex.moving.timed_choices")
         from fastindex.moving.timed_choices import remembered
 
@@ -92,7 +135,7 @@ class Movement:
 
     @property
     def passes(self) -> tuple[Pass, ...] | None:
-        """The passes; None where every slot has to be looked up."""
+        """The passes; None where every slot has to be looked up, or elements are cast before they move."""
         return self._chosen[0]
 
     @property
@@ -112,6 +155,8 @@ class Movement:
 
     def describe(self) -> str:
         """Return one line per pass, and one for what comes before and after them."""
+        if self.cast is not None and self.passes is None:
+            return f"first every element from {self.cast.source} to {self.cast.target}\n{self._after.describe()}"
         source, destination = self.slots.source, self.slots.destination
         lines = [f"first every slot of {source.bits} bits to {source.value_bytes} bytes"] if self.unpacks else []
         if self.passes is None:
@@ -131,42 +176,137 @@ class Movement:
         return self.slots.padding(pattern)
 
     def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
-        slots = self.slots
+        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding.
+
+        Raises
+        ------
+        MisfitError
+            The cast is checked, and an element is none of the new type.
+        """
         if bytes_by_numpy(self.nbytes):
             with numpys_time():
-                move_by_numpy((self.source, self.destination), slots, source, destination, pattern)
-            return
-        self.run_kernels(source, destination, pattern, threads)
+                self.run_by_numpy(source, destination, pattern)
+        else:
+            self.run_kernels(source, destination, pattern, threads)
+
+    def run_by_numpy(self, source: int, destination: int, pattern: bytes) -> None:
+        """Do the same by NumPy alone, however large it is."""
+        side = self.source
+        if self.cast is not None:
+            if self.cast.is_checked:
+                self._require_fitting(self.cast, source)
+            values, side = self._values_by_numpy(self.cast, source), self._between
+            source = values.ctypes.data
+        move_by_numpy((side, self.destination), self.slots, source, destination, pattern)
 
     def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         """Do the same by kernels, however small the arrays are."""
+        if self.cast is not None:
+            self._run_cast(self.cast, source, destination, pattern, threads)
+            return
         if destination % LINE_BYTES and self.depends_on_lines:
             self.within_lines.run_kernels(source, destination, pattern, threads)
             return
-        slots = self.slots
-        if self.unpacks:
-            assert isinstance(self.source, Shape)
-            values = aligned_bytes(self.source.slot_count * slots.width)
-            unpack_slots(slots.source, self.source.slot_count, source, address_of(values), threads)
+        slots, padding = self.slots, self.padding(pattern)
+        if self.unpacks and isinstance(self.source, Shape):
+            values = unpacked_slots(slots.source, self.source.slot_count, source, threads)
             source = address_of(values)
-        if not self.packs:
-            self._move(source, destination, pattern, threads)
+        if not (self.packs and isinstance(self.destination, Shape)):
+            self._move(source, destination, padding, threads)
             return
-        assert isinstance(self.destination, Shape)
         moved = aligned_bytes(self.destination.slot_count * slots.width)
-        self._move(source, address_of(moved), pattern, threads)
+        self._move(source, address_of(moved), padding, threads)
         pack_slots(slots.destination, self.destination.slot_count, address_of(moved), destination, threads)
 
-    def _move(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        padding = self.padding(pattern)
+    def _move(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
+        """Run the passes, or else look up the source slot of each slot of the destination."""
         if self.passes is not None:
             self.compiled.run(source, destination, padding, threads)
             return
+        from fastindex.moving.compiled_passes import gather_kernel
+
         assert isinstance(self.source, Shape)
         assert isinstance(self.destination, Shape)
-        sides, addresses = (self.source, self.destination), (source, destination)
-        look_up_slots(sides, addresses, self.slots.width, padding, threads, tuning=self.tuning)
+        width, count, least = self.slots.width, self.destination.slot_count, self.tuning.least_conversion_share
+        program, kernel = conversion_program(self.destination, self.source), gather_kernel()
+        repeated = np.frombuffer(padding, np.uint8)
+
+        def task(begin: int, end: int) -> None:
+            found = np.empty(end - begin, np.int64)
+            run(program, (range(begin, end),), (found,), found.shape, mark=True, threads=1)
+            kernel(width, destination + begin * width, source, found, address_of(repeated))
+
+        run_chunks(task, count, 1 if count <= least else thread_count(threads), least)
+
+    # Casts
+
+    @lazy_property
+    def _between(self) -> Shape:
+        """Where elements of the new type lie before they move on: as in the source, or else as in the destination."""
+        side = self.source if isinstance(self.source, Shape) else self.destination
+        assert isinstance(side, Shape)
+        return side if self.cast is None else of_type(side, self.cast.target)
+
+    @lazy_property
+    def _after(self) -> Movement:
+        """What moves them on."""
+        return movement(self._between, self.destination, self.tuning, self.machine)
+
+    def _run_cast(self, cast: Cast, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Move and cast at once, or else cast elements as they lie, padding too, and move them on."""
+        if self.passes is not None:
+            with self._checked(cast, source):
+                self.compiled.run(source, destination, pattern, threads)
+            return
+        converted = aligned_bytes(self._between.nbytes)
+        if isinstance(self.source, Shape):
+            from fastindex.moving.compiled_passes import CompiledPasses
+
+            form, count, begin = slot_format(self.source), self.source.slot_count, source
+            if not form.is_plain:
+                values = unpacked_slots(form, count, source, threads)
+                begin = address_of(values)
+            with self._checked(cast, source):
+                steps = CompiledPasses(contiguous_cast(count, cast), self.tuning)
+                steps.run(begin, address_of(converted), b"\0", threads)
+        else:
+            before = replace(self, destination=self._between)
+            before.run_kernels(source, address_of(converted), bytes(cast.target.nbytes), threads)
+        self._after.run_kernels(address_of(converted), destination, pattern, threads)
+
+    def _values_by_numpy(self, cast: Cast, source: int) -> NDArray[np.uint8]:
+        """Return elements of the new type where they lie between, for those at `source`."""
+        plain = of_type(self._between, cast.source)
+        values = scratch(0)
+        if not isinstance(self.source, Shape) or not slot_format(self.source).is_plain:
+            values, sides = scratch(plain.nbytes), (self.source, plain)
+            move_by_numpy(sides, slot_move(*sides), source, values.ctypes.data, bytes(cast.source.nbytes))
+            source = values.ctypes.data
+        return convert_by_numpy(cast, plain.slot_count, source)
+
+    @contextmanager
+    def _checked(self, cast: Cast, source: int) -> Iterator[None]:
+        """Raise MisfitError after the block if its kernels found, in an element at `source`, what does not fit."""
+        before = cast.counted_misfits if cast.is_checked else 0
+        yield
+        # Other calls of the cast count too, and so does what lies in padding.
+        if cast.is_checked and cast.counted_misfits != before:
+            self._require_fitting(cast, source)
+
+    def _require_fitting(self, cast: Cast, source: int) -> None:
+        """Raise MisfitError for the first element at `source` that is none of the new type."""
+        side, dtype = self.source, cast.source.numpy_dtype
+        if isinstance(side, Shape):
+            plain = Shape(side.element_type, side.dimensions)
+            held = scratch(plain.nbytes)
+            stored = side.shape if isinstance(side, RegroupedShape) else side
+            movement(stored, plain, self.tuning).run(source, held.ctypes.data, bytes(dtype.itemsize), None)
+            values = held.view(dtype).reshape(plain.dimensions)
+        else:
+            values = strided_at(source, side.dimensions, [dtype.itemsize * stride for stride in side.strides], dtype)
+        found = first_misfit(values, cast.source, cast.target)
+        if found is not None:
+            raise MisfitError(*found, cast.target)
 
     @lazy_property
     def nbytes(self) -> int:
@@ -184,58 +324,19 @@ class Movement:
 
     @property
     def alone(self) -> CompiledPasses | None:
-        """The compiled passes, where nothing is unpacked, packed or looked up; None otherwise."""
-        return None if self.passes is None or self.unpacks or self.packs else self.compiled
-
-
-def look_up_slots(
-    sides: tuple[Shape, Shape],
-    addresses: tuple[int, int],
-    width: int,
-    padding: bytes,
-    threads: int | None,
-    slots: range | None = None,
-    tuning: Tuning = TUNING,
-) -> None:
-    """Fill some slots of the destination, or all, by looking up the source slot of each.
-
-    Parameters
-    ----------
-    sides, addresses : pair
-        Source and destination.
-    width : int
-        Bytes of a slot.
-    padding : bytes
-        One slot of it.
-    threads : int, optional
-    slots : range, optional
-    tuning : Tuning, optional
-    """
-    source, destination = sides
-    wanted = range(destination.slot_count) if slots is None else slots
-    if bytes_by_numpy(len(wanted) * width):
-        with numpys_time():
-            look_up_by_numpy(sides, width, *addresses, padding, wanted)
-        return
-    from fastindex.moving.compiled_passes import gather_kernel
-
-    program = conversion_program(destination, source)
-    kernel = gather_kernel()
-    repeated = np.frombuffer(padding, np.uint8)
-
-    def task(begin: int, end: int) -> None:
-        found = np.empty(end - begin, np.int64)
-        run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
-        kernel(width, addresses[1] + wanted[begin] * width, addresses[0], found, address_of(repeated))
-
-    workers = 1 if len(wanted) <= tuning.least_conversion_share else thread_count(threads)
-    run_chunks(task, len(wanted), workers, tuning.least_conversion_share)
+        """The compiled passes, where they are all there is to do: no slots are unpacked, no misfits are errors."""
+        is_checked = self.cast is not None and self.cast.is_checked
+        return None if self.passes is None or self.unpacks or self.packs or is_checked else self.compiled
 
 
 @lru_cache(maxsize=512)
 def movement(
-    source: Shape | Strides, destination: Shape | Strides, tuning: Tuning = TUNING, machine: Machine | None = None
-) -> Movement | None:
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    tuning: Tuning = TUNING,
+    machine: Machine | None = None,
+    cast: Cast | None = None,
+) -> Movement:
     """Plan how data moves from one side to the other; plans are cached.
 
     Parameters
@@ -245,49 +346,56 @@ def movement(
     tuning : Tuning, optional
     machine : Machine, optional
         This one by default.
+    cast : Cast, optional
+        What elements of the source become.
 
     Returns
     -------
-    Movement or None
-        None where strides share no loops with a shape.
+    Movement
+        See `Movement.exists` where a side are strides.
     """
-    slots = slot_move(source, destination)
-    if slots.loops is not None:
-        count = sum(nest.element_count for nest in (*slots.loops.copies, *slots.loops.fills))
-        read = LINE_BYTES * read_lines(slots.loops, slots.width)
-        spanned = spanned_bytes(slots.loops, slots.width)
-        tuning = for_scattered_lines(tuning, read, spanned, count * slots.width)
-    found = Movement(source, destination, slots, tuning, machine)
-    if slots.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
-        # Without loops, NumPy looks slots up, and strides have none.
-        return None if may_be_numpy(found.nbytes, MOST_BYTES) or found.passes is None else found
-    return found
+    between = source if isinstance(source, Shape) else destination
+    slots = slot_move(source if cast is None else between, destination, None if cast is None else cast.target)
+    if cast is None and slots.loops is not None:
+        tuning = for_scattered_lines(tuning, slots.loops, slots.width)
+    return Movement(source, destination, slots, tuning, machine, cast=cast)
 
 
-def sure_movement(
-    source: Shape, destination: Shape, tuning: Tuning = TUNING, machine: Machine | None = None
+def cast_between(source: ElementType, destination: ElementType, is_checked: bool) -> Cast | None:
+    """Return what elements of one type become, None where they stay as they are.
+
+    Parameters
+    ----------
+    source, destination : ElementType
+    is_checked : bool
+        Whether integers that a type of fewer than 8 bits does not hold are errors.
+    """
+    return None if source is destination or source == destination else cast_of(source, destination, is_checked)
+
+
+def movement_between(
+    source: Shape,
+    destination: Shape,
+    tuning: Tuning = TUNING,
+    is_checked: bool = False,
+    machine: Machine | None = None,
 ) -> Movement:
-    """Return the movement between two shapes, which there always is."""
-    found = movement(source, destination, tuning, machine)
-    assert found is not None
-    return found
+    """Return the movement between two shapes, with a cast where their element types differ."""
+    cast = cast_between(source.element_type, destination.element_type, is_checked)
+    return movement(source, destination, tuning, machine, cast)
 
 
-def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
-    """Unpack `count` slots into values."""
-    if count and bytes_by_numpy(count * slots.value_bytes):
-        with numpys_time():
-            unpack_by_numpy(slots, count, source, target)
-    elif count:
-        _conversion(slots, count, False).run(source, target, b"\0", threads)
+def unpacked_slots(slots: SlotFormat, count: int, source: int, threads: int | None) -> NDArray[np.uint8]:
+    """Return `count` slots as values."""
+    values = aligned_bytes(count * slots.value_bytes)
+    if count:
+        _conversion(slots, count, False).run(source, address_of(values), b"\0", threads)
+    return values
 
 
 def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Pack `count` values into slots."""
-    if count and bytes_by_numpy(count * slots.value_bytes):
-        with numpys_time():
-            pack_by_numpy(slots, count, source, target)
-    elif count:
+    if count:
         _conversion(slots, count, True).run(source, target, b"\0", threads)
 
 

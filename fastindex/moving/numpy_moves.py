@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
@@ -113,6 +114,8 @@ Bytes = NDArray[np.uint8]
 
 #: What a move takes beside its arrays and the values that it unpacks, at most; it stays in the cache.
 SCRATCH_BYTES = 2 << 20
+#: Elements that are cast at a time.
+_CAST_AT_ONCE = 1 << 15
 #: Larger arrays go back to the system when they are no longer used, which the allocator does not promise.
 _LEAST_MAPPED_BYTES = 1 << 16
 
@@ -258,6 +261,17 @@ def look_up_by_numpy(
             (found,), holds = program.evaluate((np.arange(begin, begin + len(part)),))
         valid = np.broadcast_to(holds, part.shape)
         part[valid] = read[np.broadcast_to(found, part.shape)[valid]]
+
+
+def convert_by_numpy(cast: Cast, count: int, source: int) -> Bytes:
+    """Return the bytes of `count` elements of another type, for those that lie one after the other."""
+    read, width = cast.source.nbytes, cast.target.nbytes
+    converted = scratch(count * width)
+    for begin in range(0, count, _CAST_AT_ONCE):
+        part = min(_CAST_AT_ONCE, count - begin)
+        data = memory_at(source + begin * read, part * read)
+        converted[begin * width : (begin + part) * width] = cast_by_numpy(data, cast.source, cast.target)
+    return converted
 
 
 def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:

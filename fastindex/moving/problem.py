@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from fastindex.algebra.casts import of_type
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
 from fastindex.algebra.shared_digits import Strides
+from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import SlotFormat, slot_format
 from fastindex.lazy import lazy_property
@@ -86,13 +88,17 @@ def packed_byte(pattern: bytes, bits: int) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def slot_move(source: Shape | Strides, destination: Shape | Strides) -> SlotMove:
+def slot_move(
+    source: Shape | Strides, destination: Shape | Strides, element_type: ElementType | None = None
+) -> SlotMove:
     """Decide how slots move from one side to the other; strides hold plain values of the other side.
 
     Parameters
     ----------
     source, destination : Shape or Strides
         Two layouts of one array, at least one a shape.
+    element_type : ElementType, optional
+        What the elements of the source, a shape, have been cast to, where they lie.
 
     Raises
     ------
@@ -105,6 +111,9 @@ def slot_move(source: Shape | Strides, destination: Shape | Strides) -> SlotMove
     >>> slot_move(packed, packed).unit, slot_move(packed, plain).conversion
     ('byte', 'expand')
     """
+    if element_type is not None:
+        assert isinstance(source, Shape)
+        source = of_type(source, element_type)
     formats = _format(source, destination), _format(destination, source)
     loops = relayout_loops(source, destination)
     if formats[0] == formats[1]:

@@ -12,6 +12,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.bulk.numpy_dropins": ("ravel_multi_index", "unravel_index"),
-        "fastindex.bulk.strided_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
+        "fastindex.moving.numpy_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
     },
 )

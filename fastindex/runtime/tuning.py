@@ -19,7 +19,7 @@ class Tuning:
         Larger destinations are written past the cache, where nobody would find them again. f32 to T(8,128), kept and
         past the cache: 73 and 41 at 4 MiB, 20 and 35 at 7 MiB; with a reader after it, 43 and 24, 24 and 25. Index
         conversion, from 1 to 8 MiB: alike, 26 to 30. So are smaller ones out of sources that span as much, see
-        `line_counts.for_scattered_lines`.
+        `moving.counts.for_scattered_lines`.
     shifted_bytes
         At least so large are transposes that are written past the cache though their columns begin within lines: these
         are shifted first; and what is written in boxes of rows. f64[877,50,10] reversed out of T(8,128): kept in 0.8

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.bulk.relayouts import unpack
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.layout_jobs import Progress
 from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place
 from fastindex.lazy import untraced
+from fastindex.moving.relayout_calls import unpack
 from fastindex.weights.buffers import checksum_of, stored_buffer
 from fastindex.weights.manifests import Manifest, read_manifest
 from fastindex.weights.restoring import restore

@@ -1,7 +1,7 @@
 """Every conversion against the definitions of the formats, ``astype`` and XLA: every pattern of up to 16 bits.
 
 Tests of: algebra.cast_numbers, runtime.lines.conversions, moving.lines.cast_values, moving.moves.casts.kernel,
-moving.moves.casts.plan, moving.cast_movements, cuda.launches.casts.
+moving.moves.casts.plan, moving.movements, cuda.launches.casts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastindex.algebra.casts import cast_by_numpy, cast_of, is_safe, is_same_kin
 from fastindex.algebra.loops import relayout_loops
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.moving.cast_movements import CastMovement, movement_between
+from fastindex.moving.movements import movement_between
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.runtime.first_answer import load_kernels
 from fastindex.runtime.machine import EPYC_1M
@@ -35,7 +35,7 @@ def by_kernels(data: Bytes, source: str, target: str) -> Bytes:
     """Convert by kernels, over a whole number of vectors and an element more."""
     count = data.nbytes // TYPES[source].nbytes
     moved = movement_between(*(fi.Shape(name, (count,)) for name in (source, target)))
-    assert isinstance(moved, CastMovement)
+    assert moved.cast is not None
     load_kernels()
     given, made = aligned_bytes(data.nbytes), aligned_bytes(count * TYPES[target].nbytes)
     given[:] = data

@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: jobs.index_jobs, jobs.layout_jobs, moving.map_faults, jobs.input_files, jobs.reading, jobs.writing.
+Tests of: jobs.index_jobs, jobs.layout_jobs, moving.memory_maps, jobs.input_files, jobs.reading, jobs.writing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastindex.jobs import layout_jobs
 from fastindex.jobs.input_files import Bytes, InputFile, open_input
 from fastindex.jobs.reading import StoredArray, stored_array, stored_buffer
 from fastindex.jobs.writing import OutputFile, header_for, npy_header, write_file
-from fastindex.moving import map_faults
+from fastindex.moving import memory_maps
 from tests.cases.hangs import HANG_SECONDS
 
 
@@ -276,8 +276,8 @@ def test_handlers_are_as_they_were_before(tmp_path: Path) -> None:
     write_file(str(tmp_path / "source"), bytes(5000))
     files = open_input(str(tmp_path / "source")), open_input(str(tmp_path / "source"))
     with files[0].unchanged(), files[1].unchanged():
-        assert map_faults._before is not None
-    assert map_faults._before is None
+        assert memory_maps._before is not None
+    assert memory_maps._before is None
     assert signal.getsignal(signal.SIGBUS) == before
 
 

@@ -17,7 +17,7 @@ from fastindex import RelayoutPlan
 from fastindex.moving import assembly_numbers as assemblies
 from fastindex.moving import movements
 from fastindex.moving.assembly_numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.column_gather import plan as column_passes
 from fastindex.moving.passes import Pass
 from fastindex.moving.timed_choices import Choice
@@ -58,7 +58,7 @@ def test_the_last_odd_rows_are_collected_too() -> None:
     """Packed rows of an odd number of elements that begin with either nibble: nothing is behind the last."""
     source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
-    chosen = sure_movement(*sides, machine=EPYC_1M)
+    chosen = movement(*sides, machine=EPYC_1M)
     assert [one.kernel for one in chosen.passes or ()][:2] == ["column gather"] * 2
     plan = RelayoutPlan(*sides, TUNING, run_here(EPYC_1M))
     plan._take(Choice("columns", 1, {"columns": 1.0}))

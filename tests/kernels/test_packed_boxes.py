@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
 from fastindex.moving.moves.boxes import plan as boxes
 from fastindex.moving.moves.boxes.plan import packed_boxes
@@ -118,13 +118,13 @@ def test_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_layouts_out_of_dumps_go_by_boxes(source: str, destination: str) -> None:
     """They take a third to 0.7 of the time of any other way (AMD EPYC, one thread, 2026-11-26)."""
-    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
+    moved = movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
     assert any(one.kernel == "boxes" for one in moved.passes or ())
 
 
 def test_short_runs_are_not_unpacked_in_boxes() -> None:
     """A run of seven takes as long as one of a line: boxes took 2.8 times the time of loops here."""
     sides = map(fi.Shape.parse, ("s4[7,851,256,33]{2,0,3,1:T(8,128)(8,1)E(4)}", "s4[7,851,256,33]"))
-    problem = sure_movement(*sides, machine=EPYC_1M).problem
+    problem = movement(*sides, machine=EPYC_1M).problem
     assert "packed boxes" in {one.name for one in plans(problem)}
     assert select_plan(problem).name != "packed boxes"

@@ -16,7 +16,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.addresses import address_of
 from fastindex.moving import numbers as boxes
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
 from fastindex.moving.moves.nibble_pairs import plan as nibble_pairs
 from fastindex.moving.passes import Pass
@@ -109,8 +109,8 @@ def test_plans_pair_rows(size: tuple[int, int], threads: int) -> None:
     given, turned = (np.append(one.reshape(-1), np.zeros(values.size % 2, np.uint8)) for one in (values, values.T))
     source, destination = (f"u4[{rows},{columns}]{{{order}:E(4)}}" for order in ("1,0", "0,1"))
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
-    assert list(_pairing(sure_movement(*sides, machine=EPYC_1M).passes or ()))
-    moved = dataclasses.replace(sure_movement(*sides, machine=run_here(EPYC_1M)), choice="pairs")
+    assert list(_pairing(movement(*sides, machine=EPYC_1M).passes or ()))
+    moved = dataclasses.replace(movement(*sides, machine=run_here(EPYC_1M)), choice="pairs")
     out = np.full(len(given) // 2, 0xFF, np.uint8)
     packed = given[::2] | given[1::2] << 4
     moved.run_kernels(address_of(packed), address_of(out), b"\0", threads)

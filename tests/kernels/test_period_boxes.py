@@ -11,7 +11,7 @@ import random
 import pytest
 
 import fastindex as fi
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as periods
 from fastindex.moving.moves.boxes import plan as boxes
 from fastindex.moving.moves.boxes.plan import box_drafts
@@ -92,7 +92,7 @@ def test_random_merged_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_boxes_hold_long_runs_of_both_sides() -> None:
     pair = "f32[98,1000,127]{1,2,0}", "f32[98,1000,127]{2,1,0:T(2,*,128)}"
-    plan = sure_movement(*map(fi.Shape.parse, pair), machine=EPYC_1M)
+    plan = movement(*map(fi.Shape.parse, pair), machine=EPYC_1M)
     assert plan.passes is not None
     found = [one for one in plan.passes if one.kernel == "boxes"]
     assert found
@@ -139,7 +139,7 @@ def test_other_ways_are_chosen_where_they_wait_less() -> None:
     pair = "f64[1228,50,100]{2,1,0:T(2,*,128)}", "f64[1228,50,100]{0,1,2}"
     sides = [fi.Shape.parse(text) for text in pair]
     assert box_drafts(sides[0], sides[1], 8, EPYC_1M, TUNING, None) is not None
-    plan = sure_movement(*sides, machine=EPYC_1M)
+    plan = movement(*sides, machine=EPYC_1M)
     assert plan.passes is not None
     assert {one.kernel for one in plan.passes} == {"column gather"}
 

@@ -25,8 +25,7 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.bulk import relayouts
-from fastindex.moving import compiled_passes
+from fastindex.moving import compiled_passes, requests
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numbers import GATHERED_BYTES, StreamGeometry
 from fastindex.runtime.machine import EPYC_1M
@@ -330,7 +329,7 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
     source: str, destination: str, streamed_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many chunks follow each other, what is pending stays small."""
-    monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=streamed_bytes, small_call_bytes=1 << 60))
+    monkeypatch.setattr(requests, "_TUNING", replace(TUNING, streamed_bytes=streamed_bytes, small_call_bytes=1 << 60))
     guard, size = 1 << 20, compiled_passes.SCRATCH_BYTES
     memory = np.full(size + 2 * guard, 0x5A, np.uint8)
     begin = guard - memory.ctypes.data % 64

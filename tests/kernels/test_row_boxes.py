@@ -18,7 +18,7 @@ from fastindex.arrays.addresses import address_of
 from fastindex.moving import numbers as boxes
 from fastindex.moving.choice import plans
 from fastindex.moving.counts import read_lines, total
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
 from fastindex.moving.moves.boxes.plan import box_drafts, lines_of
 from fastindex.moving.passes import Pass, with_tables
@@ -84,7 +84,7 @@ def test_bytes_of_packed_elements_have_no_boxes() -> None:
     """Boxes of half bytes, counted as bytes, would be read and written twice as far as the buffers reach."""
     sides = "s4[5,64,130]{1,2,0:T(8,128)(8,1)E(4)}", "s4[5,64,130]{2,1,0:E(4)}"
     tuning = dataclasses.replace(TUNING, streamed_bytes=0, shifted_bytes=0)
-    moved = sure_movement(*map(fi.Shape.parse, sides), tuning, EPYC_1M)
+    moved = movement(*map(fi.Shape.parse, sides), tuning, EPYC_1M)
     assert moved.slots.unit == "byte"
     assert "boxes" not in {one.name for one in plans(moved.problem)}
 
@@ -99,7 +99,7 @@ def test_rows_with_others_between_their_columns(tiles: str, are_runs: bool) -> N
     assert (passes_of(*pair) is not None) == are_runs
     sides = [fi.Shape.parse(text) for text in pair]
     given = np.random.default_rng(0).integers(0, 256, sides[0].nbytes, np.uint8).tobytes()
-    moved = sure_movement(*sides, dataclasses.replace(TUNING, streamed_bytes=0, shifted_bytes=0))
+    moved = movement(*sides, dataclasses.replace(TUNING, streamed_bytes=0, shifted_bytes=0))
     made = np.zeros(sides[1].nbytes, np.uint8)
     moved.run(np.frombuffer(given, np.uint8).ctypes.data, made.ctypes.data, bytes(8), 1)
     assert made.tobytes() == reference.relayout(given, *map(reference.parse, pair))
@@ -137,8 +137,8 @@ def test_threads_share_lines(threads: int, columns: int) -> None:
     rows = (9 << 20) // columns
     source, destination = f"u8[{rows},{columns}]{{1,0:T(8,128)(4,1)}}", f"u8[{rows},{columns}]"
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
-    assert "boxes" in {one.kernel for one in sure_movement(*sides, machine=EPYC_1M).passes or ()}
-    moved = dataclasses.replace(sure_movement(*sides, machine=run_here(EPYC_1M)), choice="boxes")
+    assert "boxes" in {one.kernel for one in movement(*sides, machine=EPYC_1M).passes or ()}
+    moved = dataclasses.replace(movement(*sides, machine=run_here(EPYC_1M)), choice="boxes")
     values = np.random.default_rng(columns).integers(0, 256, (-(-rows // 8) * 8, -(-columns // 128) * 128), np.uint8)
     tiled = values.reshape(-1, 2, 4, values.shape[1] // 128, 128).transpose(0, 3, 1, 4, 2)
     given, found = np.ascontiguousarray(tiled).reshape(-1), np.zeros(rows * columns, np.uint8)
@@ -153,7 +153,7 @@ def test_lines_are_written_whole() -> None:
         ("bf16[12288,9,190]{2,1,0:T(2,128)}", "bf16[12288,9,190]"),
         ("f32[40,1001,333]{2,1,0:T(8,128)}", "f32[40,1001,333]"),
     ):
-        moved = sure_movement(*map(fi.Shape.parse, pair), machine=EPYC_1M)
+        moved = movement(*map(fi.Shape.parse, pair), machine=EPYC_1M)
         assert moved.passes is not None
         assert partial_writes(moved.passes) <= 2 * sum(map(_runs_of, moved.passes))
 
@@ -200,7 +200,7 @@ def test_small_arrays_and_whole_lines_have_no_row_boxes() -> None:
 def test_lines_that_boxes_read_again_are_counted() -> None:
     """Rows of the destination that are columns of the source: 64 of them share its lines, and a box has fewer."""
     sides = [fi.Shape.parse(f"u8[2048,40,131]{order}") for order in ("{0,2,1:T(4,128)}", "{2,1,0}")]
-    found = box_drafts(sides[0], sides[1], 1, EPYC_1M, TUNING, sure_movement(sides[0], sides[1]).slots.loops)
+    found = box_drafts(sides[0], sides[1], 1, EPYC_1M, TUNING, movement(sides[0], sides[1]).slots.loops)
     assert found is not None
     counts = total(one.counts for one in found)
     rows = {one.task_bytes / (40 * 131) for one in found}

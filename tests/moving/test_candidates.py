@@ -1,6 +1,6 @@
 """Which relayouts are put together block by block, and which go by loops.
 
-Tests of: moving.choice, moving.problem, moving.calibration, moving.counts.
+Tests of: moving.choice, moving.problem, moving.counts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.moving.assembly_numbers import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
-from fastindex.moving.calibration import cost
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import read_lines
-from fastindex.moving.movements import Movement, sure_movement
+from fastindex.moving.counts import cost, read_lines
+from fastindex.moving.movements import Movement, movement
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
 from fastindex.moving.moves.blocks.plan import BlockPermutes
 from fastindex.moving.moves.nests.plan import drafts
@@ -68,7 +67,7 @@ def passes_of(
 
 def planned(source: str, destination: str) -> Movement:
     """A movement that runs here, planned for the caches of one machine."""
-    return sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=run_here(EPYC_1M))
+    return movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=run_here(EPYC_1M))
 
 
 def chosen(source: str, destination: str) -> tuple[tuple[Pass, ...], bool]:
@@ -297,7 +296,7 @@ def test_blocks_larger_than_scratch_memory_are_left_alone() -> None:
 def test_boxes_that_are_written_through_the_cache_read_the_destination_first(machine: Machine) -> None:
     """Pairs of rows were taken here, for 2.8 times as long."""
     source, destination = (fi.Shape.parse(f"s4[14678,127,54]{{{order}:E(4)}}") for order in ("0,1,2", "2,1,0"))
-    problem = sure_movement(source, destination, machine=machine).problem
+    problem = movement(source, destination, machine=machine).problem
     found = {plan.name: plan.counts for plan in plans(problem)}
     assert found["pairs"].missed == found["pairs"].lines > 0
     assert select_plan(problem).name == "columns"

@@ -1,6 +1,6 @@
 """What passes count, and the cost that is linear in it.
 
-Tests of: moving.counts, moving.calibration.
+Tests of: moving.counts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.calibration import COEFFICIENTS, cost, cycles
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import Counts, overflows, piece_ends, total
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.counts import COEFFICIENTS, Counts, cost, cycles, overflows, piece_ends, total
+from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from tests.cases import strategies
@@ -79,7 +78,7 @@ def test_lines_that_meet_in_a_set_overflow_it() -> None:
 )
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str, str], machine: Machine) -> None:
-    problem = sure_movement(*map(fi.Shape.parse, pair), machine=machine).problem
+    problem = movement(*map(fi.Shape.parse, pair), machine=machine).problem
     found = {one.name: one for one in plans(problem)}
     assert len(found) > 1
     cheapest = min(found.values(), key=lambda one: cycles(one.counts))
@@ -94,8 +93,8 @@ def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str
 
 
 def counts_by(name: str, source: str, destination: str) -> Counts:
-    movement = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
-    return next(plan.counts for plan in plans(movement.problem) if plan.name == name)
+    problem = movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M).problem
+    return next(plan.counts for plan in plans(problem) if plan.name == name)
 
 
 def test_slots_that_are_expanded_apart_are_lines_unless_their_memory_is_new() -> None:

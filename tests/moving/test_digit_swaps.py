@@ -16,7 +16,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.moving.choice import plans
-from fastindex.moving.movements import Movement, sure_movement
+from fastindex.moving.movements import Movement, movement
 from fastindex.moving.numbers import OF_ROWS, WITHIN, SwapGeometry
 from fastindex.moving.passes import Draft
 from fastindex.runtime.machine import EPYC_1M, this_machine
@@ -50,7 +50,7 @@ def movement_of(source: str, destination: str, streamed: bool, vector_bytes: int
     """A movement that runs here, for vectors of a length."""
     tuning = replace(TUNING, streamed_bytes=0) if streamed else TUNING
     machine = run_here(EPYC_1M, vector_bytes)
-    return sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine)
+    return movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine)
 
 
 def run(movement: Movement, given: np.ndarray, offset: int = 0) -> np.ndarray | None:

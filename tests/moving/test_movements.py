@@ -10,7 +10,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.addresses import address_of
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.tuning import TUNING
@@ -45,7 +45,7 @@ def place(nbytes: int, offset: int) -> np.ndarray:
 @pytest.mark.parametrize("offset", [0, 1, 16, 63])
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 def test_every_candidate_writes_the_same_wherever_the_destination_begins(pair: tuple[str, str], offset: int) -> None:
-    moved = sure_movement(*map(fi.Shape.parse, pair), STREAMED, run_here(EPYC_1M))
+    moved = movement(*map(fi.Shape.parse, pair), STREAMED, run_here(EPYC_1M))
     source = given(pair[0])
     expected = reference.relayout(source.tobytes(), *map(reference.parse, pair))
     names = {one.name for each in (moved, moved.within_lines) for one in plans(each.problem)}
@@ -56,7 +56,7 @@ def test_every_candidate_writes_the_same_wherever_the_destination_begins(pair: t
 
 
 def test_a_destination_within_a_line_has_a_plan_of_its_own() -> None:
-    moved = sure_movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M)
+    moved = movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M)
     assert moved.depends_on_lines
     assert not moved.within_lines.depends_on_lines
     found = {each: {one.name: one for one in plans(each.problem)} for each in (moved, moved.within_lines)}
@@ -69,11 +69,11 @@ def test_a_destination_within_a_line_has_a_plan_of_its_own() -> None:
 
 
 def test_what_stays_in_the_cache_has_one_plan() -> None:
-    assert not sure_movement(*map(fi.Shape.parse, COLUMNS), machine=EPYC_1M).depends_on_lines
+    assert not movement(*map(fi.Shape.parse, COLUMNS), machine=EPYC_1M).depends_on_lines
 
 
 def test_each_destination_is_moved_by_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = sure_movement(*map(fi.Shape.parse, COLUMNS), STREAMED)
+    moved = movement(*map(fi.Shape.parse, COLUMNS), STREAMED)
     ran: list[object] = []
     monkeypatch.setattr(type(moved), "_move", lambda self, *_: ran.append(self))
     source = given(COLUMNS[0])
@@ -93,5 +93,5 @@ def test_a_plan_moves_to_either_in_turn() -> None:
 
 
 def test_choices_that_were_timed_hold_for_both() -> None:
-    moved = replace(sure_movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M), choice="loops")
+    moved = replace(movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M), choice="loops")
     assert select_plan(moved.within_lines.problem, moved.within_lines.choice).name == "loops"

@@ -12,7 +12,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest, relayout_loops
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement
 from fastindex.moving.moves.nests.plan import fill_pass, passes
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import EPYC_1M
@@ -37,7 +37,7 @@ WHOLE = [
 @pytest.mark.parametrize(("source", "destination"), WHOLE)
 def test_lines_are_written_whole(source: str, destination: str) -> None:
     """But for one at either end of a task."""
-    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
+    moved = movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
     assert moved.passes is not None
     assert partial_writes(moved.passes) <= 2 * sum(one.tasks for one in moved.passes)
 

@@ -17,9 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.moving.calibration import cycles
 from fastindex.moving.choice import Plan, plans, select_plan
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.counts import cycles
+from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
@@ -85,7 +85,7 @@ def test_the_cheapest_by_pieces_of_the_definition_is_taken(first: int, machine: 
         width, source, destination = pair_of(seed)
         # As large ones are planned.
         tuning = replace(TUNING, streamed_bytes=0)
-        problem = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine).problem
+        problem = movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine).problem
         vector_bytes = machine.target.vector_bytes
         found = pieces_of(places_of(source, destination), width, vector_bytes)
         costs = {plan.name: cost_of(plan, found, vector_bytes) for plan in plans(problem)}
@@ -101,7 +101,7 @@ def test_where_vectors_are_short_more_pieces_are_counted() -> None:
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     counted = []
     for machine in (EPYC_1M, EPYC_512K_AVX2):
-        problem = sure_movement(*sides, machine=machine).problem
+        problem = movement(*sides, machine=machine).problem
         found = {one.name: one.counts.pieces for one in plans(problem)}
         counted.append(found["blocks"])
     assert counted[0] < counted[1]

@@ -29,10 +29,10 @@ def partial_writes(found: Iterable[Pass]) -> int:
     Examples
     --------
     >>> from fastindex import plan_relayout
-    >>> from fastindex.moving.movements import sure_movement
+    >>> from fastindex.moving.movements import movement
     >>> from fastindex.runtime.machine import EPYC_1M
     >>> plan = plan_relayout("f32[512,3]{1,0}", "f32[512,3]{1,0:T(8,128)}")
-    >>> partial_writes(sure_movement(plan.source, plan.destination, machine=EPYC_1M).passes)
+    >>> partial_writes(movement(plan.source, plan.destination, machine=EPYC_1M).passes)
     0
     """
     return sum(_partial(*pieces) for one in found for pieces in _pieces_of(one))

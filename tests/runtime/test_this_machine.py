@@ -19,8 +19,7 @@ import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.arrays.addresses import address_of
 from fastindex.moving import timed_choices as choices
-from fastindex.moving.cast_movements import movement_between
-from fastindex.moving.movements import sure_movement
+from fastindex.moving.movements import movement, movement_between
 from fastindex.runtime.kernels import features
 from fastindex.runtime.machine import EPYC_1M, Target, caches_in, check_runs_here, these_caches, this_machine
 from fastindex.runtime.threads import thread_count
@@ -38,7 +37,7 @@ read = []
 sys.addaudithook(lambda event, about: read.append(event) if event in ("open", "os.scandir", "os.listdir")
                  and "cpu0/cache" in str(about[0]) else None)
 import fastindex as fi, fastindex.moving.numpy_moves, fastindex.moving.warmup, fastindex.cli.commands, fastindex.xla
-import fastindex.bulk.relayouts, fastindex.moving.movements, fastindex.moving.compiled_passes, fastindex.cuda.streaming
+import fastindex.moving.relayout_calls, fastindex.moving.compiled_passes, fastindex.cuda.streaming
 assert not read, read
 fi.plan_relayout(*PAIR).candidates
 print(len(read))
@@ -85,7 +84,7 @@ def another() -> fi.Shape:
 def test_plans_for_another_target_are_described_and_counted_and_not_run() -> None:
     other = replace(NEON_4M, target=Target.of({"no such instruction", *this_machine().target.instructions}))
     sides = fi.Shape.parse(PAIR[0]), another()
-    moved = sure_movement(*sides, machine=other)
+    moved = movement(*sides, machine=other)
     assert moved.describe()
     given, made = np.zeros(sides[0].nbytes, np.uint8), np.zeros(sides[1].nbytes, np.uint8)
     with pytest.raises(fi.UnsupportedError, match=re.escape("a machine with no such instruction, which this one")):

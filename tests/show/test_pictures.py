@@ -341,7 +341,7 @@ def test_a_plan_shows_where_elements_move(before: str, after: str) -> None:
 
 
 def test_a_real_plan_can_be_drawn() -> None:
-    relayouts = pytest.importorskip("fastindex.bulk.relayouts")
+    relayouts = pytest.importorskip("fastindex.moving.relayout_calls")
     plan = relayouts.plan_relayout(fi.Shape.parse(PAIRS[0][0]), fi.Shape.parse(PAIRS[0][1]))
     assert fi.draw(plan).scene.moves[1] == (1, 2)
 

@@ -22,7 +22,6 @@ from numba.core import event
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.kernels import device
@@ -30,6 +29,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.copies import copy_kernel
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.queues import Queue, Tables
+from fastindex.moving import relayout_plans
 from tests.cases.hangs import HANG_SECONDS
 
 LOG = Path(os.environ["STAND_IN_LOG"])
@@ -82,7 +82,7 @@ def test_a_second_call_asks_little() -> None:
     assert [line.split(" stream")[0] for line in calls.all()] == ["launch 1 blocks of 256 on device 0"]
 
 
-def test_strided_copies_take_the_kernels_of_relayouts() -> None:
+def test_numpy_copies_take_the_kernels_of_relayouts() -> None:
     """A transpose goes by tiles, rows by runs; the compiler of the processor is not asked."""
     grid, calls = cuda.to_device(np.zeros((256, 128), np.float32)), Calls()
     with event.install_recorder("numba:compile") as recorder:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, movements, queues, strided_copies, transfers
 from fastindex.cuda.kernels import compilation, copies, rows, shifts, stages, tiles, word_tiles
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.kernels.index_kernel import index_kernel
+from fastindex.moving import relayout_plans
 from tests.cuda.ptx.emulator import EmulatedError
 from tests.cuda.ptx.reading import PtxError
 from tests.cuda.stand_in import emulated, far_blocks

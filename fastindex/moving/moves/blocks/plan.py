@@ -15,8 +15,7 @@ from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
 from fastindex.core.shape import Shape
 from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
-from fastindex.moving.calibration import cost, cycles
-from fastindex.moving.counts import LINES_AHEAD, Counts, overflows, piece_ends
+from fastindex.moving.counts import LINES_AHEAD, Counts, cost, cycles, overflows, piece_ends
 from fastindex.moving.moves.block_permute.geometry import Block, PermutedBlocks, permuted_blocks
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns

@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.moving.calibration import cost
-from fastindex.moving.counts import Counts, distinct, piece_ends, read_lines, total
+from fastindex.moving.counts import Counts, cost, distinct, piece_ends, read_lines, total
 from fastindex.moving.moves.boxes.geometry import (
     MOST_KINDS,
     Joint,

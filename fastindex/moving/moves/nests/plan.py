@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
-from fastindex.moving.calibration import cost
-from fastindex.moving.counts import Counts, piece_ends
+from fastindex.moving.counts import Counts, cost, piece_ends
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.streams.plan import (
     NARROW_BYTES,

@@ -15,8 +15,7 @@ from functools import lru_cache
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.core.shape import Shape
 from fastindex.moving.assembly_numbers import NIBBLE_BITS
-from fastindex.moving.calibration import cost
-from fastindex.moving.counts import LINES_AHEAD, Counts
+from fastindex.moving.counts import LINES_AHEAD, Counts, cost
 from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.moving.moves.boxes.plan import counts_of_boxes
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass

@@ -11,13 +11,12 @@ from fastindex.algebra.joined_variables import joined_variables
 from fastindex.algebra.sides import RegroupedShape, substituted
 from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import fill_pattern
-from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.first_use import load
-from fastindex.lazy import lazy_property
-from fastindex.moving.movements import Movement, sure_movement
+from fastindex.lazy import hook, lazy_property
+from fastindex.moving.movements import movement
 from fastindex.moving.problem import SlotMove
+from fastindex.moving.relayout_plans import RelayoutPlan
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.patterns.same_moves import same_moves
@@ -53,19 +52,12 @@ class RearrangePlan(RelayoutPlan):
         check_movable(destination)
         self._sides = source, destination
         self._title = title
-        movement = sure_movement(source, destination, TUNING)
-        if movement.slots.loops is None:
+        moved = movement(source, destination, TUNING)
+        if moved.slots.loops is None:
             # Tiles may cut what a pattern splits and merges again elsewhere than the pattern does.
-            joined = sure_movement(*joined_variables(self._sides), TUNING)
-            movement = movement if joined.slots.loops is None else joined
-        slots = movement.slots
-        is_bitcast = (
-            slots.source == slots.destination
-            and source.slot_count == destination.slot_count
-            and slots.loops is not None
-            and slots.loops.keeps_places
-        )
-        self._begin(source.shape, destination.shape, movement, is_bitcast)
+            joined = movement(*joined_variables(self._sides), TUNING)
+            moved = moved if joined.slots.loops is None else joined
+        self._begin(source.shape, destination.shape, moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
@@ -77,7 +69,6 @@ class RearrangePlan(RelayoutPlan):
 
     @property
     def _slots(self) -> SlotMove:
-        assert isinstance(self._movement, Movement)
         return self._movement.slots
 
     def __eq__(self, other: object) -> bool:
@@ -160,7 +151,7 @@ class RearrangePlan(RelayoutPlan):
         except UnsupportedError:
             return RearrangePlan(substituted(first, middle, begin), last, title)
 
-    def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
+    def _lazily(self, buffer: Any, **options: Any) -> Any:
         """Refuse.
 
         Raises
@@ -174,10 +165,8 @@ class RearrangePlan(RelayoutPlan):
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda.relayouts import DevicePlan
-
-        return DevicePlan(*self._sides)
+        made: Callable[[Any, bytes, Any, Any], Any] = hook("cuda.DevicePlan")(*self._sides)
+        return made
 
 
 def _tuned_plan(source: RegroupedShape, destination: RegroupedShape, title: str, choice: Choice) -> RearrangePlan:

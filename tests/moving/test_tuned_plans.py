@@ -1,7 +1,6 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: bulk.relayout_plans, moving.candidate_times, moving.timed_choices, moving.choice, moving.calibration,
-moving.counts.
+Tests of: moving.relayout_plans, moving.timed_choices, moving.choice, moving.counts.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import pytest
 
 import fastindex as fi
 from fastindex import RearrangePlan, RelayoutPlan
-from fastindex.bulk import relayout_plans
+from fastindex.moving import relayout_plans
 from fastindex.moving import timed_choices as choices
 from fastindex.moving.choice import CANDIDATES, plans
-from fastindex.moving.movements import Movement, movement, sure_movement
+from fastindex.moving.movements import Movement, movement
 from fastindex.moving.timed_choices import Choice
 from fastindex.runtime.machine import EPYC_1M, Machine, this_machine
 from fastindex.runtime.tuning import TUNING
@@ -69,7 +68,7 @@ def plan_of(source: str, destination: str) -> RelayoutPlan:
 def movement_of(pair: tuple[str, str], streamed: bool, machine: Machine) -> Movement:
     """The movement of a pair; as between buffers that no cache holds, if it is streamed."""
     tuning = replace(TUNING, streamed_bytes=0, shifted_bytes=0) if streamed else TUNING
-    return sure_movement(*map(fi.Shape.parse, pair), tuning, machine)
+    return movement(*map(fi.Shape.parse, pair), tuning, machine)
 
 
 def test_every_candidate_applies_to_a_pair() -> None:
@@ -132,7 +131,7 @@ def test_a_choice_is_found_by_later_plans() -> None:
     plan = plan_of(*pair)
     name = other_name(plan)
     choices.remember(plan.source, plan.destination, this_machine(), TUNING, forced(plan, name))
-    sure_movement.__globals__["movement"].cache_clear()
+    movement.cache_clear()
     later = plan_of(*pair)
     assert later.candidates[0].name == name
     assert later.candidates[0].seconds == 1.0

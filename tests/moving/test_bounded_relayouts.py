@@ -1,6 +1,6 @@
 """Memory maps larger than memory: the bytes of the slow reference, and a process that stays below its limit.
 
-Tests of: bulk.bounded_relayouts, moving.box_arrays, moving.memory_maps.
+Tests of: moving.requests, moving.box_arrays, moving.memory_maps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.arrays import described
 from fastindex.moving import box_arrays, memory_maps
-from tests.bulk.mapped_files import ENOUGH, Mapped
+from tests.moving.mapped_files import ENOUGH, Mapped
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.oracles.comparison import differences_in_packing, differences_in_relayout
@@ -192,12 +192,18 @@ def test_two_parts_of_one_file(tmp_path: Path) -> None:
     assert out.tobytes() == PACKED.tobytes()
 
 
-def test_the_gpu_is_bounded_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.bulk.relayouts.on_gpu", lambda array, stream: True)
+class OnGpu:
+    """What says that it is in GPU memory."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_the_gpu_is_bounded_elsewhere() -> None:
     for call in (
-        lambda: fi.pack(VALUES, TILED, max_memory=ENOUGH),
-        lambda: fi.unpack(PACKED, TILED, max_memory=ENOUGH),
-        lambda: fi.relayout(PACKED, TILED, PLAIN, max_memory=ENOUGH),
+        lambda: fi.pack(OnGpu(), TILED, max_memory=ENOUGH),
+        lambda: fi.unpack(OnGpu(), TILED, max_memory=ENOUGH),
+        lambda: fi.relayout(OnGpu(), TILED, PLAIN, max_memory=ENOUGH),
     ):
         with pytest.raises(fi.UnsupportedError, match="relayout_through_device"):
             call()

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import strided_copies
+from fastindex.moving import numpy_copies
 from tests.cases.hangs import HANG_SECONDS
 from tests.cases.strategies import rotating_seeds, seeds
 from tests.cases.strided_arrays import random_pair
@@ -33,9 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small arrays run on our kernels too."""
-    monkeypatch.setattr(strided_copies, "_left_to_numpy", lambda nbytes: False)
-    monkeypatch.setattr(strided_copies, "SMALLEST_COUNT", 1)
-    monkeypatch.setattr(strided_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
+    monkeypatch.setattr(numpy_copies, "_left_to_numpy", lambda nbytes: False)
+    monkeypatch.setattr(numpy_copies, "SMALLEST_COUNT", 1)
+    monkeypatch.setattr(numpy_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
 
 
 @pytest.mark.parametrize("seed", rotating_seeds(240))
@@ -48,7 +48,7 @@ def test_random_strides(seed: int) -> None:
         destination.shape, destination.dtype, numpys.data, offset_in(destination, ours), destination.strides
     )
     np.copyto(expected, source)
-    assert strided_copies._copied(destination, source, 1 + seed % 2)
+    assert numpy_copies._copied(destination, source, 1 + seed % 2)
     assert np.array_equal(ours, numpys)
 
 
@@ -74,7 +74,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = seeds(60)
-    command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
+    command = [sys.executable, "-W", "error", "-m", "tests.moving.fenced_copies", end, str(len(drawn)), str(drawn[0])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -168,7 +168,7 @@ def test_a_destination_that_overlaps_itself() -> None:
         results.append(held.tolist())
     assert results[0] == results[1]
     # The order of writes decides, and ours is no promise.
-    assert not strided_copies._copied(overlapping, np.zeros((100, 100)).T, None)
+    assert not numpy_copies._copied(overlapping, np.zeros((100, 100)).T, None)
 
 
 CONTIGUOUS = {

@@ -2,7 +2,7 @@
 
 Skipped without the wheel ``onednn-cpu-gomp``. Every tag that the library has is compared by a campaign::
 
-    python -m tests.bulk.test_onednn_reorders
+    python -m tests.moving.test_onednn_reorders
 
 Tests of: show.format_names.
 """

@@ -1,6 +1,6 @@
 """Plans and outputs of whole-array calls: kept plans, `out` of any strides at any address, overlap refused.
 
-Tests of: moving.compiled_passes, moving.movements.
+Tests of: moving.relayout_plans, moving.compiled_passes, moving.movements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.bulk import relayout_plans, relayouts
+from fastindex.moving import relayout_plans, requests
 from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.tuning import TUNING
@@ -37,7 +37,7 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds for small arrays that are written past the cache, too."""
     least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
-    for module in (relayouts, relayout_plans):
+    for module in (requests, relayout_plans):
         monkeypatch.setattr(module, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
 
 
@@ -162,7 +162,7 @@ def test_plans_are_pickled_by_their_shapes() -> None:
 def test_descriptions_name_the_shapes_and_every_step() -> None:
     def describe(*texts: str) -> str:
         source, destination = map(fi.Shape.parse, texts)
-        return RelayoutPlan(source, destination, relayouts._TUNING, EPYC_1M).describe()
+        return RelayoutPlan(source, destination, requests._TUNING, EPYC_1M).describe()
 
     text = describe(PLAIN, TILED).splitlines()
     assert text[0] == f"f32[37,150]{{1,0}} -> {TILED}"

@@ -1,6 +1,6 @@
 """Copy between strided arrays that begin, or end, at a page that may not be touched. A program of its own: it may die.
 
-Usage: python -m tests.bulk.fenced_copies first|last COUNT FIRST_SEED
+Usage: python -m tests.moving.fenced_copies first|last COUNT FIRST_SEED
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import random
 import sys
 
-from fastindex.bulk import strided_copies
+from fastindex.moving import numpy_copies
 from tests.cases.strided_arrays import random_pair
 from tests.kernels.fenced_relayouts import FencedMemory
 
 
 def main() -> None:
     # Kernels, also for what NumPy would copy while none is loaded.
-    strided_copies._left_to_numpy = lambda nbytes: False
+    numpy_copies._left_to_numpy = lambda nbytes: False
     fenced = FencedMemory(sys.argv[1] == "last")
     count, first_seed = map(int, sys.argv[2:])
     copied = 0
     for seed in range(first_seed, first_seed + count):
         destination, source = random_pair(random.Random(seed), lambda size: fenced(size, 0))
         expected = source.tobytes()
-        if strided_copies._copied(destination, source, 1):
+        if numpy_copies._copied(destination, source, 1):
             copied += 1
             assert destination.tobytes() == expected, seed
     print(copied)  # noqa: T201

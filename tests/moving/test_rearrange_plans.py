@@ -1,6 +1,6 @@
 """Plans between any layouts: against the definition, composed, inverted and compared.
 
-Tests of: bulk.rearrangements, patterns.grammar, algebra.sides, patterns.same_moves.
+Tests of: patterns.grammar, algebra.sides, patterns.same_moves.
 """
 
 from __future__ import annotations

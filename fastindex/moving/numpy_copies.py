@@ -16,10 +16,10 @@ from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import strides_overlap
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import RULES, Casting, element_type_of
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
-from fastindex.first_use import load
+from fastindex.lazy import hook
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
@@ -91,10 +91,7 @@ def copyto(
     if threads is not None:
         thread_count(threads)
     if on_gpu((dst, src), stream):
-        load("fastindex.cuda.strided_copies")
-        from fastindex.cuda.strided_copies import copyto as copy_on_gpu
-
-        copy_on_gpu(dst, src, casting, stream)
+        hook("cuda.copyto")(dst, src, casting, stream)
     elif type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads, casting):
         np.copyto(dst, src, casting)
 
@@ -146,10 +143,7 @@ def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None, stream: A
     if threads is not None:
         thread_count(threads)
     if (type(a) is not _ndarray or stream is not None) and on_gpu(a, stream):
-        load("fastindex.cuda.strided_copies")
-        from fastindex.cuda.strided_copies import contiguous
-
-        return contiguous(a, order, stream)
+        return hook("cuda.contiguous")(a, order, stream)
     if type(a) is _ndarray and a.size >= SMALLEST_COUNT and not a.flags[order]:
         result = np.empty(a.shape, a.dtype, order)
         if _copied(result, a, threads):
@@ -178,10 +172,7 @@ def _copied(dst: NDArray[Any], src: Any, threads: int | None, casting: Casting =
         with numpys_time():
             np.copyto(dst, src, casting)
         return True
-    if cast is None:
-        steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
-    else:
-        steps = _cast_steps(dst.shape, cast, source_strides, dst.strides)
+    steps = _steps(dst.shape, cast or dst.itemsize, source_strides, dst.strides)
     if steps is None:
         return False
     steps.run(address_of(src), address_of(dst), b"\0", threads)
@@ -207,19 +198,6 @@ def _broadcast_strides(src: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, 
 
 
 @lru_cache(maxsize=512)
-def _steps(
-    dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
-) -> Any:
-    """Plan a copy; kept for the next call. None where the elements of the destination overlap."""
-    from fastindex.moving.compiled_passes import CompiledPasses
-
-    if strides_overlap(dimensions, itemsize, strides):
-        return None
-    nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width, this_machine()))
-
-
-@lru_cache(maxsize=512)
 def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> Cast | None:
     """Return the cast from one dtype to another, None where NumPy does it, or says why it may not be.
 
@@ -236,17 +214,23 @@ def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> 
 
 
 @lru_cache(maxsize=512)
-def _cast_steps(
-    dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
+def _steps(
+    dimensions: tuple[int, ...], what: Cast | int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
-    """Plan a copy that casts, as `_steps`; None also where strides are no whole elements."""
+    """Plan a copy of elements of some bytes, or one that casts; kept for the next call.
+
+    None where the elements of the destination overlap, or those to cast lie at no whole multiples of their bytes.
+    """
     from fastindex.moving.compiled_passes import CompiledPasses
 
-    widths = cast.source.nbytes, cast.target.nbytes
-    if strides_overlap(dimensions, widths[1], strides):
+    if not isinstance(what, Cast):
+        if strides_overlap(dimensions, what, strides):
+            return None
+        nest, width = strided_copy(dimensions, what, source_strides, strides)
+        return CompiledPasses(passes(RelayoutLoops((nest,), ()), width, this_machine()))
+    read, width = what.source.nbytes, what.target.nbytes
+    steps = [one for one in zip(dimensions, source_strides, strides, strict=True) if one[0] > 1]
+    if strides_overlap(dimensions, width, strides) or any(there % read or here % width for _, there, here in steps):
         return None
-    steps = list(zip(dimensions, source_strides, strides, strict=True))
-    if any(read % widths[0] or written % widths[1] for size, read, written in steps if size > 1):
-        return None
-    loops = (Loop(size, read // widths[0], written // widths[1]) for size, read, written in steps if size > 1)
-    return CompiledPasses(cast_passes(RelayoutLoops((coalesced(Nest(tuple(loops))),), ()), cast, this_machine()))
+    nest = coalesced(Nest(tuple(Loop(size, there // read, here // width) for size, there, here in steps)))
+    return CompiledPasses(cast_passes(RelayoutLoops((nest,), ()), what, this_machine()))

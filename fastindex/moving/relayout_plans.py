@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -14,45 +15,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import buffer_dtype, engine_of, require_lazy
-from fastindex.arrays.buffers import (
-    as_buffer_bytes,
-    check_disjoint,
-    check_output_buffer,
-    memory_dimensions,
-    new_buffer,
-    require_movable_pair,
-)
+from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_movable_pair
+from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.lazy import lazy_property, untraced
-from fastindex.moving.calibration import cycles
-from fastindex.moving.cast_movements import movement_between
+from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.movements import Movement
+from fastindex.moving.counts import cycles
+from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
-from fastindex.moving.problem import SlotMove
+from fastindex.moving.requests import relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
-from fastindex.runtime.threads import check_threads
+from fastindex.runtime.threads import check_threads, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
-    from fastindex.moving.cast_movements import CastMovement
     from fastindex.moving.compiled_passes import OneCall
     from fastindex.moving.timed_choices import Choice
 
 
-# What plans out of pickles go by; tests choose other thresholds.
+# What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
 _BYTE = np.dtype(np.uint8)
+
+# Samples of each candidate, and how long a sample lasts at least. Candidates that take `_HOPELESS` times as long as the
+# fastest in their first timed run are not timed further.
+_ROUNDS, _SAMPLE_SECONDS, _HOPELESS = 7, 1e-3, 4
 
 
 class PlanCandidate(NamedTuple):
@@ -103,14 +99,11 @@ class RelayoutPlan(ShownInNotebooks):
         machine: Machine | None = None,
     ) -> None:
         require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning, is_checked, machine)
-        is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
-        self._begin(source, destination, movement, is_bitcast)
+        self._begin(source, destination, movement_between(source, destination, tuning, is_checked, machine))
 
-    def _begin(self, source: Shape, destination: Shape, movement: Movement | CastMovement, is_bitcast: bool) -> None:
+    def _begin(self, source: Shape, destination: Shape, movement: Movement) -> None:
         self.source = source
         self.destination = destination
-        self.is_bitcast = is_bitcast
         self._pattern = fill_pattern(destination)
         self._movement = movement
         # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
@@ -118,10 +111,22 @@ class RelayoutPlan(ShownInNotebooks):
         # What `tune` has found, in this process or in the one that has pickled the plan.
         self._choice: Choice | None = None
 
+    @lazy_property
+    def is_bitcast(self) -> bool:
+        """Whether every element stays at its place, in buffers of one size."""
+        slots, sides = self._movement.slots, (self._movement.source, self._movement.destination)
+        if self._movement.cast is not None or slots.source != slots.destination:
+            return False
+        if self.source.slot_count != self.destination.slot_count:
+            return False
+        if type(sides[0]) is type(sides[1]) is Shape and sides[0].layout == sides[1].layout:
+            return True
+        return slots.loops is not None and slots.loops.keeps_places
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
-            is_checked = not isinstance(self._movement, Movement) and self._movement.cast.is_checked
-            return _kept_plan, (self.source, self.destination, is_checked)
+            is_checked = self._movement.cast is not None and self._movement.cast.is_checked
+            return kept_plan, (self.source, self.destination, is_checked)
         return _tuned_plan, (self.source, self.destination, self._choice)
 
     def __eq__(self, other: object) -> bool:
@@ -136,10 +141,7 @@ class RelayoutPlan(ShownInNotebooks):
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
     def _repr_html_(self) -> str:
-        load("fastindex.show.picture")
-        from fastindex.show.picture import plan_html
-
-        return plan_html(self)
+        return str(hook("plan_html")(self))
 
     def describe(self) -> str:
         """Describe which kernels run, in which order, and why: a line for the shapes, a line for each pass.
@@ -173,7 +175,7 @@ class RelayoutPlan(ShownInNotebooks):
         >>> [one.name for one in fi.plan_relayout("f32[512,512]", "f32[512,512]{0,1}").candidates][0]
         'loops'
         """
-        if not isinstance(self._movement, Movement):
+        if self._movement.cast is not None:
             return ()
         choice = self._choice or self._movement.known
         seconds = {} if choice is None else choice.seconds
@@ -221,21 +223,18 @@ class RelayoutPlan(ShownInNotebooks):
         check_threads(threads)
         if engine_of(buffer) is not None or on_gpu(buffer, None):
             raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
-        if not isinstance(self._movement, Movement):
+        if self._movement.cast is not None:
             raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
-        slots = as_buffer_bytes(buffer, self.source)
-        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
-        if out is not None:
-            check_disjoint(result, slots)
-        load("fastindex.moving.candidate_times", "fastindex.moving.timed_choices")
-        from fastindex.moving.candidate_times import timed
+        one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
+        addresses = address_of(one.source.array), address_of(one.target.array)
+        load("fastindex.moving.timed_choices")
         from fastindex.moving.timed_choices import remember
 
-        choice = timed(self._movement, (address_of(slots), address_of(result)), self._pattern, threads)
+        choice = timed(self._movement, addresses, self._pattern, threads)
         if choice is None:
-            self._movement.run_kernels(address_of(slots), address_of(result), self._pattern, threads)
+            self._movement.run_kernels(*addresses, self._pattern, threads)
             return ()
         source, destination = self._movement.source, self._movement.destination
         assert isinstance(source, Shape)
@@ -246,7 +245,6 @@ class RelayoutPlan(ShownInNotebooks):
 
     def _take(self, choice: Choice) -> None:
         """Take a candidate from now on."""
-        assert isinstance(self._movement, Movement)
         self._choice = choice
         self._movement = replace(self._movement, choice=choice.name)
         self._single = None
@@ -286,10 +284,8 @@ class RelayoutPlan(ShownInNotebooks):
         counted = threads is None or (type(threads) is int and threads > 0)
         if counted and stream is None and not as_array and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
-        engine = engine_of(buffer)
-        if engine is not None:
-            require_lazy(out=out, stream=stream)
-            return self._lazily(engine, buffer, threads=threads, as_array=as_array)
+        if place_of(buffer, stream, out) == "dask":
+            return self._lazily(buffer, threads=threads, as_array=as_array)
         if as_array:
             return shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
@@ -304,9 +300,9 @@ class RelayoutPlan(ShownInNotebooks):
 
     _called_untraced = untraced(_called)
 
-    def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
+    def _lazily(self, buffer: Any, **options: Any) -> Any:
         """Return an array that is computed later."""
-        return engine.relayout(buffer, self.source, self.destination, None, **options)
+        return hook("dask.relayout")(buffer, self.source, self.destination, None, **options)
 
     def _is_prompt(self, buffer: NDArray[Any], out: Any) -> bool:
         """Whether NumPy has moved one plain array to another at once, while no kernel is loaded."""
@@ -319,7 +315,7 @@ class RelayoutPlan(ShownInNotebooks):
     @lazy_property
     def _numpy_loops(self) -> PreparedLoops | None:
         """What NumPy runs, None where slots are unpacked, looked up or cast, or there are too many bytes."""
-        if not isinstance(self._movement, Movement):
+        if self._movement.cast is not None:
             return None
         slots = self._movement.slots
         if slots.loops is None or slots.unit == "value" or self._movement.nbytes > MOST_BYTES:
@@ -337,7 +333,7 @@ class RelayoutPlan(ShownInNotebooks):
             for shape in (self.source, self.destination)
         ]
         movement = self._movement
-        in_lines = isinstance(movement, Movement) and movement.alone is not None and movement.depends_on_lines
+        in_lines = movement.alone is not None and movement.depends_on_lines
         padding, multiple = movement.padding(self._pattern), LINE_BYTES if in_lines else 1
         return tuple(
             OneCall(movement.alone, source, destination, padding, multiple)
@@ -346,10 +342,8 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda.relayouts import DevicePlan
-
-        return DevicePlan(self.source, self.destination)
+        made: Callable[[Any, bytes, Any, Any], Any] = hook("cuda.DevicePlan")(self.source, self.destination)
+        return made
 
     @untraced
     def apply(
@@ -360,12 +354,9 @@ class RelayoutPlan(ShownInNotebooks):
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
             return self._on_gpu(buffer, pattern, out, stream)
-        slots = as_buffer_bytes(buffer, self.source)
-        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
-        if out is not None:
-            check_disjoint(result, slots)
-        self._movement.run(address_of(slots), address_of(result), pattern, threads)
-        return result
+        one = relaying(buffer, (self.source, self.destination), pattern, out, "unsafe", threads)
+        self._movement.run(address_of(one.source.array), address_of(one.target.array), pattern, threads)
+        return one.target.array
 
 
 def shaped(result: Any, destination: Shape) -> Any:
@@ -401,8 +392,8 @@ def plan_of(
     return RelayoutPlan(source, destination, tuning, is_checked, machine)
 
 
-def _kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled, whatever else `casting` has allowed."""
+def kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
+    """Return the plan between two shapes that calls go by, and plans out of pickles."""
     return plan_of(source, destination, _TUNING, is_checked)
 
 
@@ -413,8 +404,38 @@ def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPl
     return plan
 
 
-def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
-    """Whether every element stays at its place, in buffers of one size."""
-    if slots.source != slots.destination or source.slot_count != destination.slot_count:
-        return False
-    return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
+def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: int | None) -> Choice | None:
+    """Time the candidates in turn, and return the best one; None where every slot has to be looked up.
+
+    Parameters
+    ----------
+    moved : Movement
+    addresses : (int, int)
+        Of source and destination; what is written there is the result of the relayout.
+    pattern : bytes
+        An unpacked value for the padding.
+    threads : int, optional
+    """
+    from fastindex.moving.timed_choices import Choice
+
+    movements = {plan.name: replace(moved, choice=plan.name) for plan in plans(moved.problem)}
+    if not movements:
+        return None
+
+    def seconds(one: Movement, repeats: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            one.run_kernels(*addresses, pattern, threads)
+        return (time.perf_counter() - begin) / repeats
+
+    for one in movements.values():
+        # Kernels that are missing are compiled here.
+        one.run_kernels(*addresses, pattern, threads)
+    best = {name: seconds(one, 1) for name, one in movements.items()}
+    least = min(best.values())
+    hopeful = {name: one for name, one in movements.items() if best[name] <= _HOPELESS * least}
+    repeats = max(1, math.ceil(_SAMPLE_SECONDS / least))
+    for _ in range(_ROUNDS if len(hopeful) > 1 else 0):
+        for name, one in hopeful.items():
+            best[name] = min(best[name], seconds(one, repeats))
+    return Choice(min(best, key=best.__getitem__), thread_count(threads), best)

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fastindex.algebra.casts import can_misfit
-from fastindex.algebra.shared_digits import Strides
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import described, element_strides, engine_of, require_lazy
-from fastindex.arrays.buffers import (
-    as_buffer_bytes,
-    as_logical_array,
-    check_disjoint,
-    check_movable,
-    check_output_array,
-    check_output_buffer,
-    new_array,
-    new_buffer,
-    require_movable_pair,
-)
+from fastindex.arrays.buffers import check_movable, require_movable_pair
+from fastindex.arrays.engines import place_of
 from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
-from fastindex.bulk import bounded_relayouts
-from fastindex.bulk.bounded_relayouts import require_unbounded
-from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
-from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
-from fastindex.first_use import load
-from fastindex.moving.cast_movements import either_movement, movement_between
+from fastindex.lazy import hook
+from fastindex.moving.relayout_plans import RelayoutPlan, kept_plan, shaped
+from fastindex.moving.requests import execute, execute_in_boxes, packing, relaying, unpacking
 from fastindex.runtime.threads import check_threads
-from fastindex.runtime.tuning import TUNING
-
-# What calls plan by; tests choose other thresholds.
-_TUNING = TUNING
 
 
 def pack(
@@ -121,35 +98,11 @@ def pack(
     check_movable(shape)
     check_casting(casting)
     check_threads(threads)
-    if on_gpu(array, stream):
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda import relayouts as cuda_relayouts
-
-        require_unbounded(max_memory)
-        return cuda_relayouts.pack(array, shape, fill, casting, out, stream)
-    engine = engine_of(array)
-    if engine is not None:
-        require_lazy(out=out, max_memory=max_memory)
-        return engine.pack(array, shape, fill, casting=casting, threads=threads)
-    if max_memory is not None:
-        return bounded_relayouts.pack(array, shape, fill, out, casting, threads, max_memory)
-    return _packed(array, shape, fill, out, casting, threads)
-
-
-def _packed(array: Any, shape: Shape, fill: Any, out: Any, casting: str, threads: int | None) -> NDArray[Any]:
-    values = as_logical_array(array, shape, casting)
-    result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
-    if out is not None:
-        check_disjoint(result, values)
-    side, values = _strides_of(values)
-    own = ElementType.from_numpy_dtype(values.dtype)
-    is_checked = casting != "unsafe"
-    moved = either_movement((side, own), (shape, shape.element_type), _TUNING, is_checked)
-    if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = movement_between(Shape(own, shape.dimensions), shape, _TUNING, is_checked)
-    moved.run(address_of(values), address_of(result), fill_pattern(shape, fill), threads)
-    return result
+    place = place_of(array, stream, out, max_memory)
+    if place is not None:
+        options = {"out": out, "stream": stream} if place == "cuda" else {"threads": threads}
+        return hook(f"{place}.pack")(array, shape, fill, casting=casting, **options)
+    return execute(packing(array, shape, fill, out, casting, threads, max_memory))
 
 
 def unpack(
@@ -211,35 +164,13 @@ def unpack(
     check_movable(shape)
     check_threads(threads)
     check_casting(casting)
-    if on_gpu(buffer, stream):
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda import relayouts as cuda_relayouts
-
-        require_unbounded(max_memory)
-        return cuda_relayouts.unpack(buffer, shape, dtype, casting, out, stream)
+    place = place_of(buffer, stream, out, max_memory)
+    if place == "cuda":
+        return hook("cuda.unpack")(buffer, shape, dtype=dtype, casting=casting, out=out, stream=stream)
     logical = logical_result(shape, out, dtype, casting)
-    engine = engine_of(buffer)
-    if engine is not None:
-        require_lazy(out=out, max_memory=max_memory)
-        return engine.unpack(buffer, shape, dtype=logical.element_type, casting=casting, threads=threads)
-    if max_memory is not None:
-        return bounded_relayouts.unpack(buffer, shape, logical, out, casting, threads, max_memory)
-    slots = as_buffer_bytes(buffer, shape)
-    result = new_array(logical) if out is None else check_output_array(out, logical)
-    if out is not None:
-        check_disjoint(result, slots)
-    pattern, side = bytes(logical.element_type.nbytes), element_strides(described(result))
-    kinds = shape.element_type, logical.element_type
-    is_checked = casting != "unsafe"
-    moved = None if side is None else either_movement((shape, kinds[0]), (side, kinds[1]), _TUNING, is_checked)
-    if moved is not None:
-        moved.run(address_of(slots), address_of(result), pattern, threads)
-    else:
-        whole = new_array(logical)
-        whole_move = movement_between(shape, logical, _TUNING, is_checked)
-        whole_move.run(address_of(slots), address_of(whole), pattern, threads)
-        result[...] = whole
-    return result
+    if place is not None:
+        return hook(f"{place}.unpack")(buffer, shape, dtype=logical.element_type, casting=casting, threads=threads)
+    return execute(unpacking(buffer, shape, logical, out, casting, threads, max_memory))
 
 
 def relayout(
@@ -305,17 +236,19 @@ def relayout(
     >>> fi.relayout(np.array([1.5, 2, 3.25], np.float32), "f32[3]", "bf16[3]{0:T(4)}", fill=-1)
     array([1.5, 2, 3.25, -1], dtype=bfloat16)
     """
-    engine = engine_of(buffer)
-    if engine is not None:
-        require_lazy(out=out, stream=stream, max_memory=max_memory)
-        return engine.relayout(buffer, source, destination, fill, casting=casting, threads=threads, as_array=as_array)
+    sides = as_shape(source), as_shape(destination)
+    place = place_of(buffer, stream, out, max_memory)
+    if place == "dask":
+        options = {"casting": casting, "threads": threads, "as_array": as_array}
+        return hook("dask.relayout")(buffer, *sides, fill, **options)
     if max_memory is not None:
-        pair = as_shape(source), as_shape(destination)
-        if on_gpu(buffer, stream):
-            require_unbounded(max_memory)
-        result = bounded_relayouts.relayout(buffer, *pair, fill, out, casting, threads, max_memory)
-        return shaped(result, pair[1]) if as_array else result
-    plan = plan_relayout(source, destination, casting=casting)
+        require_movable_pair(*sides, casting)
+        check_threads(threads)
+        pattern = fill_pattern(sides[1], fill)
+        one = relaying(buffer, sides, pattern, out, casting, threads, in_place=True)
+        result = execute_in_boxes(one, max_memory)
+        return shaped(result, sides[1]) if as_array else result
+    plan = _planned(*sides, casting)
     if fill is None:
         return plan(buffer, out, threads, stream, as_array)
     result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
@@ -352,18 +285,13 @@ def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Cas
     transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
-    sides = as_shape(source), as_shape(destination)
-    if sides[0].element_type != sides[1].element_type:
-        require_movable_pair(*sides, casting)
+    return _planned(as_shape(source), as_shape(destination), casting)
+
+
+def _planned(source: Shape, destination: Shape, casting: str) -> RelayoutPlan:
+    kinds = source.element_type, destination.element_type
+    if kinds[0] != kinds[1]:
+        require_movable_pair(source, destination, casting)
     else:
         check_casting(casting)
-    return plan_of(*sides, _TUNING, casting != "unsafe" and can_misfit(*(side.element_type for side in sides)))
-
-
-def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:
-    side = element_strides(described(values))
-    if side is None:
-        values = np.ascontiguousarray(values)
-        side = element_strides(described(values))
-        assert side is not None
-    return side, values
+    return kept_plan(source, destination, casting != "unsafe" and can_misfit(*kinds))

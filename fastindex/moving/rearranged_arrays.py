@@ -1,4 +1,4 @@
-"""`rearrange` by the functions of the library that an array is from: of arrays that are lazy, or traced."""
+"""`rearrange`: split, merge and reorder the dimensions of an array, of any library."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import cast_of
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import check_apart, check_target, described, element_strides, engine_of, require_lazy
+from fastindex.arrays.arrays import check_apart, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.engines import engine_of, place_of
 from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.first_use import load
-from fastindex.moving.cast_movements import cast_movement, sure_cast
-from fastindex.moving.movements import movement
+from fastindex.lazy import hook
+from fastindex.moving.requests import Operand, Request, execute
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of, solved
 from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
 from fastindex.runtime.threads import check_threads
@@ -184,16 +181,12 @@ def rearrange(
             raise UnsupportedError(f"inside a function that {library} traces, rearrange takes neither out nor dtype")
         array = _stacked(array) if isinstance(array, list) else array
         return (by_jax if library == "jax" else by_torch)(array, parsed, dict(given), bool(pad), fill)
-    if on_gpu((array, out) if out is not None else array, None):
-        load("fastindex.cuda.relayouts")
-        from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
-
+    place = place_of(array, None, out) or (None if out is None else place_of(out))
+    if place == "dask":
+        return hook("dask.rearrange")(array, pattern, pad=bool(pad), fill=fill, **dict(given))
+    if place is not None:
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
-        return rearrange_on_gpu(array, found, fill, dtype, casting, out)
-    engine = engine_of(array)
-    if engine is not None:
-        require_lazy(out=out)
-        return engine.rearrange(array, pattern, pad=bool(pad), fill=fill, **dict(given))
+        return hook("cuda.rearrange")(array, found, fill, dtype, casting, out)
     if isinstance(array, list):
         array = _stacked(array)
     if out is None and getattr(array, "requires_grad", False):
@@ -202,7 +195,7 @@ def rearrange(
     values = host_array(array)
     found = _sides(pattern, values.shape, bool(pad), given)
     result = _result(values, found, out, _wanted_dtype(values, out, dtype, casting))
-    _move(values, result, found, fill, threads, casting != "unsafe")
+    _move(values, result, found, fill, threads, casting)
     return _like(array, result) if out is None else out
 
 
@@ -211,84 +204,40 @@ def _sides(pattern: str, dimensions: tuple[int, ...], pad: bool, sizes: tuple[tu
     return sides_of(parse_pattern(pattern), dimensions, dict(sizes), None, pad)
 
 
-def _library_in_charge(array: Any) -> str | None:
-    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
-    for one in array if isinstance(array, list) else (array,):
-        if type(one) is not np.ndarray:
-            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
-            if library is not None:
-                return library
-    return None
-
-
 # Moving
 
 
 def _move(
-    values: NDArray[Any],
-    result: NDArray[Any],
-    sides: Sides,
-    fill: Any,
-    threads: int | None,
-    is_checked: bool = False,
+    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, casting: str = "unsafe"
 ) -> None:
-    width = values.dtype.itemsize
+    is_cast = values.dtype != result.dtype
     if result.size == 0:
         return
-    if values.dtype != result.dtype:
-        _cast(values, result, sides, fill, threads, is_checked)
-        return
-    if width not in MOVED_AS or values.dtype.hasobject:
+    if not is_cast and (values.dtype.itemsize not in MOVED_AS or values.dtype.hasobject):
         _move_by_numpy(values, result, sides, fill)
         return
-    pattern = value_bytes(values.dtype, fill)
-    target = result if result.flags.c_contiguous else _new_array(result.shape, result.dtype)
-    destination = _regrouped_shape(MOVED_AS[width], sides, 1)
-    strides = element_strides(described(values))
-    moved = None
-    if strides is not None and 0 not in values.shape:
-        moved = movement(_regrouped_strides(strides, sides), destination)
-    if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = movement(_regrouped_shape(MOVED_AS[width], sides, 0), destination)
-    assert moved is not None
-    moved.run(address_of(values), address_of(target), pattern, threads)
-    if target is not result:
-        load("fastindex.bulk.strided_copies")
-        from fastindex.bulk.strided_copies import copyto
-
-        copyto(result, target, threads=threads)
-
-
-def _cast(
-    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, is_checked: bool
-) -> None:
-    """Move elements to those of another type."""
-    kinds = ElementType.from_numpy_dtype(values.dtype), ElementType.from_numpy_dtype(result.dtype)
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    target = (
-        result
-        if result.flags.c_contiguous and result.dtype.isnative
-        else _new_array(result.shape, kinds[1].numpy_dtype)
-    )
-    destination = _regrouped_shape(kinds[1].name, sides, 1)
-    strides, cast = element_strides(described(values)), cast_of(*kinds, is_checked)
-    moved = None
-    if strides is not None and 0 not in values.shape:
-        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast)
-    if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast)
-    moved.run(address_of(values), address_of(target), value_bytes(target.dtype, fill), threads)
-    if target is not result:
-        result[...] = target
+    if is_cast:
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
+        names = ElementType.from_numpy_dtype(values.dtype).name, ElementType.from_numpy_dtype(result.dtype).name
+    else:
+        names = (MOVED_AS[values.dtype.itemsize],) * 2
+    pattern = value_bytes(result.dtype.newbyteorder("=") if is_cast else result.dtype, fill)
+    source, target = _regrouped_shapes(names, sides)
+    strides = None if 0 in values.shape else element_strides(described(values))
+    read = None if strides is None else _regrouped_strides(strides, sides)
+    is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
+    both = Operand(values, source, read), Operand(result, target, target if is_buffer else None)
+    execute(Request(*both, pattern, casting, threads, None))
 
 
 @lru_cache(maxsize=512)
-def _regrouped_shape(name: str, sides: Sides, side: int) -> RegroupedShape:
-    shape = Shape(name, sides.dimensions[side])
-    return RegroupedShape(shape, sides.coordinates[side], sides.variables)
+def _regrouped_shapes(names: tuple[str, str], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    source, target = (
+        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
+        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+    )
+    return source, target
 
 
 def _regrouped_strides(strides: Strides, sides: Sides) -> RegroupedStrides:
@@ -332,6 +281,16 @@ def _with_gradient() -> Any:
             return moved(gradient, context.sides.turned(), None, context.threads), None, None, None
 
     return Rearranged.apply
+
+
+def _library_in_charge(array: Any) -> str | None:
+    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
+    for one in array if isinstance(array, list) else (array,):
+        if type(one) is not np.ndarray:
+            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
+            if library is not None:
+                return library
+    return None
 
 
 def _stacked(arrays: list[Any]) -> Any:

@@ -1,0 +1,179 @@
+"""A call on arrays in the memory of the host: checked once into a `Request`, planned as a movement, executed.
+
+Nothing after the check raises an error about arguments, and nothing asks for them again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.algebra.shared_digits import Strides
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import described, element_strides
+from fastindex.arrays.buffers import (
+    as_buffer_bytes,
+    as_logical_array,
+    buffer_bytes_in_place,
+    check_disjoint,
+    check_output_array,
+    check_output_buffer,
+    flat_buffer,
+    logical_array,
+    new_array,
+    new_buffer,
+)
+from fastindex.arrays.fills import fill_pattern
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.moving.box_arrays import ArrayBoxes, BufferBoxes, move_boxes
+from fastindex.moving.movements import cast_between, movement
+from fastindex.moving.numpy_copies import copyto
+from fastindex.runtime.tuning import TUNING
+
+# What calls plan by; tests choose other thresholds.
+_TUNING = TUNING
+
+
+class Operand(NamedTuple):
+    """What a call reads or writes.
+
+    Attributes
+    ----------
+    array : ndarray
+        A physical buffer, or a logical array of any strides.
+    plain : Shape
+        The layout of the buffer; of an array, its element type and dimensions.
+    side : Shape or Strides or None
+        How the elements lie; None where they lie in no whole steps, and go by way of an array of `plain`.
+    """
+
+    array: NDArray[Any]
+    plain: Shape
+    side: Shape | Strides | None
+
+
+class Request(NamedTuple):
+    """What a caller has asked for.
+
+    Attributes
+    ----------
+    source, target : Operand
+    pattern : bytes
+        One unpacked value: what padding gets.
+    casting : str
+        NumPy's rule for elements of another type.
+    threads : int or None
+    max_memory : int or None
+        The most bytes that the process may have in memory.
+    """
+
+    source: Operand
+    target: Operand
+    pattern: bytes
+    casting: str
+    threads: int | None
+    max_memory: int | None
+
+
+# Check
+
+
+def packing(
+    array: Any, shape: Shape, fill: Any, out: Any, casting: str, threads: int | None, max_memory: int | None
+) -> Request:
+    """Check the arguments of `fastindex.pack`."""
+    values = (as_logical_array if max_memory is None else logical_array)(array, shape, casting)
+    result = check_output_buffer(out, shape) if out is not None else new_buffer(shape)
+    if out is not None:
+        check_disjoint(result, values)
+    own = ElementType.from_numpy_dtype(values.dtype)
+    source, target = _of_array(values, _plain(own, shape.dimensions)), Operand(result, shape, shape)
+    return Request(source, target, fill_pattern(shape, fill), casting, threads, max_memory)
+
+
+def unpacking(
+    buffer: Any, shape: Shape, logical: Shape, out: Any, casting: str, threads: int | None, max_memory: int | None
+) -> Request:
+    """Check the arguments of `fastindex.unpack`, whose result has the element type of `logical`."""
+    slots = (as_buffer_bytes if max_memory is None else buffer_bytes_in_place)(buffer, shape)
+    result = new_array(logical) if out is None else check_output_array(out, logical)
+    if out is not None:
+        check_disjoint(result, slots)
+    source, target = Operand(slots, shape, shape), _of_array(result, logical)
+    return Request(source, target, bytes(logical.element_type.nbytes), casting, threads, max_memory)
+
+
+def relaying(
+    buffer: Any,
+    sides: tuple[Shape, Shape],
+    pattern: bytes,
+    out: Any,
+    casting: str,
+    threads: int | None,
+    in_place: bool = False,
+) -> Request:
+    """Check the buffers of a relayout between two shapes, which have been checked."""
+    source, destination = sides
+    slots = (buffer_bytes_in_place if in_place else as_buffer_bytes)(buffer, source)
+    result = check_output_buffer(out, destination) if out is not None else new_buffer(destination)
+    if out is not None:
+        check_disjoint(result, slots)
+    both = Operand(slots, source, source), Operand(result, destination, destination)
+    return Request(*both, pattern, casting, threads, None)
+
+
+@lru_cache(maxsize=512)
+def _plain(element_type: ElementType, dimensions: tuple[int, ...]) -> Shape:
+    return Shape(element_type, dimensions)
+
+
+def _of_array(array: NDArray[Any], plain: Shape) -> Operand:
+    return Operand(array, plain, element_strides(described(array)))
+
+
+# Plan and execute
+
+
+def execute(one: Request) -> NDArray[Any]:
+    """Do what has been asked for, and return the array that was written."""
+    if one.max_memory is not None:
+        return execute_in_boxes(one, one.max_memory)
+    read, written, side = one.source, one.target, one.target.side
+    cast = cast_between(read.plain.element_type, written.plain.element_type, one.casting != "unsafe")
+    if side is None:
+        written, side = _staged(written, cast is not None), written.plain
+    moved = None if read.side is None else movement(read.side, side, _TUNING, cast=cast)
+    if moved is None or not moved.exists:
+        # Strides that share no loops with a layout: elements go by way of an array without gaps.
+        if isinstance(read.side, Shape):
+            written = _staged(written, cast is not None)
+        else:
+            read = read._replace(array=np.ascontiguousarray(read.array))
+        moved = movement(read.plain, written.plain, _TUNING, cast=cast)
+    moved.run(address_of(read.array), address_of(written.array), one.pattern, one.threads)
+    if written is not one.target:
+        copyto(one.target.array, written.array, threads=one.threads)
+    return one.target.array
+
+
+def execute_in_boxes(one: Request, max_memory: int) -> NDArray[Any]:
+    """Do the same in bounded memory."""
+    source, target = _boxes(one.source, False), _boxes(one.target, True)
+    move_boxes(source, target, one.pattern, one.casting, one.threads, max_memory)
+    return one.target.array
+
+
+def _boxes(one: Operand, is_target: bool) -> BufferBoxes | ArrayBoxes:
+    if one.side is one.plain:
+        return BufferBoxes(one.plain, flat_buffer(one.array, one.plain).view(np.uint8), is_target)
+    return ArrayBoxes(one.plain, one.array, is_target)
+
+
+def _staged(target: Operand, is_cast: bool) -> Operand:
+    """Return an array without gaps, from which elements are copied to the target."""
+    made = new_array(target.plain)
+    return Operand(made if is_cast else made.view(target.array.dtype), target.plain, target.plain)
