@@ -48,7 +48,9 @@ class Expression:
     """
 
     def __init__(self, sizes: Sequence[int], dtype: Any, *inputs: Expression) -> None:
-        self.sizes, self.dtype, self.inputs = tuple(sizes), np.dtype(dtype), inputs
+        self.sizes = tuple(sizes)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.inputs = inputs
 
     def needs(self, box: Box) -> list[tuple[Expression, Box]]:
         """Return the boxes of inputs that a box takes."""
@@ -70,6 +72,10 @@ class Expression:
         """Yield the tensors of files that this is made of."""
         for one in self.inputs:
             yield from one.leaves()
+
+    def may_fail(self) -> bool:
+        """Whether there are values that a step does not convert."""
+        return any(one.may_fail() for one in self.inputs)
 
     @property
     def nbytes(self) -> int:
@@ -221,7 +227,7 @@ class Alternating(Expression):
         super().__init__(inner.sizes, inner.dtype, inner)
 
     def needs(self, box: Box) -> list[tuple[Expression, Box]]:
-        d, half, found = self._at, self._half, []
+        d, half = self._at, self._half
         along = box[d]
         if not self._to_halves:
             own = range(along.start // 2, -(-along.stop // 2))
@@ -231,9 +237,7 @@ class Alternating(Expression):
                 range(2 * (max(along.start, begin) - begin), 2 * (min(along.stop, begin + half) - begin))
                 for begin in (0, half)
             ]
-        for place in places:
-            found.append((self.inputs[0], (*box[:d], place if len(place) else range(0), *box[d + 1 :])))
-        return found
+        return [(self.inputs[0], (*box[:d], place if len(place) else range(0), *box[d + 1 :])) for place in places]
 
     def made(self, box: Box, parts: list[Array]) -> Array:
         first, second = (np.moveaxis(part, self._at, 0) for part in parts)
@@ -253,6 +257,9 @@ class Step(Expression):
     ) -> None:
         self._change, self._what, self._remedy = change, what, remedy
         super().__init__(inner.sizes, inner.dtype, inner)
+
+    def may_fail(self) -> bool:
+        return True
 
     def made(self, box: Box, parts: list[Array]) -> Array:
         found, exact = self._change(parts[0])
@@ -382,9 +389,7 @@ class Moved(Expression):
         plan.run(data, written, (self._signed, 0), None, source[0].start if source else 0)
         stored = self._sides[1].stored(target)
         found = written.view(self.dtype).reshape([len(along) for along in stored])
-        return found[
-            tuple(slice(o.start - a.start, o.stop - a.start) for o, a in zip(box, stored, strict=True))
-        ]
+        return found[tuple(slice(o.start - a.start, o.stop - a.start) for o, a in zip(box, stored, strict=True))]
 
 
 def _side_of(end: End, letters: str, lead: tuple[int, ...]) -> _Side:

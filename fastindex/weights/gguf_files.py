@@ -37,6 +37,28 @@ ELEMENT_TYPES = {
     **{f"I{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
 }
 
+#: The parts of a block: where each begins and ends, and of what it is. Source: ggml-common.h.
+FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
+    "Q4_0": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "Q4_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "codes": (4, 20, "u1")},
+    "Q5_0": {"scale": (0, 2, "f2"), "high": (2, 6, "u1"), "codes": (6, 22, "u1")},
+    "Q5_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "high": (4, 8, "u1"), "codes": (8, 24, "u1")},
+    "Q8_0": {"scale": (0, 2, "f2"), "codes": (2, 34, "u1")},
+    "IQ4_NL": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "MXFP4": {"scale": (0, 1, "u1"), "codes": (1, 17, "u1")},
+    "Q2_K": {"scales": (0, 16, "u1"), "codes": (16, 80, "u1"), "scale": (80, 82, "f2"), "min": (82, 84, "f2")},
+    "Q3_K": {"high": (0, 32, "u1"), "codes": (32, 96, "u1"), "scales": (96, 108, "u1"), "scale": (108, 110, "f2")},
+    "Q4_K": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "scales": (4, 16, "u1"), "codes": (16, 144, "u1")},
+    "Q5_K": {
+        "scale": (0, 2, "f2"),
+        "min": (2, 4, "f2"),
+        "scales": (4, 16, "u1"),
+        "high": (16, 48, "u1"),
+        "codes": (48, 176, "u1"),
+    },
+    "Q6_K": {"codes": (0, 128, "u1"), "high": (128, 192, "u1"), "scales": (192, 208, "i1"), "scale": (208, 210, "f2")},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -214,26 +236,3 @@ def _tensor(path: str, name: str, entry: _Entry, begin: int, identity: FileIdent
     stored = (*sizes[:-1], sizes[-1] // elements * nbytes)
     shape = packed_shape(ElementType.of("u8"), stored)
     return Tensor(name, path, shape, begin + entry.start, kind.name, sizes, identity, is_opaque=True)
-
-
-#: The parts of a block: where each begins and ends, and of what it is. Source: ggml-common.h.
-FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
-    "Q4_0": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
-    "Q4_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "codes": (4, 20, "u1")},
-    "Q5_0": {"scale": (0, 2, "f2"), "high": (2, 6, "u1"), "codes": (6, 22, "u1")},
-    "Q5_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "high": (4, 8, "u1"), "codes": (8, 24, "u1")},
-    "Q8_0": {"scale": (0, 2, "f2"), "codes": (2, 34, "u1")},
-    "IQ4_NL": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
-    "MXFP4": {"scale": (0, 1, "u1"), "codes": (1, 17, "u1")},
-    "Q2_K": {"scales": (0, 16, "u1"), "codes": (16, 80, "u1"), "scale": (80, 82, "f2"), "min": (82, 84, "f2")},
-    "Q3_K": {"high": (0, 32, "u1"), "codes": (32, 96, "u1"), "scales": (96, 108, "u1"), "scale": (108, 110, "f2")},
-    "Q4_K": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "scales": (4, 16, "u1"), "codes": (16, 144, "u1")},
-    "Q5_K": {
-        "scale": (0, 2, "f2"),
-        "min": (2, 4, "f2"),
-        "scales": (4, 16, "u1"),
-        "high": (16, 48, "u1"),
-        "codes": (48, 176, "u1"),
-    },
-    "Q6_K": {"codes": (0, 128, "u1"), "high": (128, 192, "u1"), "scales": (192, 208, "i1"), "scale": (208, 210, "f2")},
-}

@@ -63,7 +63,7 @@ class Journal:
 
 
 @contextlib.contextmanager
-def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str = MANIFEST) -> Iterator[Journal]:
+def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str | None = MANIFEST) -> Iterator[Journal]:
     """Make a folder, or go on in one whose job was stopped; nobody else writes into it meanwhile.
 
     Parameters
@@ -72,7 +72,7 @@ def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str = MAN
         Its parent has to exist.
     pieces : mapping of str to Piece
         By their names, which their records have too.
-    complete : str
+    complete : str, optional
         The file that a complete folder has.
 
     Raises
@@ -132,8 +132,8 @@ def _remove_unfinished(place: Path) -> None:
         raise FastIndexError(f"{place / min(links)} is a link, and no job writes links; give an empty folder")
 
 
-def _check_incomplete(place: Path, complete: str) -> None:
-    if os.path.lexists(place / complete):
+def _check_incomplete(place: Path, complete: str | None) -> None:
+    if complete is not None and os.path.lexists(place / complete):
         raise FastIndexError(f"{place} is a complete checkpoint; give another folder")
 
 

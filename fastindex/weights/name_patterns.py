@@ -39,8 +39,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             made += f"(?P={key})" if key in known else f"(?P<{key}>{'.+' if capture else '.*'})"
             known.add(key)
         else:
-            made += ".*" if star else "." if one else f"(?:{translate(token.group())})".replace(r"\Z", "").replace(
-                r"\z", ""
+            made += (
+                ".*"
+                if star
+                else "."
+                if one
+                else f"(?:{translate(token.group())})".replace(r"\Z", "").replace(r"\z", "")
             )
     return re.compile(made + re.escape(pattern[at:]), re.DOTALL)
 

@@ -72,17 +72,8 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
     >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
     True
     """
-    if isinstance(given, Mapping) and set(given) == {"rules"}:
-        given = given["rules"]
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
     found = []
-    for one in given:
-        if isinstance(one, Rule):
-            found.append(one)
-            continue
-        if not isinstance(one, Mapping):
-            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {shown(one)}")
+    for one in mappings_of(given):
         unknown = set(one) - set(_KEYS)
         if unknown or "names" not in one:
             raise FastIndexError(f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(one))}")
@@ -97,6 +88,23 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
             )
         found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
     return tuple(found)
+
+
+def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield rules as mappings, given in a list, or as the one key of a mapping.
+
+    Raises
+    ------
+    ArgumentTypeError
+    """
+    if isinstance(given, Mapping) and set(given) == {"rules"}:
+        given = given["rules"]
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
+    for one in given:
+        if not isinstance(one, Mapping):
+            raise ArgumentTypeError(f"a rule is a mapping with names and other keys, got {shown(one)}")
+        yield one
 
 
 def shown(value: object) -> str:
@@ -218,7 +226,9 @@ def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tup
             raise FastIndexError(f"{shown(tensor.name)} is not to be stacked: {shown(digits)} is no number")
         numbered = found.setdefault(filled(stack, captures), {})
         if numbered.setdefault(int(digits), tensor) is not tensor:
-            raise FastIndexError(f"{shown(tensor.name)} and {shown(numbered[int(digits)].name)} have one place in a stack")
+            raise FastIndexError(
+                f"{shown(tensor.name)} and {shown(numbered[int(digits)].name)} have one place in a stack"
+            )
     for name, numbered in found.items():
         yield name, _in_order(name, numbered)
 
