@@ -17,8 +17,8 @@ import numpy as np
 from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN
+from fastindex.patterns.format_table import PARAMETERS, ROWS
+from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
 from fastindex.weights.expressions import (
     Alternating,
     Cast,
@@ -36,6 +36,7 @@ from fastindex.weights.format_rules import FormatRule, format_rule_of
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.name_patterns import STAR, captured, captures_of, filled, is_of_one_star
 from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_plans import common_letters
 from fastindex.weights.rules import check_characters, mappings_of, order_of, shown, stacks_of
 from fastindex.weights.safetensors_files import DTYPES, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
@@ -391,64 +392,72 @@ def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
 
 def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], casting: str) -> Expression:
     """Return what an output is of each tensor, joined."""
-    formats = [_formats(output, tensor) for _, tensor in inputs]
-    moves = [step for step in output.steps if step != ("flip",)]
-    expressions = [expression for expression, _ in inputs]
-    if output.format is None:
-        made = _joined(output, [_stepped(output, one, None, False) for one in expressions])
-        return _cast(output, made, casting)
-    whole = [Moved(one, own) for one, own in zip(expressions, formats, strict=True) if own is not None]
-    flips, is_said = whole[0].signs_flip, ("flip",) in output.steps
+    rule, arranged = output.format, [step for step in output.steps if step != ("flip",)]
+    if rule is None:
+        return _cast(output, _joined(output, [_stepped(output, one, None) for one, _ in inputs]), casting)
+    is_said = ("flip",) in output.steps
+    if len(inputs) == 1 and not arranged and output.transpose is None and output.dtype is None:
+        expression, tensor = inputs[0]
+        direct = Moved(expression, _told_formats(output, rule, tensor).formats_of(tensor))
+        if direct.signs_flip == is_said:
+            return direct
+        _check_signs(rule, direct.signs_flip, is_said)
+    source, target = rule.names
+    # By way of plain codes; what neither end knows is an error of the first.
+    known = PARAMETERS.get(source, {}), PARAMETERS.get(target, {})
+    parameters = tuple(one for one in rule.parameters if one[0] in known[0] or one[0] not in known[1])
+    first = replace(rule, names=(source, PLAIN), parameters=parameters)
+    decoded, bits = [], rule.bits
+    for expression, tensor in inputs:
+        if source != PLAIN:
+            formats = _told_formats(output, first, tensor).formats_of(tensor)
+            expression, bits = Moved(expression, formats), formats.plan().ends[0].bits
+        decoded.append(expression)
+    theirs = tuple(one for one in rule.parameters if one[0] in known[1])
+
+    def made(is_flipped: bool) -> Expression:
+        parts = [_stepped(output, one, bits, is_flipped) for one in decoded]
+        codes = _cast(output, _joined(output, parts), casting)
+        if target == PLAIN:
+            return codes
+        if source != PLAIN and output.transpose is None:
+            codes = _in_order_of(target, source, codes)
+        width = 8 * codes.dtype.itemsize if takes_any_width(target) and bits is None else bits
+        return Moved(codes, Formats((PLAIN, target), codes.sizes, width, theirs))
+
+    found = made(False)
+    ends = (decoded[0] if source != PLAIN else None, found if target != PLAIN else None)
+    flips = sum(isinstance(one, Moved) and one.signs_flip for one in ends) == 1
+    _check_signs(rule, flips, is_said)
+    return made(True) if flips else found
+
+
+def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
     if flips and not is_said:
         raise FastIndexError(
-            f"{' and '.join(output.format.names)} mean codes differently, as two's complement and as the value plus an "
-            'offset, so the sign bit flips: say so with "steps": ["flip"]'
+            f"{' and '.join(rule.names)} mean codes differently, as two's complement and as the value plus an offset, "
+            'so the sign bit flips: say so with "steps": ["flip"]'
         )
-    if len(whole) == 1 and not moves and not output.transpose and output.dtype is None and flips == is_said:
-        return whole[0]
-    decoded, plain = [], []
-    for expression, own in zip(expressions, formats, strict=True):
-        assert own is not None
-        plan = own.plan()
-        there = own if own.names[1] == PLAIN else _half(own, (own.names[0], PLAIN), own.sizes)
-        codes = Moved(expression, there) if own.names[0] != PLAIN else expression
-        decoded.append(_stepped(output, codes, plan.ends[0].bits, flips))
-        plain.append(plan)
-    made = _cast(output, _joined(output, decoded), casting)
-    own, letters = formats[0], plain[0].letters
-    assert own is not None
-    if own.names[1] == PLAIN:
-        return made
-    lead = len(made.sizes) - len(letters[0])
-    order = (*range(lead), *(lead + letters[0].index(letter) for letter in letters[1]))
-    if order != tuple(range(len(made.sizes))):
-        made = Transposed(made, order)
-    return Moved(made, _half(own, (PLAIN, own.names[1]), made.sizes))
 
 
-def _formats(output: Output, tensor: Tensor) -> Formats | None:
-    if output.format is None:
-        return None
-    rule = output.format
-    if output.field is not None and rule.names[0].startswith("gguf_"):
-        given = {"type": tensor.dtype.lower(), **dict(rule.parameters)} if rule.names[0] == "gguf_body" else {}
-        parameters = tuple(sorted({**dict(rule.parameters), **given}.items()))
-        rule = replace(rule, sizes=tensor.sizes if rule.sizes is None else rule.sizes, parameters=parameters)
-    if rule.names[0] == PLAIN and output.transpose and rule.sizes is None:
-        order = order_of(output.transpose, len(tensor.sizes))
-        sizes = tuple(tensor.sizes[d] for d in order)
-        tensor = replace(tensor, sizes=sizes, shape=packed_shape(tensor.shape.element_type, sizes))
-    if output.dtype is not None and rule.names[0] == PLAIN:
-        element_type = wanted_type(output.dtype)
-        tensor = replace(tensor, shape=packed_shape(element_type, tensor.sizes))
-    return rule.formats_of(tensor)
+def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
+    """Return codes of a source with their dimensions in the order that a target names them, as `repack` does."""
+    texts = [next((row.text for row in ROWS if row.name == name), None) for name in (source, target)]
+    if None in texts:
+        return codes
+    own, theirs = common_letters(row_letters(str(texts[0])), row_letters(str(texts[1])), (source, target))
+    lead = len(codes.sizes) - len(own)
+    order = (*range(lead), *(lead + own.index(letter) for letter in theirs))
+    return codes if lead < 0 or order == tuple(range(len(order))) else Transposed(codes, order)
 
 
-def _half(formats: Formats, names: tuple[str, str], sizes: tuple[int, ...]) -> Formats:
-    """Return one half of a move by way of plain codes."""
-    own = {key for name in names for key in PARAMETERS.get(name, {})}
-    parameters = tuple(one for one in formats.parameters if one[0] in own)
-    return Formats(names, sizes, formats.plan().ends[0].bits, parameters)
+def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
+    """Return a rule with what the blocks of GGUF tell of their codes."""
+    if output.field is None or not rule.names[0].startswith("gguf_"):
+        return rule
+    given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
+    parameters = tuple(sorted({**given, **dict(rule.parameters)}.items()))
+    return replace(rule, sizes=tensor.sizes if rule.sizes is None else rule.sizes, parameters=parameters)
 
 
 def _joined(output: Output, parts: Sequence[Expression]) -> Expression:
@@ -475,7 +484,7 @@ def _cast(output: Output, made: Expression, casting: str) -> Expression:
     return Cast(made, element_type, casting)
 
 
-def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: bool) -> Expression:
+def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: bool = False) -> Expression:
     """Return an array after the transpose and the steps of an output, in order."""
     if output.transpose is not None:
         made = Transposed(made, order_of(output.transpose, len(made.sizes)))

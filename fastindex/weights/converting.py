@@ -385,8 +385,7 @@ def _check(one: Conversion, room: int) -> None:
     with _named(one), _readable(one.expression):
         for box in one.expression.bands(room):
             found = one.expression.read(box)
-            wanted = found if one.equals is None else one.equals.read(box)
-            if not np.array_equal(found, wanted):
+            if one.equals is not None and not np.array_equal(found, wanted := one.equals.read(box)):
                 at = np.unravel_index(int(np.argmax(found != wanted)), found.shape)
                 place = ", ".join(str(int(i) + along.start) for i, along in zip(at, box, strict=True))
                 raise FastIndexError(f"the value at ({place}) is {found[at]}, and not {wanted[at]}; {one.remedy}")

@@ -8,6 +8,7 @@ where words or blocks lie across the edges, so the result is written in bands of
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ Box = tuple[range, ...]
 
 #: What a band takes at most, if that is less than the memory.
 _BAND_BYTES = 256 << 20
+#: Of how many bands the cost is looked at.
+_BANDS_SEEN = 300
 #: Formats whose words lie in rows and columns as the codes do: any rows and columns of whole words are such a matrix.
 _RECTANGULAR = ("awq", "gptq", "pack_quantized", "mlx", "nvfp4", "marlin_scales", "marlin_zero_points")
 
@@ -95,25 +98,25 @@ class Expression:
         whole = tuple(map(range, self.sizes))
         if not math.prod(self.sizes):
             return
-        for d in range(len(whole) + 1):
-            rows = whole[d] if d < len(whole) else range(1)
-            lead = (range(1),) * min(d, len(whole))
-            count, tail = len(rows), whole[d + 1 :]
-            while True:
-                box = (*lead, range(count), *tail)[: len(whole)]
-                if self.cost(box) <= min(room, _BAND_BYTES) or (count == 1 and d >= len(whole) - 1):
-                    break
-                if count == 1:
-                    break
-                # Of whole words and tiles, while there are many.
+        rank, most = len(whole), min(room, _BAND_BYTES)
+        for d in range(max(rank, 1)):
+            rows, tail = (whole[d] if rank else range(1)), whole[d + 1 :]
+
+            def boxes(count: int, lead: Box, rows: range = rows, tail: Box = tail) -> Iterator[Box]:
+                for begin in range(0, len(rows), count):
+                    yield (*lead, range(begin, min(begin + count, len(rows))), *tail)[:rank]
+
+            count = len(rows)
+            lead = (range(1),) * d
+            # Where bands begin within words and tiles repeats after fewer.
+            while (cost := max(map(self.cost, itertools.islice(boxes(count, lead), _BANDS_SEEN)))) > most and count > 1:
+                # Of whole words and tiles, while there are many rows.
                 count = -(-count // 2) if count <= 512 else -(-count // 512) * 256
-            if self.cost(box) <= room:
+            if cost <= room:
                 for place in np.ndindex(*self.sizes[:d]):
-                    outer = tuple(range(i, i + 1) for i in place)
-                    for begin in range(0, len(rows), count):
-                        yield (*outer, range(begin, min(begin + count, len(rows))), *tail)[: len(whole)]
+                    yield from boxes(count, tuple(range(i, i + 1) for i in place))
                 return
-        raise FastIndexError(f"a band of it takes {-(-self.cost(box) >> 20)} MiB beside the program: allow more memory")
+        raise FastIndexError(f"a band of it takes {(cost >> 20) + 1} MiB beside the program: allow more memory")
 
 
 class Stored(Expression):

@@ -57,10 +57,10 @@ def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
                 ],
             },
             {
-                # pack_quantized is of N by K: the transpose keeps groups by outputs.
+                # Groups by outputs in both, though awq is of K by N and pack_quantized of M by K.
                 "names": "{x}.qzeros",
                 "format": {"from": "awq", "to": "pack_quantized"},
-                "transpose": "g n -> n g",
+                "transpose": "g n -> g n",
                 "steps": steps,
                 "remedy": "version 1 of GPTQ stores z - 1; awq-to-gptq-v2 stores z itself",
             },
@@ -115,7 +115,7 @@ RECIPES: dict[str, dict[str, Any]] = {
             {
                 "names": "{x}.qzeros",
                 "format": {"from": "pack_quantized", "to": "awq"},
-                "transpose": "g n -> n g",
+                "transpose": "g n -> g n",
                 "steps": ["add 1"],
                 "remedy": "a zero point of 16 has no code in AWQ",
             },

@@ -405,15 +405,27 @@ def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
         known = first or last
         assert known is not None
         return known.letters, known.letters
-    if len(first.letters) != len(last.letters):
-        raise FastIndexError(f"{first.row.name} is of {first.letters}, {last.row.name} of {last.letters}")
-    if _ONEDNN in (first.row.name, last.row.name):
+    names = first.row.name, last.row.name
+    if _ONEDNN in names and len(first.letters) == len(last.letters):
         # The letters of a tag number dimensions: they are not the B, D and K of other formats.
         return first.letters, first.letters
-    own = [letter for letter in first.letters if letter not in last.letters]
-    theirs = [letter for letter in last.letters if letter not in first.letters]
+    return common_letters(first.letters, last.letters, names)
+
+
+def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, str]:
+    """Return the dimensions of two formats by the letters of the first.
+
+    Examples
+    --------
+    >>> common_letters("KN", "MK", ("awq", "mlx"))
+    ('KN', 'NK')
+    """
+    if len(first) != len(last):
+        raise FastIndexError(f"{names[0]} is of {first}, {names[1]} of {last}")
+    own = [letter for letter in first if letter not in last]
+    theirs = [letter for letter in last if letter not in first]
     renamed = dict(zip(theirs, own, strict=True))
-    return first.letters, "".join(renamed.get(letter, letter) for letter in last.letters)
+    return first, "".join(renamed.get(letter, letter) for letter in last)
 
 
 def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:
