@@ -46,6 +46,7 @@ FACE = {
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
         repack RepackPlan formats discover Discovery check WrongSlot pack_checkpoint open_checkpoint Checkpoint
+        convert_checkpoint ConvertedCheckpoint
     """,
 }
 MODULES = [*FACE, xla]

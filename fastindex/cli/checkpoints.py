@@ -1,4 +1,4 @@
-"""Checkpoints: what `pack` and `unpack` do with them, and the command `verify`."""
+"""Checkpoints: what `pack` and `unpack` do with them, and the commands `convert` and `verify`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fastindex.cli.options import PATH
+from fastindex.cli.options import CASTING, MAX_MEMORY, OUT_PATH, PATH, byte_size, check_memory
 from fastindex.cli.progress import ProgressBar
 
 
@@ -85,12 +85,59 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
     return "\n".join(lines)
 
 
+@click.command(short_help="Convert a checkpoint for another engine.")
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
+@click.option("--rules", metavar="NAME|FILE", required=True, help="A recipe by its name, or rules as JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what becomes what, and write nothing.")
+@click.option(
+    "--max-shard",
+    type=byte_size,
+    metavar="SIZE",
+    default="5GB",
+    show_default=True,
+    help="What a file has at most, unless one tensor has more.",
+)
+@MAX_MEMORY
+@CASTING
+def convert(source: str, target: str, rules: str, dry_run: bool, max_shard: int, max_memory: int, casting: str) -> None:
+    """Convert the checkpoint IN, of safetensors or GGUF, to the folder OUT, as another engine loads it.
+
+    OUT appears when it is complete; a job that was stopped goes on when it is started again. Recipes:
+    awq-to-compressed-tensors, awq-to-gptq, awq-to-gptq-v2, gptq-to-awq, gptq-to-marlin, gguf-to-mlx,
+    nvfp4-swizzled-scales, gpt-oss-halves and gpt-oss-interleaved.
+    """
+    check_memory(max_memory)
+    from fastindex.weights.converting import convert_checkpoint
+    from fastindex.weights.recipes import RECIPES
+    from fastindex.weights.safetensors_files import json_value
+
+    given = rules if rules in RECIPES or not os.path.exists(rules) else json_value(Path(rules).read_bytes(), rules)
+    with ProgressBar("converting") as progress:
+        converted = convert_checkpoint(
+            source,
+            target,
+            given,
+            dry_run=dry_run,
+            casting=casting,  # type: ignore[arg-type]
+            max_shard_bytes=max_shard,
+            max_memory=max_memory,
+            progress=progress,
+        )
+    if dry_run:
+        click.echo(str(converted))
+
+
 @click.command(short_help="Compare the checksums of a checkpoint.")
 @click.argument("folder", metavar="FOLDER", type=PATH)
 def verify(folder: str) -> None:
-    """Read every file of a checkpoint that `pack` has written, and compare its checksum with the manifest's."""
+    """Read every file that `pack` or `convert` has written, and compare its checksum with the manifest's."""
     from fastindex.weights.checkpoints import open_checkpoint
+    from fastindex.weights.converting import ConvertedCheckpoint, files_of
 
+    if files_of(folder) is not None:
+        click.echo(f"{ConvertedCheckpoint(folder).verify()} files: as they were written")
+        return
     found = open_checkpoint(folder)
     found.verify()
     click.echo(

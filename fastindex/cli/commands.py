@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import fastindex
-from fastindex.cli.checkpoints import verify
+from fastindex.cli.checkpoints import convert, verify
 from fastindex.cli.completing import completion
 from fastindex.cli.describing import info, show
 from fastindex.cli.exploring import explore
@@ -60,6 +60,7 @@ _COMMANDS = (
     unpack,
     relayout,
     repack,
+    convert,
     verify,
     paged,
     report,

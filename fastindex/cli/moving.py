@@ -11,29 +11,8 @@ import click
 import fastindex
 from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_checkpoint
 from fastindex.cli.clusters import cluster_options, done_by_workers
-from fastindex.cli.options import CASTING, DEVICE, FORCE, OUT_PATH, PATH, byte_size
+from fastindex.cli.options import CASTING, DEVICE, FORCE, MAX_MEMORY, OUT_PATH, PATH, check_memory
 from fastindex.cli.progress import ProgressBar
-
-#: How much memory a job on files may use.
-MAX_MEMORY = click.option(
-    "--max-memory",
-    type=byte_size,
-    metavar="SIZE",
-    default="1GiB",
-    show_default=True,
-    help="What to have in memory at most, this program included.",
-)
-
-
-def check_memory(max_memory: int) -> None:
-    """Refuse what does not hold the program itself."""
-    from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
-
-    if max_memory < LEAST_MEMORY_BYTES:
-        raise click.UsageError(
-            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
-            f"{LEAST_MEMORY_BYTES >> 20}MiB"
-        )
 
 
 def _without_shape(source: str, message: str) -> Exception:

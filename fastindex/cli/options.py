@@ -68,3 +68,25 @@ def byte_size(text: str) -> int:
     if size < 1:
         raise click.BadParameter(f"{text!r} is not a size; give bytes, or a number with KiB, MiB, GiB or TiB")
     return size
+
+
+#: How much memory a job on files may use.
+MAX_MEMORY = click.option(
+    "--max-memory",
+    type=byte_size,
+    metavar="SIZE",
+    default="1GiB",
+    show_default=True,
+    help="What to have in memory at most, this program included.",
+)
+
+
+def check_memory(max_memory: int) -> None:
+    """Refuse what does not hold the program itself."""
+    from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
+
+    if max_memory < LEAST_MEMORY_BYTES:
+        raise click.UsageError(
+            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
+            f"{LEAST_MEMORY_BYTES >> 20}MiB"
+        )

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from fastindex.cli.moving import MAX_MEMORY, check_memory
-from fastindex.cli.options import FORCE, OUT_PATH, PATH, integer
+from fastindex.cli.options import FORCE, MAX_MEMORY, OUT_PATH, PATH, check_memory, integer
 from fastindex.cli.progress import ProgressBar
 
 

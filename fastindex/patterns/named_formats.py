@@ -272,6 +272,20 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
     return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))
 
 
+def padded_sizes(one: Chosen, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of an array with the padding of dimensions that a format splits; tiles may pad further.
+
+    Examples
+    --------
+    >>> padded_sizes(chosen("blocked_scales", 8, {}), (100, 6))
+    (128, 8)
+    """
+    table = dict(zip(one.letters, sizes, strict=True))
+    groups = _groups(_parts(one.row.text)[1])
+    found = {letter: group for group in groups for letter in map(_letter, group) if letter}
+    return tuple(math.prod(_group_sizes(one, found[letter], letter, table)) for letter in one.letters)
+
+
 def text_of(one: Chosen) -> str:
     """Return the text of a format with numbers in place of parameters: only capital letters, the sizes, are left.
 

@@ -1,6 +1,7 @@
 """Weights of models: quantised formats, and whole checkpoints laid out for a device.
 
-`repack`, `discover` and `check` take buffers; `pack_checkpoint` and `open_checkpoint` take files.
+`repack`, `discover` and `check` take buffers; `pack_checkpoint`, `open_checkpoint` and
+`convert_checkpoint` take files.
 """
 
 from __future__ import annotations
@@ -17,5 +18,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.weights.wrong_slots": ("WrongSlot", "check"),
         "fastindex.weights.checkpoints": ("Checkpoint", "open_checkpoint"),
         "fastindex.weights.packing": ("pack_checkpoint",),
+        "fastindex.weights.converting": ("ConvertedCheckpoint", "convert_checkpoint"),
     },
 )

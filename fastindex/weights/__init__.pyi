@@ -1,5 +1,7 @@
 from fastindex.weights.checkpoints import Checkpoint as Checkpoint
 from fastindex.weights.checkpoints import open_checkpoint as open_checkpoint
+from fastindex.weights.converting import ConvertedCheckpoint as ConvertedCheckpoint
+from fastindex.weights.converting import convert_checkpoint as convert_checkpoint
 from fastindex.weights.discovery import Discovery as Discovery
 from fastindex.weights.discovery import discover as discover
 from fastindex.weights.packing import pack_checkpoint as pack_checkpoint

@@ -146,7 +146,7 @@ class Finishing:
         packed.finish()
         record = record_of(array, file, checksum_of_new(packed.path, array.shape, packed.store))
         with self._lock:
-            self._journal.add(array, record)
+            self._journal.add(array.name, record)
 
 
 def _ignore(count: int) -> None:

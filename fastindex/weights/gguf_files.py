@@ -8,6 +8,7 @@ Source: ggml, docs/gguf.md. The reader of gguf-py follows any length that a file
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -16,7 +17,7 @@ from fastindex.core.integers import INT64_MAX
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, open_raw
-from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape
+from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape, tensors_of
 from fastindex.weights.tensors import Tensor, TensorFiles
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
@@ -34,6 +35,28 @@ ELEMENT_TYPES = {
     "F16": "f16",
     "BF16": "bf16",
     **{f"I{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
+}
+
+#: The parts of a block: where each begins and ends, and of what it is. Source: ggml-common.h.
+FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
+    "Q4_0": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "Q4_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "codes": (4, 20, "u1")},
+    "Q5_0": {"scale": (0, 2, "f2"), "high": (2, 6, "u1"), "codes": (6, 22, "u1")},
+    "Q5_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "high": (4, 8, "u1"), "codes": (8, 24, "u1")},
+    "Q8_0": {"scale": (0, 2, "f2"), "codes": (2, 34, "u1")},
+    "IQ4_NL": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "MXFP4": {"scale": (0, 1, "u1"), "codes": (1, 17, "u1")},
+    "Q2_K": {"scales": (0, 16, "u1"), "codes": (16, 80, "u1"), "scale": (80, 82, "f2"), "min": (82, 84, "f2")},
+    "Q3_K": {"high": (0, 32, "u1"), "codes": (32, 96, "u1"), "scales": (96, 108, "u1"), "scale": (108, 110, "f2")},
+    "Q4_K": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "scales": (4, 16, "u1"), "codes": (16, 144, "u1")},
+    "Q5_K": {
+        "scale": (0, 2, "f2"),
+        "min": (2, 4, "f2"),
+        "scales": (4, 16, "u1"),
+        "high": (16, 48, "u1"),
+        "codes": (48, 176, "u1"),
+    },
+    "Q6_K": {"codes": (0, 128, "u1"), "high": (128, 192, "u1"), "scales": (192, 208, "i1"), "scale": (208, 210, "f2")},
 }
 
 
@@ -103,6 +126,12 @@ class _Header:
             self.skip(_VALUE_BYTES[kind])
         else:
             raise self.error(f"a value has kind {kind}")
+
+
+def read_tensors(source: str | os.PathLike[str]) -> TensorFiles:
+    """Return the tensors of a checkpoint, of safetensors or GGUF, as `tensors_of` and `read_gguf` do."""
+    path = os.fspath(source)
+    return read_gguf(path) if path.endswith(".gguf") else tensors_of(path)
 
 
 def read_gguf(path: str) -> TensorFiles:

@@ -9,50 +9,71 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.positions import OPEN_FLAGS
-from fastindex.weights.rules import Array
 from fastindex.weights.safetensors_files import json_object
 
 MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a job writes at a time.
+
+    Attributes
+    ----------
+    file : str
+        Its name in the folder; a folder in a Zarr store.
+    nbytes : int
+    identity : list
+        What has to be the same for what was written to be what would be written.
+    """
+
+    file: str
+    nbytes: int
+    identity: list[Any]
+
+
 class Journal:
-    """The arrays of a folder that are complete, each on a line of a file.
+    """The pieces of a folder that are complete, each on a line of a file.
 
     Attributes
     ----------
     done : dict of str to dict
-        The records of complete arrays by their names.
+        The records of complete pieces by their names.
     """
 
-    def __init__(self, file: IO[bytes], done: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, file: IO[bytes], done: dict[str, dict[str, Any]], pieces: Mapping[str, Piece]) -> None:
         self._file = file
+        self._pieces = pieces
         self.done = done
 
-    def add(self, array: Array, record: dict[str, Any]) -> None:
-        """Note that an array is complete; on disk when this returns."""
-        self._file.write(json.dumps({"source": _identity(array), "array": record}).encode() + b"\n")
+    def add(self, name: str, record: dict[str, Any]) -> None:
+        """Note that a piece is complete; on disk when this returns."""
+        self._file.write(json.dumps({"source": self._pieces[name].identity, "array": record}).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.done[array.name] = record
+        self.done[name] = record
 
 
 @contextlib.contextmanager
-def opened_journal(place: Path, files: Mapping[str, str], arrays: Mapping[str, Array]) -> Iterator[Journal]:
+def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str | None = MANIFEST) -> Iterator[Journal]:
     """Make a folder, or go on in one whose job was stopped; nobody else writes into it meanwhile.
 
     Parameters
     ----------
     place : Path
         Its parent has to exist.
-    files, arrays : mappings by the names of arrays
-        Where each is written, and what it is.
+    pieces : mapping of str to Piece
+        By their names, which their records have too.
+    complete : str, optional
+        The file that a complete folder has.
 
     Raises
     ------
@@ -64,16 +85,15 @@ def opened_journal(place: Path, files: Mapping[str, str], arrays: Mapping[str, A
     with contextlib.suppress(FileExistsError):
         os.mkdir(place)
     there = set(os.listdir(place))
-    _check_incomplete(place)
+    _check_incomplete(place, complete)
     if there and JOURNAL not in there:
         raise FastIndexError(f"{place} holds {min(there)!r}, and no job that was stopped; give an empty folder")
     with _opened(place / JOURNAL) as file:
         _lock(place, file)
         # Until it was locked, another job may have ended.
-        _check_incomplete(place)
+        _check_incomplete(place, complete)
         _remove_unfinished(place)
-        done = _read(place, file, files, arrays)
-        yield Journal(file, done)
+        yield Journal(file, _read(place, file, pieces), pieces)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -112,8 +132,8 @@ def _remove_unfinished(place: Path) -> None:
         raise FastIndexError(f"{place / min(links)} is a link, and no job writes links; give an empty folder")
 
 
-def _check_incomplete(place: Path) -> None:
-    if os.path.lexists(place / MANIFEST):
+def _check_incomplete(place: Path, complete: str | None) -> None:
+    if complete is not None and os.path.lexists(place / complete):
         raise FastIndexError(f"{place} is a complete checkpoint; give another folder")
 
 
@@ -140,10 +160,8 @@ def _lock(place: Path, file: IO[bytes]) -> None:
         raise FastIndexError(f"another job has just ended in {place}; start again")
 
 
-def _read(
-    place: Path, file: IO[bytes], files: Mapping[str, str], arrays: Mapping[str, Array]
-) -> dict[str, dict[str, Any]]:
-    """Return the records of arrays that are complete, and cut off a line that is not."""
+def _read(place: Path, file: IO[bytes], pieces: Mapping[str, Piece]) -> dict[str, dict[str, Any]]:
+    """Return the records of pieces that are complete, and cut off a line that is not."""
     found: dict[str, dict[str, Any]] = {}
     file.seek(0)
     *lines, rest = file.read().split(b"\n")
@@ -151,23 +169,12 @@ def _read(
         entry = json_object(line, str(place / JOURNAL))
         record = entry.get("array")
         name = str(record.get("name")) if isinstance(record, dict) else ""
-        if not isinstance(record, dict) or name not in arrays or entry.get("source") != _identity(arrays[name]):
+        if not isinstance(record, dict) or name not in pieces or entry.get("source") != pieces[name].identity:
             raise FastIndexError(f"{place} was begun with other rules or another checkpoint; give an empty folder")
-        path = place / files[name]
-        if path.is_dir() or (path.is_file() and path.stat().st_size == arrays[name].shape.nbytes):
+        path = place / pieces[name].file
+        if path.is_dir() or (path.is_file() and path.stat().st_size == pieces[name].nbytes):
             found[name] = record
     if rest:
         # The last line ends where the job did.
         file.truncate(sum(len(line) + 1 for line in lines))
     return found
-
-
-def _identity(array: Array) -> list[Any]:
-    """Return what has to be the same for what was written to be what would be written."""
-    parts = []
-    for tensor in array.tensors:
-        file = tensor.identity
-        # Not where it lies: a file system may number its files again when it is mounted again.
-        parts.append([tensor.name, tensor.dtype, str(tensor.shape), tensor.start, file.size, file.mtime_ns])
-    formats = None if array.formats is None else repr(array.formats)
-    return [str(array.shape), list(array.order), formats, parts]

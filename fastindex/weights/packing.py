@@ -21,11 +21,10 @@ from fastindex.jobs.writing import write_file
 from fastindex.jobs.zarr_arrays import is_zarr
 from fastindex.weights.arrays import Finishing, pack_array
 from fastindex.weights.checkpoints import Checkpoint, open_checkpoint
-from fastindex.weights.gguf_files import read_gguf
-from fastindex.weights.journals import JOURNAL, MANIFEST, opened_journal
+from fastindex.weights.gguf_files import read_tensors
+from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.manifests import RAW, ZARR, Manifest
 from fastindex.weights.rules import arrays_of, rules_of
-from fastindex.weights.safetensors_files import tensors_of
 
 #: What a Zarr store says of a folder of arrays.
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
@@ -109,8 +108,7 @@ def pack_checkpoint(
             "name; unpack writes the tensors back to a .safetensors file"
         )
     limit = memory_limit(max_memory)
-    path = os.fspath(source)
-    found = read_gguf(path) if path.endswith(".gguf") else tensors_of(path)
+    found = read_tensors(source)
     arrays = {array.name: array for array in arrays_of(found.tensors, rules_of(rules), tpu, casting)}
     for array in arrays.values():
         check_movable(array.shape)
@@ -119,7 +117,8 @@ def pack_checkpoint(
     files = {name: f"{number:05}{'' if store == ZARR else '.bin'}" for number, name in enumerate(arrays)}
     if progress is not None:
         progress.start(sum(array.shape.nbytes for array in arrays.values()))
-    with opened_journal(place, files, arrays) as journal, Finishing(journal) as finishing:
+    pieces = {name: Piece(files[name], array.shape.nbytes, array.identity()) for name, array in arrays.items()}
+    with opened_journal(place, pieces) as journal, Finishing(journal) as finishing:
         for name, array in arrays.items():
             if name not in journal.done:
                 packed = pack_array(str(place / files[name]), array, limit, store, progress, casting)

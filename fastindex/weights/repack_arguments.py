@@ -58,7 +58,7 @@ def words_of(one: Chosen, sizes: Sequence[int]) -> tuple[int, int]:
     >>> words_of(chosen("awq", 4, {}), (4096, 11008)), words_of(chosen("marlin", 4, {}), (4096, 11008))
     ((4096, 1376), (256, 22016))
     """
-    word, rows, bits = word_bits(one), _rows_of_words(one), one.bits
+    word, rows, bits = word_bits(one), rows_of_words(one), one.bits
     spread = one.row.when.get("dense") is False
 
     def count(codes: int) -> int:
@@ -77,7 +77,7 @@ def sizes_of_words(one: Chosen, dimensions: Sequence[int]) -> tuple[int, ...]:
     >>> sizes_of_words(chosen("awq", 4, {}), (4096, 1376)), sizes_of_words(chosen("gptq", 4, {}), (2, 512, 7))
     ((4096, 11008), (2, 4096, 7))
     """
-    word, rows, bits = word_bits(one), _rows_of_words(one), one.bits
+    word, rows, bits = word_bits(one), rows_of_words(one), one.bits
     spread = one.row.when.get("dense") is False
 
     def count(words: int) -> int:
@@ -99,7 +99,7 @@ def word_bits(one: Chosen) -> int:
     return _COLUMN_WORDS.get(one.row.name) or _WORDS[one.row.name][0] or max(one.bits, 8)
 
 
-def _rows_of_words(one: Chosen) -> int:
+def rows_of_words(one: Chosen) -> int:
     """Return how many rows of codes a row of words holds; 0 where a word holds codes along the first dimension."""
     if one.row.name in _COLUMN_WORDS or one.row.when.get("packed_dim") == 0:
         return 0

@@ -147,8 +147,12 @@ def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
 
 def bytes_of_move(plan: RepackPlan) -> int:
     """Return what a move takes at most, if it is done whole: both buffers, and what is unpacked in between."""
-    by_bits = any(end.side.element_bits == 1 < end.bits for end in plan.ends)
-    return (_COPIES_OF_BITS if by_bits else _COPIES) * max(end.side.nbytes for end in plan.ends)
+    return copies_of_move(plan) * max(end.side.nbytes for end in plan.ends)
+
+
+def copies_of_move(plan: RepackPlan) -> int:
+    """Return how many times its larger buffer a move takes at most."""
+    return _COPIES_OF_BITS if any(end.side.element_bits == 1 < end.bits for end in plan.ends) else _COPIES
 
 
 def move_parts(

@@ -120,6 +120,8 @@ class RepackPlan:
         How it is done in parts; None where no dimension is outermost in both formats.
     parameters : tuple of (str, object)
         As they are given, and those that follow from the shape: parts of the array take the same.
+    letters : (str, str)
+        The dimensions of both ends by the letters of the source, those in front left out.
 
     Examples
     --------
@@ -133,6 +135,13 @@ class RepackPlan:
     packs: bool
     cut: Cut | None
     parameters: tuple[tuple[str, Any], ...]
+    letters: tuple[str, str]
+
+    def flips(self, signed: tuple[int, int]) -> bool:
+        """Whether one end is two's complement and the other is not, so the top bit of codes flips; as `run`."""
+        source, destination = self.ends
+        flipped = _is_twos_complement(source, destination, signed[0])
+        return flipped ^ _is_twos_complement(destination, source, signed[1])
 
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
@@ -161,8 +170,7 @@ class RepackPlan:
         """
         source, destination = self.ends
         offset = 1 << source.bits - 1
-        flipped = _is_twos_complement(source, destination, signed[0])
-        flipped ^= _is_twos_complement(destination, source, signed[1])
+        flipped = self.flips(signed)
         if source.row is None and source.bits % 8:
             is_negative = _may_be_negative(destination, signed[0])
             _check_codes(data, source, destination.name, signed[0] > 0, is_negative, first)
@@ -213,7 +221,7 @@ def _cut(
     ends: Sequence[End], rows: Sequence[Chosen | None], spelled: Sequence[str], shape: tuple[int, ...], batch: int
 ) -> Cut | None:
     """Return how a move is done in parts; `spelled` are the dimensions of both ends, by the same letters."""
-    found = [_outermost(end.side) for end in ends]
+    found = [outermost(end.side) for end in ends]
     if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
         return None
     key, step = str(found[0][0].key), math.lcm(found[0][1], found[1][1])
@@ -230,7 +238,7 @@ def _cut(
     return Cut(shape, at, step) if at >= 0 else None
 
 
-def _outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
+def outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
     """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
     layout = side.layout
     if not side.rank:
@@ -349,7 +357,7 @@ def repack_plan(
         sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
-    return RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())))
+    return RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
 
 
 def _check_meanings(ends: Sequence[End]) -> None:
@@ -397,15 +405,27 @@ def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
         known = first or last
         assert known is not None
         return known.letters, known.letters
-    if len(first.letters) != len(last.letters):
-        raise FastIndexError(f"{first.row.name} is of {first.letters}, {last.row.name} of {last.letters}")
-    if _ONEDNN in (first.row.name, last.row.name):
+    names = first.row.name, last.row.name
+    if _ONEDNN in names and len(first.letters) == len(last.letters):
         # The letters of a tag number dimensions: they are not the B, D and K of other formats.
         return first.letters, first.letters
-    own = [letter for letter in first.letters if letter not in last.letters]
-    theirs = [letter for letter in last.letters if letter not in first.letters]
+    return common_letters(first.letters, last.letters, names)
+
+
+def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, str]:
+    """Return the dimensions of two formats by the letters of the first.
+
+    Examples
+    --------
+    >>> common_letters("KN", "MK", ("awq", "mlx"))
+    ('KN', 'NK')
+    """
+    if len(first) != len(last):
+        raise FastIndexError(f"{names[0]} is of {first}, {names[1]} of {last}")
+    own = [letter for letter in first if letter not in last]
+    theirs = [letter for letter in last if letter not in first]
     renamed = dict(zip(theirs, own, strict=True))
-    return first.letters, "".join(renamed.get(letter, letter) for letter in last.letters)
+    return first, "".join(renamed.get(letter, letter) for letter in last)
 
 
 def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Any
 
 from fastindex.arrays.fills import check_cast, wanted_type
@@ -15,6 +13,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.format_rules import FormatRule, format_rule_of, shape_of
+from fastindex.weights.name_patterns import STAR, captured, captures_of, filled, is_of_one_star
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Tensor
@@ -33,7 +32,7 @@ class Rule:
     Attributes
     ----------
     names : str
-        A pattern as of shells: ``*``, ``?``, ``[...]``.
+        A pattern as of shells: ``*``, ``?``, ``[...]``; and ``{i}``, which `stack` may name.
     layout : str, optional
         The text of a layout, braces included, or "tpu" for the one that the TPU compiler chooses.
     dtype : str, optional
@@ -55,7 +54,7 @@ class Rule:
     format: FormatRule | None = None
 
     def matches(self, name: str) -> bool:
-        return re.fullmatch(translate(self.names), name) is not None
+        return captured(self.names, name) is not None
 
 
 def rules_of(given: Any) -> tuple[Rule, ...]:
@@ -73,34 +72,42 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
     >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
     True
     """
-    if isinstance(given, Mapping) and set(given) == {"rules"}:
-        given = given["rules"]
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {_shown(given)}')
     found = []
-    for one in given:
-        if isinstance(one, Rule):
-            found.append(one)
-            continue
-        if not isinstance(one, Mapping):
-            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {_shown(one)}")
+    for one in mappings_of(given):
         unknown = set(one) - set(_KEYS)
         if unknown or "names" not in one:
-            raise FastIndexError(f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {_shown(list(one))}")
+            raise FastIndexError(f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(one))}")
         texts = {key: text for key, text in one.items() if key != "format"}
         if not all(isinstance(text, str) for text in texts.values()):
-            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {_shown(dict(one))}")
+            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {shown(dict(one))}")
         for key, text in texts.items():
-            _check_characters(key, text)
+            check_characters(key, text)
         if "format" in one and set(texts) - {"names", "stack"}:
             raise FastIndexError(
-                f"the rule for {_shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
+                f"the rule for {shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
             )
         found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
     return tuple(found)
 
 
-def _shown(value: object) -> str:
+def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield rules as mappings, given in a list, or as the one key of a mapping.
+
+    Raises
+    ------
+    ArgumentTypeError
+    """
+    if isinstance(given, Mapping) and set(given) == {"rules"}:
+        given = given["rules"]
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
+    for one in given:
+        if not isinstance(one, Mapping):
+            raise ArgumentTypeError(f"a rule is a mapping with names and other keys, got {shown(one)}")
+        yield one
+
+
+def shown(value: object) -> str:
     """Return a value as messages print it."""
     try:
         text = repr(value)
@@ -109,7 +116,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _check_characters(key: str, text: str) -> None:
+def check_characters(key: str, text: str) -> None:
     """Require a text to be one that files can take.
 
     Raises
@@ -149,6 +156,11 @@ class Array:
     is_stacked: bool
     formats: Formats | None = None
 
+    def identity(self) -> list[Any]:
+        """Return what has to be the same for what was written to be what would be written."""
+        formats = None if self.formats is None else repr(self.formats)
+        return [str(self.shape), list(self.order), formats, [tensor.told() for tensor in self.tensors]]
+
 
 def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
     """Return the arrays that tensors become, by the first rule that has their name; others stay as they are.
@@ -170,7 +182,7 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
 
     def add(array: Array) -> None:
         if array.name in found:
-            raise FastIndexError(f"two arrays would be called {_shown(array.name)}")
+            raise FastIndexError(f"two arrays would be called {shown(array.name)}")
         found[array.name] = array
 
     plain = Rule("*")
@@ -183,40 +195,60 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
     for rule, those in followed.items():
         if not those:
             raise FastIndexError(
-                f"no tensor follows the rule for {_shown(rule.names)}: none has such a name, or another rule is first"
+                f"no tensor follows the rule for {shown(rule.names)}: none has such a name, or another rule is first"
             )
         if rule.stack is not None:
-            add(_array_by(rule, rule.stack, _in_order(rule, those), tpu, casting))
+            for stack, ordered in stacks_of(rule.names, rule.stack, those):
+                add(_array_by(rule, stack, ordered, tpu, casting))
     return list(found.values())
 
 
-def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors of a stack by their numbers, which have to be 0, 1, 2 ..."""
-    front, star, back = rule.names.partition("*")
-    if not star or set(front + back) & set("*?["):
-        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {_shown(rule.names)}")
-    numbered: dict[int, Tensor] = {}
+def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """Yield stacks by their names, and the tensors of each by their numbers, which have to be 0, 1, 2 ...
+
+    Raises
+    ------
+    FastIndexError
+        Other numbers, tensors that differ in type or size, or names and a stack that do not fit.
+    """
+    if not is_of_one_star(names):
+        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {shown(names)}")
+    if captures_of(stack) - captures_of(names):
+        raise FastIndexError(f"the stack {shown(stack)} has a capture that {shown(names)} has not")
+    found: dict[str, dict[int, Tensor]] = {}
     for tensor in tensors:
-        digits = tensor.name[len(front) : len(tensor.name) - len(back)]
+        captures = captured(names, tensor.name)
+        assert captures is not None
+        digits = captures[STAR]
         # Python reads no integer of thousands of digits.
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         if not is_number or str(int(digits)) != digits:
-            raise FastIndexError(f"{_shown(tensor.name)} is not to be stacked: {_shown(digits)} is no number")
-        numbered[int(digits)] = tensor
+            raise FastIndexError(f"{shown(tensor.name)} is not to be stacked: {shown(digits)} is no number")
+        numbered = found.setdefault(filled(stack, captures), {})
+        if numbered.setdefault(int(digits), tensor) is not tensor:
+            raise FastIndexError(
+                f"{shown(tensor.name)} and {shown(numbered[int(digits)].name)} have one place in a stack"
+            )
+    for name, numbered in found.items():
+        yield name, _in_order(name, numbered)
+
+
+def _in_order(stack: str, numbered: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
     missing = next(number for number in range(len(numbered) + 1) if number not in numbered)
     if missing < len(numbered):
         raise FastIndexError(
-            f"{_shown(rule.stack)} stacks {len(numbered)} tensors by their numbers, which have to be 0, 1, 2 without "
+            f"{shown(stack)} stacks {len(numbered)} tensors by their numbers, which have to be 0, 1, 2 without "
             f"gaps: there is {max(numbered)}, but not {missing}"
         )
+    tensors = tuple(numbered[number] for number in range(len(numbered)))
     odd = next((one for one in tensors if (one.shape, one.dtype) != (tensors[0].shape, tensors[0].dtype)), None)
     if odd is not None:
         raise FastIndexError(
-            f"{_shown(rule.stack)} stacks tensors of one type and size: {_shown(tensors[0].name)} is "
-            f"{tensors[0].dtype} {tensors[0].shape.cut_text()}, {_shown(odd.name)} is {odd.dtype} "
+            f"{shown(stack)} stacks tensors of one type and size: {shown(tensors[0].name)} is "
+            f"{tensors[0].dtype} {tensors[0].shape.cut_text()}, {shown(odd.name)} is {odd.dtype} "
             f"{odd.shape.cut_text()}"
         )
-    return tuple(numbered[number] for number in range(len(numbered)))
+    return tensors
 
 
 def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
@@ -226,7 +258,7 @@ def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | Non
     except FastIndexError as error:
         of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
         raise next(of_its_kind, FastIndexError)(
-            f"{_shown(name)}, by the rule for {_shown(rule.names)}: {error}"
+            f"{shown(name)}, by the rule for {shown(rule.names)}: {error}"
         ) from error
 
 
@@ -243,7 +275,7 @@ def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, 
     shape = first.shape
     element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
     check_cast(shape.element_type, element_type, casting)
-    order = _order(rule.transpose, shape.rank)
+    order = order_of(rule.transpose, shape.rank)
     dimensions = tuple(shape.dimensions[d] for d in order)
     if is_stacked:
         dimensions = (len(tensors), *dimensions)
@@ -267,19 +299,19 @@ def _check_copied(tensor: Tensor, rule: Rule) -> None:
     for key in ("layout", "dtype", "transpose"):
         if getattr(rule, key) is not None:
             raise UnsupportedError(
-                f"{_shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
-                f"copied as they are; the rule for {_shown(rule.names)} has a {key}"
+                f"{shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
+                f"copied as they are; the rule for {shown(rule.names)} has a {key}"
             )
 
 
-def _order(pattern: str | None, rank: int) -> tuple[int, ...]:
+def order_of(pattern: str | None, rank: int) -> tuple[int, ...]:
     """Return the dimension that each new one is."""
     if pattern is None:
         return tuple(range(rank))
     parse_pattern(pattern)
     left, right = (side.split() for side in pattern.split("->"))
     if sorted(left) != sorted(right) or len(set(left)) != len(left) or not all(one.isidentifier() for one in left):
-        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {_shown(pattern)}")
+        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {shown(pattern)}")
     if len(left) != rank:
-        raise FastIndexError(f"transpose {_shown(pattern)} names {len(left)} dimensions, the tensor has {rank}")
+        raise FastIndexError(f"transpose {shown(pattern)} names {len(left)} dimensions, the tensor has {rank}")
     return tuple(left.index(one) for one in right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastindex.core.shape import Shape
 from fastindex.jobs.input_files import FileIdentity, InputFile, open_raw
@@ -38,6 +39,13 @@ class Tensor:
     sizes: tuple[int, ...]
     identity: FileIdentity
     is_opaque: bool = False
+
+    def told(self) -> list[Any]:
+        """Return what of a tensor has to stay the same for a job to go on.
+
+        Not where its file lies: a file system may number its files again when it is mounted again.
+        """
+        return [self.name, self.dtype, str(self.shape), self.start, self.identity.size, self.identity.mtime_ns]
 
 
 def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]:

@@ -83,7 +83,9 @@ def file(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("forced", [None, "1"])
 def test_the_table_in_the_terminal(file: str, forced: str | None) -> None:
-    run = CliRunner().invoke(main, ["copies", file, "--top", "1"], env={"FORCE_COLOR": forced, "NO_COLOR": None, "TERM": "xterm"})
+    run = CliRunner().invoke(
+        main, ["copies", file, "--top", "1"], env={"FORCE_COLOR": forced, "NO_COLOR": None, "TERM": "xterm"}
+    )
     assert run.exit_code == 0
     assert (click.unstyle(run.output) != run.output) == (forced is not None)
     assert "copy.10 in main.6: reads 64.0 KiB, writes 2.0 MiB" in click.unstyle(run.output)

@@ -1,0 +1,592 @@
+"""What the tensors of a checkpoint become in another one: rules with outputs, and the expressions that these are.
+
+The grammar is that of `fastindex.weights.rules`, with keys for what is written to safetensors files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
+from fastindex.core.element_types import ElementType
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.patterns.format_table import PARAMETERS, ROWS
+from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
+from fastindex.weights.expressions import (
+    Alternating,
+    Cast,
+    Constant,
+    Expression,
+    Field,
+    Joined,
+    Moved,
+    Part,
+    Step,
+    Stored,
+    Transposed,
+)
+from fastindex.weights.format_rules import FormatRule, format_rule_of
+from fastindex.weights.gguf_files import FIELDS
+from fastindex.weights.name_patterns import STAR, captured, captures_of, filled, is_of_one_star
+from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_plans import common_letters
+from fastindex.weights.rules import check_characters, mappings_of, order_of, shown, stacks_of
+from fastindex.weights.safetensors_files import DTYPES, packed_shape, stored_as
+from fastindex.weights.tensors import Tensor
+
+_RULE_KEYS = ("names", "type", "optional", "outputs")
+_TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
+_OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
+_REFERENCE = re.compile(r"(.+)\[(\d)\](?:\*(\d+))?")
+_DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
+#: Steps of a rule, and what follows their names.
+STEPS = {
+    "add": "a number",
+    "flip": "",
+    "multiply": "a power of two",
+    "halves": "a dimension",
+    "interleave": "a dimension",
+    "swap": "a dimension",
+    "part": "a dimension, the first index and the one after the last, such as 0 1/2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor that a rule makes, or what it requires of one. Attributes are the keys of rules; steps are words."""
+
+    name: str | None = None
+    field: str | None = None
+    transpose: str | None = None
+    stack: str | None = None
+    unstack: str | None = None
+    dtype: str | None = None
+    remedy: str = _DEFAULT_REMEDY
+    format: FormatRule | None = None
+    steps: tuple[tuple[str, ...], ...] = ()
+    join: int | None = None
+    constant: Any = None
+    equals: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionRule:
+    """What becomes of tensors.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Patterns; of several, each matches one tensor, with the same captures.
+    type : str, optional
+        The file's name of the element type, such as Q4_0.
+    is_optional : bool
+        Whether there may be no such tensors.
+    outputs : tuple of Output
+    """
+
+    names: tuple[str, ...]
+    type: str | None
+    is_optional: bool
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A tensor that is written, or compared.
+
+    Attributes
+    ----------
+    name : str
+        Empty where it is only compared.
+    dtype : str
+        As safetensors files call it.
+    sizes : tuple of int
+    expression : Expression
+    sources : tuple of str
+        What it is made of, as messages show it.
+    how : str
+        The steps in between.
+    equals : Constant, optional
+        What it has to be.
+    remedy : str
+    """
+
+    name: str
+    dtype: str
+    sizes: tuple[int, ...]
+    expression: Expression
+    sources: tuple[str, ...]
+    how: str
+    equals: Constant | None = None
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        made = f"{self.name} {self.dtype} {list(self.sizes)}" if self.equals is None else "(compared)"
+        return f"{' + '.join(self.sources)} -> {made}{f'  ({self.how})' if self.how else ''}"
+
+
+def conversion_rules_of(given: Any) -> tuple[ConversionRule, ...]:
+    """Return rules that callers give as mappings.
+
+    Raises
+    ------
+    ArgumentTypeError
+        A value of another type than the key takes.
+    FastIndexError
+        An unknown key, or a value that is none; the message names the rule.
+    """
+    return tuple(_rule_of(one) for one in mappings_of(given))
+
+
+def _rule_of(one: Mapping[str, Any]) -> ConversionRule:
+    unknown = set(one) - {*_RULE_KEYS, *_OUTPUT_KEYS}
+    if unknown or "names" not in one:
+        raise FastIndexError(
+            f"a rule has names, and perhaps {', '.join((*_RULE_KEYS[1:], *_OUTPUT_KEYS))}; got {shown(list(one))}"
+        )
+    names = [one["names"]] if isinstance(one["names"], str) else one["names"]
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentTypeError(f"names of a rule are a text, or a list of texts, got {shown(one['names'])}")
+    where = f"the rule for {shown(names[0])}"
+    own = {key: value for key, value in one.items() if key in _OUTPUT_KEYS}
+    outputs = one.get("outputs", [own])
+    if "outputs" in one and own:
+        raise FastIndexError(f"{where} has outputs, so {min(own)} belongs to one of these")
+    if not isinstance(outputs, list | tuple) or not all(isinstance(output, Mapping) for output in outputs):
+        raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
+    if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
+        raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
+    return ConversionRule(
+        tuple(names), one.get("type"), one.get("optional", False), tuple(_output_of(where, names, o) for o in outputs)
+    )
+
+
+def _output_of(where: str, names: Sequence[str], given: Mapping[str, Any]) -> Output:
+    unknown = set(given) - set(_OUTPUT_KEYS)
+    if unknown:
+        raise FastIndexError(f"{where}: an output has {', '.join(_OUTPUT_KEYS)}; got {shown(min(unknown))}")
+    texts = {key: given[key] for key in _TEXT_KEYS if key in given}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"{where}: {key} is a text, got {shown(text)}")
+        check_characters(key, text)
+        if key in ("name", "stack", "unstack") and captures_of(text) - _common(names):
+            raise FastIndexError(f"{where}: {key} is {shown(text)}, which has a capture that its names have not")
+    if len({"stack", "unstack", "name", "equals"} & set(given)) > 1:
+        raise FastIndexError(f"{where}: an output has one of name, stack, unstack and equals; got {shown(list(given))}")
+    join = given.get("join")
+    if (type(join) is not int or join < 0) if len(names) > 1 else join is not None:
+        raise FastIndexError(f"{where}: join is the dimension along which several names are joined, got {shown(join)}")
+    if len(names) > 1 and not {"name", "equals"} & set(given):
+        raise FastIndexError(f"{where}: what several names become has a name")
+    if "unstack" in texts and not is_of_one_star(texts["unstack"]):
+        raise FastIndexError(
+            f"{where}: unstack is a name with one *, which stands for the number; got {given['unstack']!r}"
+        )
+    steps = given.get("steps", [])
+    if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
+        raise ArgumentTypeError(f"{where}: steps are a list of texts, got {shown(steps)}")
+    made = format_rule_of(given["format"]) if "format" in given else None
+    parsed = tuple(_step_of(where, step) for step in steps)
+    return Output(
+        **texts, format=made, steps=parsed, join=join, **{k: given[k] for k in ("constant", "equals") if k in given}
+    )
+
+
+def _common(names: Sequence[str]) -> set[str]:
+    """Return the captures that all patterns have."""
+    found = captures_of(names[0])
+    for name in names[1:]:
+        found &= captures_of(name)
+    return found
+
+
+def _step_of(where: str, text: str) -> tuple[str, ...]:
+    words = tuple(text.split())
+    kind = words[0] if words else ""
+    wanted = {"flip": 1, "part": 4}.get(kind, 2)
+    if kind not in STEPS or len(words) != wanted:
+        known = "; ".join(f"{name}{f' and {what}' if what else ''}" for name, what in STEPS.items())
+        raise FastIndexError(f"{where}: the step {shown(text)} is none of: {known}")
+    for i, word in enumerate(words[1:]):
+        number = re.fullmatch(r"-?\d{1,18}(/\d{1,18})?", word)
+        if number is None or (number[1] and (kind == "add" or (kind != "multiply" and i == 0))) or word.endswith("/0"):
+            raise FastIndexError(f"{where}: the step {shown(text)} has {shown(word)} in place of a number")
+    if kind == "multiply" and math.frexp(abs(float(Fraction(words[1]))))[0] != 0.5:
+        raise FastIndexError(f"{where}: {shown(text)} is not exact; a power of two, such as -8 or 1/16, is")
+    return words
+
+
+def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule], casting: str) -> list[Conversion]:
+    """Return what tensors become, by the first rule that has their name and type; others stay as they are.
+
+    Raises
+    ------
+    FastIndexError
+        A rule that no tensor follows, or that does not fit its tensors; two tensors of one name.
+    ArgumentTypeError, UnsupportedError
+        As `rules.arrays_of`.
+    """
+    followed: dict[int, list[Tensor]] = {number: [] for number in range(len(rules))}
+    found: list[Conversion] = []
+    for name, tensor in tensors.items():
+        number = next((i for i, rule in enumerate(rules) if _follows(rule, tensor)), None)
+        if number is not None:
+            followed[number].append(tensor)
+        elif tensor.is_opaque and tensor.dtype in FIELDS:
+            raise FastIndexError(
+                f"{shown(name)} is blocks of {tensor.dtype}, and no rule says what becomes of them: add one, with a "
+                f"field ({', '.join(FIELDS[tensor.dtype])})"
+            )
+        else:
+            found.append(Conversion(name, *stored_as(tensor), Stored(tensor), (_told(tensor),), ""))
+    for rule, those in zip(rules, followed.values(), strict=True):
+        if not those and not rule.is_optional:
+            raise FastIndexError(
+                f"no tensor follows the rule for {shown(rule.names[0])}: none has such a name and type, or another "
+                "rule is first"
+            )
+        for output in rule.outputs:
+            for group, captures, name in _groups(rule, output, those):
+                try:
+                    found.extend(_made(output, group, captures, name, tensors, casting))
+                except FastIndexError as error:
+                    kinds = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
+                    raise next(kinds, FastIndexError)(
+                        f"{shown(group[0].name)}, by the rule for {shown(rule.names[0])}: {error}"
+                    ) from error
+    if rules and not any(followed.values()):
+        raise FastIndexError("no tensor follows any of the rules: the checkpoint is of another format")
+    names: set[str] = set()
+    for one in found:
+        if one.equals is None and (one.name in names or not one.name or one.name == "__metadata__"):
+            raise FastIndexError(
+                f"two tensors would be called {shown(one.name)}; the second is made of {' + '.join(one.sources)}"
+                if one.name in names
+                else f"no tensor is called {shown(one.name)}"
+            )
+        names.add(one.name)
+    return found
+
+
+def _follows(rule: ConversionRule, tensor: Tensor) -> bool:
+    return rule.type in (None, tensor.dtype) and any(captured(one, tensor.name) is not None for one in rule.names)
+
+
+def _told(tensor: Tensor) -> str:
+    return f"{tensor.name} {tensor.dtype} {list(tensor.sizes)}"
+
+
+def _groups(
+    rule: ConversionRule, output: Output, tensors: Sequence[Tensor]
+) -> Iterator[tuple[tuple[Tensor, ...], dict[str, str], str]]:
+    """Yield the tensors that an output is made of each time, their captures, and its name."""
+    if output.stack is not None:
+        for name, group in stacks_of(rule.names[0], output.stack, tensors):
+            yield group, captured(rule.names[0], group[0].name) or {}, name
+        return
+    if len(rule.names) == 1:
+        for tensor in tensors:
+            captures = captured(rule.names[0], tensor.name) or {}
+            yield (tensor,), captures, tensor.name if output.name is None else filled(output.name, captures)
+        return
+    known: dict[tuple[tuple[str, str], ...], dict[str, Tensor]] = {}
+    for tensor in tensors:
+        pattern, captures = next((p, c) for p in rule.names if (c := captured(p, tensor.name)) is not None)
+        captures.pop(STAR, None)
+        mine = known.setdefault(tuple(sorted(captures.items())), {})
+        if mine.setdefault(pattern, tensor) is not tensor:
+            raise FastIndexError(f"{shown(tensor.name)} and {shown(mine[pattern].name)} both match {shown(pattern)}")
+    for key, mine in known.items():
+        missing = next((pattern for pattern in rule.names if pattern not in mine), None)
+        if missing is not None:
+            raise FastIndexError(
+                f"the rule for {shown(rule.names[0])} joins {len(rule.names)} tensors: there is "
+                f"{shown(next(iter(mine.values())).name)}, and no {shown(filled(missing, dict(key)))}"
+            )
+        yield tuple(mine[pattern] for pattern in rule.names), dict(key), filled(output.name or "", dict(key))
+
+
+def _made(
+    output: Output,
+    group: tuple[Tensor, ...],
+    captures: Mapping[str, str],
+    name: str,
+    tensors: Mapping[str, Tensor],
+    casting: str,
+) -> Iterator[Conversion]:
+    sources = tuple(map(_told, group))
+    how = [f"field {output.field}"] if output.field else []
+    if output.format is not None:
+        how.append(" -> ".join(output.format.names))
+    how += [f"transpose {output.transpose}"] if output.transpose else []
+    how += [" ".join(step) for step in output.steps]
+    how += [f"dtype {output.dtype}"] if output.dtype and output.constant is None else []
+    if output.constant is not None:
+        values = _constant(output.constant, output.dtype or "s64", captures, tensors)
+        yield Conversion(name, _dtype_name(values), values.sizes, values, sources[:1], "constant")
+        return
+    if output.unstack is not None:
+        (tensor,) = group
+        if tensor.is_opaque or tensor.shape.layout.element_size_in_bits or not tensor.sizes:
+            raise UnsupportedError(f"{tensor.dtype} {list(tensor.sizes)} is not unstacked")
+        inner = replace(tensor, sizes=tensor.sizes[1:], shape=packed_shape(tensor.shape.element_type, tensor.sizes[1:]))
+        front, back = filled(output.unstack, captures).split("*")
+        for number in range(tensor.sizes[0]):
+            part = Part(Stored(tensor), 0, range(number, number + 1), drops=True)
+            made = _expression(output, [(part, inner)], casting)
+            how_one = "; ".join([f"index {number}", *how])
+            yield Conversion(f"{front}{number}{back}", _dtype_name(made), made.sizes, made, sources, how_one)
+        return
+    if output.stack is not None:
+        stacked = [_expression(output, [_leaf(output, tensor)], casting) for tensor in group]
+        expression: Expression = Joined(stacked, 0, is_stack=True)
+        how.append("stack")
+    else:
+        expression = _expression(output, [_leaf(output, tensor) for tensor in group], casting)
+    if output.equals is not None:
+        constant = _compared(output.equals, expression, captures, tensors)
+        yield Conversion("", "", expression.sizes, expression, sources, "; ".join(how), constant, output.remedy)
+        return
+    unchanged = isinstance(expression, Stored)
+    dtype, sizes = stored_as(group[0]) if unchanged else (_dtype_name(expression), expression.sizes)
+    yield Conversion(name, dtype, sizes, expression, sources, "; ".join(how))
+
+
+def _dtype_name(expression: Expression) -> str:
+    element_type = element_type_of(expression.dtype)
+    if element_type is None or element_type.is_sub_byte or element_type.name not in DTYPES:
+        raise UnsupportedError(f"safetensors files have no {expression.dtype}")
+    return DTYPES[element_type.name]
+
+
+def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
+    """Return a tensor, or a part of its blocks, and what a format is told of it."""
+    blocks = Stored(tensor)
+    if output.field is None:
+        needs = (output.transpose, output.steps, output.dtype, output.join, output.stack)
+        if len(blocks.sizes) != len(tensor.sizes) and any(one not in (None, ()) for one in needs):
+            raise UnsupportedError(f"elements of {tensor.dtype} are not moved one by one: they are copied as they are")
+        return blocks, tensor
+    fields = FIELDS.get(tensor.dtype, {})
+    if output.field not in fields:
+        known = f"its blocks have {', '.join(fields)}" if fields else "it is no blocks"
+        raise FastIndexError(f"{tensor.dtype} has no field {shown(output.field)}; {known}")
+    begin, end, kind = fields[output.field]
+    place = begin, end
+    block = max(end for _, end, _ in fields.values())
+    field = Field(blocks, block, place, kind)
+    element_type = element_type_of(field.dtype)
+    assert element_type is not None
+    shape = packed_shape(element_type, field.sizes)
+    is_codes = output.field in ("codes", "high")
+    return field, replace(tensor, shape=shape, is_opaque=False, sizes=tensor.sizes if is_codes else field.sizes)
+
+
+def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], casting: str) -> Expression:
+    """Return what an output is of each tensor, joined."""
+    rule, arranged = output.format, [step for step in output.steps if step != ("flip",)]
+    if rule is None:
+        return _cast(output, _joined(output, [_stepped(output, one, None) for one, _ in inputs]), casting)
+    is_said = ("flip",) in output.steps
+    if len(inputs) == 1 and not arranged and output.transpose is None and output.dtype is None:
+        expression, tensor = inputs[0]
+        direct = Moved(expression, _told_formats(output, rule, tensor).formats_of(tensor))
+        if direct.signs_flip == is_said:
+            return direct
+        _check_signs(rule, direct.signs_flip, is_said)
+    source, target = rule.names
+    # By way of plain codes; what neither end knows is an error of the first.
+    known = PARAMETERS.get(source, {}), PARAMETERS.get(target, {})
+    parameters = tuple(one for one in rule.parameters if one[0] in known[0] or one[0] not in known[1])
+    first = replace(rule, names=(source, PLAIN), parameters=parameters)
+    decoded, bits = [], rule.bits
+    for expression, tensor in inputs:
+        if source != PLAIN:
+            formats = _told_formats(output, first, tensor).formats_of(tensor)
+            expression, bits = Moved(expression, formats), formats.plan().ends[0].bits
+        decoded.append(expression)
+    theirs = tuple(one for one in rule.parameters if one[0] in known[1])
+
+    def made(is_flipped: bool) -> Expression:
+        parts = [_stepped(output, one, bits, is_flipped) for one in decoded]
+        codes = _cast(output, _joined(output, parts), casting)
+        if target == PLAIN:
+            return codes
+        if source != PLAIN and output.transpose is None:
+            codes = _in_order_of(target, source, codes)
+        width = 8 * codes.dtype.itemsize if takes_any_width(target) and bits is None else bits
+        return Moved(codes, Formats((PLAIN, target), codes.sizes, width, theirs))
+
+    found = made(False)
+    ends = (decoded[0] if source != PLAIN else None, found if target != PLAIN else None)
+    flips = sum(isinstance(one, Moved) and one.signs_flip for one in ends) == 1
+    _check_signs(rule, flips, is_said)
+    return made(True) if flips else found
+
+
+def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
+    if flips and not is_said:
+        raise FastIndexError(
+            f"{' and '.join(rule.names)} mean codes differently, as two's complement and as the value plus an offset, "
+            'so the sign bit flips: say so with "steps": ["flip"]'
+        )
+
+
+def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
+    """Return codes of a source with their dimensions in the order that a target names them, as `repack` does."""
+    texts = [next((row.text for row in ROWS if row.name == name), None) for name in (source, target)]
+    if None in texts:
+        return codes
+    own, theirs = common_letters(row_letters(str(texts[0])), row_letters(str(texts[1])), (source, target))
+    lead = len(codes.sizes) - len(own)
+    order = (*range(lead), *(lead + own.index(letter) for letter in theirs))
+    return codes if lead < 0 or order == tuple(range(len(order))) else Transposed(codes, order)
+
+
+def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
+    """Return a rule with what the blocks of GGUF tell of their codes."""
+    if output.field is None or not rule.names[0].startswith("gguf_"):
+        return rule
+    given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
+    parameters = tuple(sorted({**given, **dict(rule.parameters)}.items()))
+    return replace(rule, sizes=tensor.sizes if rule.sizes is None else rule.sizes, parameters=parameters)
+
+
+def _joined(output: Output, parts: Sequence[Expression]) -> Expression:
+    first, at = parts[0], output.join
+    if at is None or len(parts) == 1:
+        return first
+    for one in parts:
+        rest = [sizes[:at] + sizes[at + 1 :] for sizes in (first.sizes, one.sizes)]
+        if at >= len(first.sizes) or one.dtype != first.dtype or rest[0] != rest[1]:
+            raise FastIndexError(
+                f"join {at} takes tensors of one type whose other dimensions agree; got {first.dtype} "
+                f"{list(first.sizes)} and {one.dtype} {list(one.sizes)}"
+            )
+    return Joined(parts, at)
+
+
+def _cast(output: Output, made: Expression, casting: str) -> Expression:
+    if output.dtype is None:
+        return made
+    element_type, given = wanted_type(output.dtype), element_type_of(made.dtype)
+    if given is None or given == element_type:
+        return made
+    check_cast(given, element_type, casting)
+    return Cast(made, element_type, casting)
+
+
+def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: bool = False) -> Expression:
+    """Return an array after the transpose and the steps of an output, in order."""
+    if output.transpose is not None:
+        made = Transposed(made, order_of(output.transpose, len(made.sizes)))
+    for step in output.steps:
+        if step[0] in ("add", "flip", "multiply"):
+            if step != ("flip",) or not is_flipped:
+                made = _arithmetic(output, made, step, bits)
+            continue
+        at = int(step[1])
+        size = made.sizes[at] if 0 <= at < len(made.sizes) else -1
+        if size < 0 or (step[0] != "part" and size % 2):
+            raise FastIndexError(
+                f"the step {' '.join(step)!r} wants a dimension of {list(made.sizes)}, with an even size for halves"
+            )
+        if step[0] == "part":
+            made = Part(made, at, range(*(_index(word, size, step) for word in step[2:])))
+            if not made.sizes[at]:
+                raise FastIndexError(f"the step {' '.join(step)!r} leaves nothing of dimension {at}, of {size}")
+        elif step[0] == "swap":
+            made = Joined([Part(made, at, range(size // 2, size)), Part(made, at, range(size // 2))], at)
+        else:
+            made = Alternating(made, at, step[0] == "halves")
+    return made
+
+
+def _index(word: str, size: int, step: Sequence[str]) -> int:
+    found = Fraction(word) * (size if "/" in word else 1)
+    if found.denominator != 1 or not 0 <= found <= size:
+        raise FastIndexError(f"the step {' '.join(step)!r}: {word} is no index of a dimension of {size}")
+    return int(found)
+
+
+def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: int | None) -> Expression:
+    kind, dtype = step[0], made.dtype
+    element_type = element_type_of(dtype)
+    if kind == "multiply":
+        if element_type is None or not element_type.is_floating:
+            raise FastIndexError(f"the step {' '.join(step)!r} is for floats, and the tensor is {dtype}")
+        factor = dtype.type(float(Fraction(step[1])))
+
+        def scaled(values: Any) -> Any:
+            with np.errstate(all="ignore"):
+                found = (values * factor).astype(dtype)
+                return found, ((found / factor).astype(dtype) == values) | (values != values)
+
+        return Step(made, scaled, f"times {step[1]} is no {dtype}", output.remedy)
+    if dtype.kind not in "iu":
+        raise FastIndexError(f"the step {' '.join(step)!r} is for codes, and the tensor is {dtype}")
+    width = 8 * dtype.itemsize if bits is None else bits
+    if kind == "flip":
+        top = np.array(1 << (width - 1), f"u{dtype.itemsize}").view(dtype)
+        return Step(made, lambda values: (values ^ top, True), "", "")
+    number = int(step[1])
+    least = -(1 << (width - 1)) if dtype.kind == "i" else 0
+    low, high = max(least, least - number), min(least + (1 << width) - 1, least + (1 << width) - 1 - number)
+    if low > high:
+        raise FastIndexError(f"the step {' '.join(step)!r} leaves no code of {width} bits")
+
+    own = np.array(number % (1 << 8 * dtype.itemsize), "u8").astype(f"u{dtype.itemsize}").view(dtype)
+
+    def shifted(values: Any) -> Any:
+        return values + own, (values >= low) & (values <= high)
+
+    most = least + (1 << width) - 1
+    return Step(made, shifted, f"{number:+d} is not from {least} to {most}", output.remedy)
+
+
+def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:
+    """Return a number, or a dimension of a tensor, as in ``"{x}.qweight[1]*8"``."""
+    if type(given) is int:
+        return given
+    found = _REFERENCE.fullmatch(given) if isinstance(given, str) else None
+    if found is None or captures_of(found[1]) - set(captures):
+        raise FastIndexError(f"{shown(given)} is no number and no dimension, as in '{{x}}.qweight[1]*8'")
+    name = filled(found[1], captures)
+    if name not in tensors or int(found[2]) >= len(tensors[name].sizes):
+        raise FastIndexError(f"{shown(given)}: there is no dimension {found[2]} of a tensor {shown(name)}")
+    return tensors[name].sizes[int(found[2])] * int(found[3] or 1)
+
+
+def _constant(given: Any, dtype: str, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Constant:
+    """Return a list of numbers, or the groups that rows belong to."""
+    kind = wanted_type(dtype).numpy_dtype
+    if isinstance(given, Mapping) and set(given) == {"count", "groups"}:
+        count, groups = (_number(given[key], captures, tensors) for key in ("count", "groups"))
+        if groups < 1 or count % groups:
+            raise FastIndexError(f"{count} rows are not {groups} groups of one size")
+        return Constant((np.arange(count, dtype=np.int64) // (count // groups)).astype(kind))
+    if not isinstance(given, list | tuple) or kind.kind not in "iu":
+        raise FastIndexError(
+            f'a constant is a list of integers or dimensions, or {{"count": ..., "groups": ...}}; got {shown(given)}'
+        )
+    return Constant(np.array([_number(one, captures, tensors) for one in given], kind))
+
+
+def _compared(
+    given: Any, expression: Expression, captures: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> Constant:
+    if isinstance(given, Mapping) and set(given) == {"fill"}:
+        value = _number(given["fill"], captures, tensors)
+        return Constant(np.broadcast_to(np.array(value).astype(expression.dtype), expression.sizes))
+    constant = _constant(given, ElementType.from_numpy_dtype(expression.dtype).name, captures, tensors)
+    if constant.sizes != expression.sizes:
+        raise FastIndexError(f"it is {list(expression.sizes)}, and compared with {list(constant.sizes)}")
+    return constant

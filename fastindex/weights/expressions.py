@@ -1,0 +1,444 @@
+"""Tensors that are computed box by box: read, taken apart, moved to another format, joined.
+
+An expression is a tree whose leaves are tensors of files. A box of its result needs boxes of its inputs, a little more
+where words or blocks lie across the edges, so the result is written in bands of its rows, in any memory that holds one.
+
+    weight_packed[0:64, :]  <-  Moved awq -> pack_quantized  <-  qweight[:, 0:8]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.bulk.relayouts import pack
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError
+from fastindex.jobs.input_files import InputFile
+from fastindex.jobs.reading import StoredArray
+from fastindex.patterns.named_formats import Chosen, multiple_of, padded_sizes
+from fastindex.weights.repack_arguments import has_words, rows_of_words, signed_bits, word_bits, words_of
+from fastindex.weights.repack_jobs import Formats, copies_of_move
+from fastindex.weights.repack_plans import End, outermost, repack_plan
+from fastindex.weights.tensors import Tensor
+
+Array = NDArray[Any]
+Box = tuple[range, ...]
+
+#: What a band takes at most, if that is less than the memory.
+_BAND_BYTES = 256 << 20
+#: Of how many bands the cost is looked at.
+_BANDS_SEEN = 300
+#: Formats whose words lie in rows and columns as the codes do: any rows and columns of whole words are such a matrix.
+_RECTANGULAR = ("awq", "gptq", "pack_quantized", "mlx", "nvfp4", "marlin_scales", "marlin_zero_points")
+
+
+class Expression:
+    """An array that is not there yet.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+    dtype : dtype
+    inputs : tuple of Expression
+    """
+
+    def __init__(self, sizes: Sequence[int], dtype: Any, *inputs: Expression) -> None:
+        self.sizes = tuple(sizes)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.inputs = inputs
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        """Return the boxes of inputs that a box takes."""
+        return [(one, box) for one in self.inputs]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        """Return a box, given what it needs."""
+        raise NotImplementedError
+
+    def read(self, box: Box) -> Array:
+        """Return the values of a box."""
+        return self.made(box, [one.read(part) for one, part in self.needs(box)])
+
+    def cost(self, box: Box) -> int:
+        """Return the bytes that reading a box takes at most."""
+        return 2 * self._bytes_of(box) + sum(one.cost(part) for one, part in self.needs(box))
+
+    def leaves(self) -> Iterator[Stored]:
+        """Yield the tensors of files that this is made of."""
+        for one in self.inputs:
+            yield from one.leaves()
+
+    def may_fail(self) -> bool:
+        """Whether there are values that a step does not convert."""
+        return any(one.may_fail() for one in self.inputs)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+    def _bytes_of(self, box: Box) -> int:
+        return math.prod(map(len, box)) * self.dtype.itemsize
+
+    def bands(self, room: int) -> Iterator[Box]:
+        """Yield boxes that lie one after the other in C order, each read within so many bytes.
+
+        Raises
+        ------
+        FastIndexError
+            The smallest takes more; the message says how much.
+        """
+        whole = tuple(map(range, self.sizes))
+        if not math.prod(self.sizes):
+            return
+        rank, most = len(whole), min(room, _BAND_BYTES)
+        for d in range(max(rank, 1)):
+            rows, tail = (whole[d] if rank else range(1)), whole[d + 1 :]
+
+            def boxes(count: int, lead: Box, rows: range = rows, tail: Box = tail) -> Iterator[Box]:
+                for begin in range(0, len(rows), count):
+                    yield (*lead, range(begin, min(begin + count, len(rows))), *tail)[:rank]
+
+            count = len(rows)
+            lead = (range(1),) * d
+            # Where bands begin within words and tiles repeats after fewer.
+            while (cost := max(map(self.cost, itertools.islice(boxes(count, lead), _BANDS_SEEN)))) > most and count > 1:
+                # Of whole words and tiles, while there are many rows.
+                count = -(-count // 2) if count <= 512 else -(-count // 512) * 256
+            if cost <= room:
+                for place in np.ndindex(*self.sizes[:d]):
+                    yield from boxes(count, tuple(range(i, i + 1) for i in place))
+                return
+        raise FastIndexError(f"a band of it takes {(cost >> 20) + 1} MiB beside the program: allow more memory")
+
+
+class Stored(Expression):
+    """A tensor of a file; its bytes, where elements are not moved one by one."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        shape = tensor.shape
+        if shape.layout.element_size_in_bits:
+            shape = Shape("u8", (shape.nbytes,))
+        super().__init__(shape.dimensions, shape.element_type.numpy_dtype)
+        self.tensor, self.shape = tensor, shape
+        self.file: InputFile | None = None
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        assert self.file is not None
+        into = np.empty(self._bytes_of(box), np.uint8)
+        if into.size:
+            StoredArray(self.file, self.shape).read(box, into)
+        return into.view(self.dtype).reshape([len(along) for along in box])
+
+    def leaves(self) -> Iterator[Stored]:
+        yield self
+
+
+class Field(Expression):
+    """What blocks have at some of their bytes, block after block: the last dimension is that of the blocks."""
+
+    def __init__(self, blocks: Expression, block_bytes: int, place: tuple[int, int], dtype: str) -> None:
+        self._block, self._place = block_bytes, place
+        self._values = (place[1] - place[0]) // np.dtype(dtype).itemsize
+        *rows, last = blocks.sizes
+        super().__init__((*rows, last // block_bytes * self._values), dtype, blocks)
+
+    def _blocks(self, box: Box) -> range:
+        return range(box[-1].start // self._values, -(-box[-1].stop // self._values))
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        blocks = self._blocks(box)
+        return [(self.inputs[0], (*box[:-1], range(blocks.start * self._block, blocks.stop * self._block)))]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        rows = parts[0].shape[:-1]
+        found = parts[0].reshape(*rows, -1, self._block)[..., slice(*self._place)]
+        begin = box[-1].start - self._blocks(box).start * self._values
+        return np.ascontiguousarray(found).view(self.dtype).reshape(*rows, -1)[..., begin : begin + len(box[-1])]
+
+
+class Transposed(Expression):
+    """Dimensions in another order."""
+
+    def __init__(self, inner: Expression, order: Sequence[int]) -> None:
+        self._order = tuple(order)
+        super().__init__([inner.sizes[d] for d in order], inner.dtype, inner)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        return [(self.inputs[0], tuple(box[self._order.index(d)] for d in range(len(box))))]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        return parts[0].transpose(self._order)
+
+
+class Part(Expression):
+    """Some indices of a dimension; where `drops`, there is one, and the dimension is left out."""
+
+    def __init__(self, inner: Expression, dimension: int, along: range, drops: bool = False) -> None:
+        self._at, self._along, self._drops = dimension, along, drops
+        sizes = list(inner.sizes)
+        sizes[dimension : dimension + 1] = [] if drops else [len(along)]
+        super().__init__(sizes, inner.dtype, inner)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        d, begin = self._at, self._along.start
+        own = range(begin, begin + 1) if self._drops else range(begin + box[d].start, begin + box[d].stop)
+        return [(self.inputs[0], (*box[:d], own, *box[d + (not self._drops) :]))]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        return parts[0].reshape([len(along) for along in box])
+
+
+class Joined(Expression):
+    """Arrays one after the other along a dimension; a new first one, where `is_stack`."""
+
+    def __init__(self, inners: Sequence[Expression], dimension: int, is_stack: bool = False) -> None:
+        self._at, self._stacks = dimension, is_stack
+        self._ends = [0]
+        for one in inners:
+            self._ends.append(self._ends[-1] + (1 if is_stack else one.sizes[dimension]))
+        first = inners[0].sizes
+        sizes = (len(inners), *first) if is_stack else (*first[:dimension], self._ends[-1], *first[dimension + 1 :])
+        super().__init__(sizes, inners[0].dtype, *inners)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        found, d = [], self._at
+        for one, begin, end in zip(self.inputs, self._ends, self._ends[1:], strict=False):
+            own = range(max(box[d].start, begin) - begin, min(box[d].stop, end) - begin)
+            if len(own):
+                found.append((one, (*box[:d], *(() if self._stacks else (own,)), *box[d + 1 :])))
+        return found
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        if len(parts) == 1 and not self._stacks:
+            return parts[0]
+        return np.stack(parts) if self._stacks else np.concatenate(parts, self._at)
+
+
+class Alternating(Expression):
+    """Indices of a dimension that come from both halves in turn, or the other way round: halves of what alternates."""
+
+    def __init__(self, inner: Expression, dimension: int, to_halves: bool) -> None:
+        self._at, self._to_halves, self._half = dimension, to_halves, inner.sizes[dimension] // 2
+        super().__init__(inner.sizes, inner.dtype, inner)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        d, half = self._at, self._half
+        along = box[d]
+        if not self._to_halves:
+            own = range(along.start // 2, -(-along.stop // 2))
+            places = [own, range(own.start + half, own.stop + half)]
+        else:
+            places = [
+                range(2 * (max(along.start, begin) - begin), 2 * (min(along.stop, begin + half) - begin))
+                for begin in (0, half)
+            ]
+        return [(self.inputs[0], (*box[:d], place if len(place) else range(0), *box[d + 1 :])) for place in places]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        first, second = (np.moveaxis(part, self._at, 0) for part in parts)
+        along = box[self._at]
+        if self._to_halves:
+            mixed = np.concatenate([first[0::2], second[1::2]])
+        else:
+            mixed = np.stack([first, second], 1).reshape(-1, *first.shape[1:])[along.start % 2 :][: len(along)]
+        return np.moveaxis(mixed, 0, self._at)
+
+
+class Step(Expression):
+    """Arithmetic on each value; `change` gets values and returns them, and what is False where it is not exact."""
+
+    def __init__(
+        self, inner: Expression, change: Callable[[Array], tuple[Array, Array | bool]], what: str, remedy: str
+    ) -> None:
+        self._change, self._what, self._remedy = change, what, remedy
+        super().__init__(inner.sizes, inner.dtype, inner)
+
+    def may_fail(self) -> bool:
+        return True
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        found, exact = self._change(parts[0])
+        if not np.all(exact):
+            at = np.unravel_index(int(np.argmin(exact)), parts[0].shape)
+            place = ", ".join(str(int(i) + along.start) for i, along in zip(at, box, strict=True))
+            raise FastIndexError(f"the value at ({place}) is {parts[0][at]}, and {self._what}; {self._remedy}")
+        return found
+
+
+class Cast(Expression):
+    """Another element type, as `fastindex.pack` casts."""
+
+    def __init__(self, inner: Expression, element_type: ElementType, casting: Any) -> None:
+        self._type, self._casting = element_type, casting
+        super().__init__(inner.sizes, element_type.numpy_dtype, inner)
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        shape = Shape(self._type, parts[0].shape)
+        made: Array = pack(np.ascontiguousarray(parts[0]), shape, casting=self._casting)
+        return made.view(self.dtype).reshape(parts[0].shape)
+
+
+class Constant(Expression):
+    """Numbers that are known."""
+
+    def __init__(self, values: Array) -> None:
+        super().__init__(values.shape, values.dtype)
+        self._values = values
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        return self._values[tuple(slice(along.start, along.stop) for along in box)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """How one end of a move is stored.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Of what is stored.
+    units : tuple of (int, int), or None
+        For each dimension, how many codes are how many stored values, of which boxes are multiples: (0, 0) where the
+        dimension is only taken whole. None where all is.
+    """
+
+    sizes: tuple[int, ...]
+    units: tuple[tuple[int, int], ...] | None
+
+    def stored(self, box: Box) -> Box:
+        """Return where the codes of a box, whose edges are multiples of units, are stored."""
+        if self.units is None:
+            return tuple(map(range, self.sizes))
+        return tuple(
+            range(size) if not codes else range(along.start // codes * own, min(-(-along.stop // codes) * own, size))
+            for along, (codes, own), size in zip(box, self.units, self.sizes, strict=True)
+        )
+
+    def codes(self, box: Box, sizes: Sequence[int]) -> Box:
+        """Return the codes that the stored values of a box are made of."""
+        if self.units is None:
+            return tuple(map(range, sizes))
+        return tuple(
+            range(size) if not codes else range(along.start // own * codes, min(-(-along.stop // own) * codes, size))
+            for along, (codes, own), size in zip(box, self.units, sizes, strict=True)
+        )
+
+
+class Moved(Expression):
+    """An array in another named format."""
+
+    def __init__(self, inner: Expression, formats: Formats) -> None:
+        self._plan = plan = formats.plan()
+        self._formats, self._signed = formats, signed_bits(None, inner.dtype)
+        own, given, nbytes = plan.letters, formats.sizes, plan.ends[1].side.nbytes
+        lead = len(given) - len(own[0])
+        self._order: tuple[int, ...] = tuple(range(len(given)))
+        sides = _Side(inner.sizes, None), _Side((nbytes,), None)
+        # Elsewhere dimensions are one, or are not there.
+        if lead >= 0 and (len(own[0]) > 1 or not lead):
+            self._order = (*range(lead), *(lead + own[0].index(letter) for letter in own[1]))
+            sides = _side_of(plan.ends[0], own[0], given[:lead]), _side_of(plan.ends[1], own[1], given[:lead])
+        self._sizes = given, tuple(given[d] for d in self._order)
+        dtype = _dtype_of(*plan.ends, inner.dtype)
+        if math.prod(sides[1].sizes) * dtype.itemsize != nbytes:
+            sides, dtype = (sides[0], _Side((nbytes,), None)), np.dtype("u1")
+        if inner.sizes != sides[0].sizes or sides[1].units is None:
+            sides = _Side(inner.sizes, None), _Side(sides[1].sizes, None)
+        self._sides = sides
+        super().__init__(sides[1].sizes, dtype, inner)
+
+    @property
+    def signs_flip(self) -> bool:
+        """Whether one end is two's complement, and the other is not."""
+        return self._plan.flips((self._signed, 0))
+
+    def _codes(self, box: Box) -> tuple[Box, Box]:
+        """Return the codes that a box takes, by the dimensions of the source and by those of the target."""
+        source, target = self._sides
+        wanted = target.codes(box, self._sizes[1])
+        if source.units is None or target.units is None:
+            return tuple(map(range, self._sizes[0])), wanted
+        edges = []
+        for d, along in enumerate(wanted):
+            units = source.units[self._order[d]][0], target.units[d][0]
+            step, size = math.lcm(*units), self._sizes[1][d]
+            edges.append(
+                range(along.start // step * step, min(-(-along.stop // step) * step, size)) if step else range(size)
+            )
+        return tuple(edges[self._order.index(d)] for d in range(len(edges))), tuple(edges)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        return [(self.inputs[0], self._sides[0].stored(self._codes(box)[0]))]
+
+    def cost(self, box: Box) -> int:
+        (inner, part), stored = self.needs(box)[0], self._sides[1].stored(self._codes(box)[1])
+        most = max(inner._bytes_of(part), self._bytes_of(stored))
+        return copies_of_move(self._plan) * most + inner.cost(part)
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        source, target = self._codes(box)
+        sizes = self._formats.sizes if self._sides[0].units is None else tuple(map(len, source))
+        plan = repack_plan(*self._formats.names, sizes, self._plan.ends[0].bits, self._plan.parameters)
+        data = np.ascontiguousarray(parts[0]).reshape(-1).view(np.uint8)
+        written = np.empty(plan.ends[1].side.nbytes, np.uint8)
+        plan.run(data, written, (self._signed, 0), None, source[0].start if source else 0)
+        stored = self._sides[1].stored(target)
+        found = written.view(self.dtype).reshape([len(along) for along in stored])
+        return found[tuple(slice(o.start - a.start, o.stop - a.start) for o, a in zip(box, stored, strict=True))]
+
+
+def _side_of(end: End, letters: str, lead: tuple[int, ...]) -> _Side:
+    """Return how an end is stored; `letters` are what the plan calls its dimensions, `lead` those in front of them."""
+    one, own = end.one, end.sizes[-len(letters) :]
+    if one is None:
+        return _Side((*lead, *own), ((1, 1),) * (len(lead) + len(own)))
+    if has_words(end.name) and len(own) == 2:
+        stored: tuple[int, ...] = words_of(one, own)
+    else:
+        *rows, last = padded_sizes(one, own)
+        stored = (*rows, last * min(one.bits, 8) // 8)
+    units = _units(end, one, "" if lead else letters[0])
+    return _Side((*lead, *stored), (*((1, 1) for _ in lead), *units))
+
+
+def _units(end: End, one: Chosen, first: str) -> list[tuple[int, int]]:
+    """Return for each dimension of a format of how many codes, and of how many stored values, boxes are multiples.
+
+    `first` is the letter that the plan calls the first of them by.
+    """
+    letters = one.letters
+    if end.name in _RECTANGULAR:
+        units = [(step, step) for step in (multiple_of(one, letter) for letter in letters)]
+        along = 1 if rows_of_words(one) else 0
+        word, bits = word_bits(one), one.bits
+        codes = word // bits if one.row.when.get("dense") is False else math.lcm(word, bits) // bits
+        step = math.lcm(codes, units[along][0])
+        words = 1 if one.row.when.get("dense") is False else codes * bits // word
+        units[along] = step, step // codes * words
+        return units
+    units = [(0, 0)] * len(letters)
+    found = outermost(end.side)
+    if found is not None and found[0].key == first:
+        step = math.lcm(found[1], multiple_of(one, letters[0]))
+        rows = rows_of_words(one) if has_words(end.name) else 1
+        if rows and step % rows == 0:
+            units[0] = step, step // rows
+    return units
+
+
+def _dtype_of(left: End, right: End, given: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the element type of what is stored: integers as wide as words, or that of the elements."""
+    width = max(right.bits, 8)
+    if right.one is not None and has_words(right.name):
+        width = word_bits(right.one)
+    if width != max(right.bits, 8) or (left.one is not None and has_words(left.name) and word_bits(left.one) != width):
+        return np.dtype(f"{'i' if width > 8 and right.name != 'mlx' and right.one is not None else 'u'}{width // 8}")
+    return given if 8 * given.itemsize == width else np.dtype(f"u{width // 8}")

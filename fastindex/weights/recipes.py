@@ -1,0 +1,202 @@
+"""Recipes: rules that ship, by name. Each is what a rules file holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_COMPRESSED = {
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {
+                    "num_bits": 4,
+                    "type": "int",
+                    "symmetric": False,
+                    "strategy": "group",
+                    "group_size": "${quantization_config.group_size}",
+                },
+                "input_activations": None,
+                "output_activations": None,
+            }
+        },
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+    }
+}
+_AWQ = {
+    "quantization_config.quant_method": ["awq"],
+    "quantization_config.version": ["gemm", "GEMM"],
+    "quantization_config.bits": [4],
+}
+_GPTQ = {
+    "quantization_config.quant_method": ["gptq"],
+    "quantization_config.checkpoint_format": ["gptq"],
+    "quantization_config.bits": [4],
+}
+
+
+def _gptq_config(**more: Any) -> dict[str, Any]:
+    config = {"quant_method": "gptq", "bits": 4, "group_size": "${quantization_config.group_size}", "desc_act": False}
+    return {"quantization_config": {**config, **more}}
+
+
+def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
+    rows = {"count": "{x}.qweight[0]", "groups": "{x}.scales[0]"}
+    return {
+        "expects": _AWQ,
+        "rules": [
+            {
+                "names": "{x}.qweight",
+                "outputs": [
+                    {"format": {"from": "awq", "to": "gptq"}},
+                    {"name": "{x}.g_idx", "constant": rows, "dtype": "s32"},
+                ],
+            },
+            {
+                # Groups by outputs in both, though awq is of K by N and pack_quantized of M by K.
+                "names": "{x}.qzeros",
+                "format": {"from": "awq", "to": "pack_quantized"},
+                "transpose": "g n -> g n",
+                "steps": steps,
+                "remedy": "version 1 of GPTQ stores z - 1; awq-to-gptq-v2 stores z itself",
+            },
+        ],
+        "config": _gptq_config(sym=False, checkpoint_format=checkpoint_format),
+    }
+
+
+_IN_ORDER = {
+    "names": "{x}.g_idx",
+    "optional": True,
+    "equals": {"count": "{x}.g_idx[0]", "groups": "{x}.scales[0]"},
+    "remedy": "its rows are ordered by activations (desc_act), which the other format does not know",
+}
+
+
+def _gguf(kind: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    named = [{"name": "{x}.weight" if i == 0 else f"{{x}}.{one.pop('as')}", **one} for i, one in enumerate(outputs)]
+    return {"names": "{x}.weight", "type": kind, "optional": True, "outputs": named}
+
+
+def _to_mlx(**more: Any) -> dict[str, Any]:
+    return {"from": "gguf_body", "to": "mlx", "group_size": 32, **more}
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "awq-to-compressed-tensors": {
+        "expects": _AWQ,
+        "rules": [
+            {
+                "names": "{x}.qweight",
+                "outputs": [
+                    {"name": "{x}.weight_packed", "format": {"from": "awq", "to": "pack_quantized"}},
+                    {"name": "{x}.weight_shape", "constant": ["{x}.qweight[1]*8", "{x}.qweight[0]"], "dtype": "s64"},
+                ],
+            },
+            {
+                "names": "{x}.qzeros",
+                "name": "{x}.weight_zero_point",
+                "format": {"from": "awq", "to": "pack_quantized", "packed_dim": 0},
+            },
+            {"names": "{x}.scales", "name": "{x}.weight_scale", "transpose": "g n -> n g"},
+        ],
+        "config": _COMPRESSED,
+    },
+    "awq-to-gptq": _awq_to_gptq(["add -1"], "gptq"),
+    "awq-to-gptq-v2": _awq_to_gptq([], "gptq_v2"),
+    "gptq-to-awq": {
+        "expects": _GPTQ,
+        "rules": [
+            {"names": "{x}.qweight", "format": {"from": "gptq", "to": "awq"}},
+            {
+                "names": "{x}.qzeros",
+                "format": {"from": "pack_quantized", "to": "awq"},
+                "transpose": "g n -> g n",
+                "steps": ["add 1"],
+                "remedy": "a zero point of 16 has no code in AWQ",
+            },
+            _IN_ORDER,
+        ],
+        "config": {
+            "quantization_config": {
+                "quant_method": "awq",
+                "version": "gemm",
+                "bits": 4,
+                "group_size": "${quantization_config.group_size}",
+                "zero_point": True,
+            }
+        },
+    },
+    "gptq-to-marlin": {
+        "expects": {**_GPTQ, "quantization_config.sym": [True]},
+        "rules": [
+            {"names": "{x}.qweight", "name": "{x}.B", "format": {"from": "gptq", "to": "marlin"}},
+            {
+                "names": "{x}.scales",
+                "name": "{x}.s",
+                "format": {"from": "plain", "to": "marlin_scales"},
+                "dtype": "f16",
+            },
+            {
+                "names": "{x}.qzeros",
+                "optional": True,
+                "format": {"from": "pack_quantized", "to": "plain"},
+                "steps": ["add 1"],
+                "equals": {"fill": 8},
+                "remedy": "Marlin's checkpoints are symmetric: every zero point is 8",
+            },
+            _IN_ORDER,
+        ],
+        "config": _gptq_config(sym=True, checkpoint_format="marlin", is_marlin_format=True),
+    },
+    "gguf-to-mlx": {
+        "rules": [
+            _gguf(
+                "Q4_0",
+                [
+                    {"field": "codes", "format": _to_mlx()},
+                    {"as": "scales", "field": "scale"},
+                    {"as": "biases", "field": "scale", "steps": ["multiply -8"]},
+                ],
+            ),
+            _gguf(
+                "Q4_1",
+                [
+                    {"field": "codes", "format": _to_mlx()},
+                    {"as": "scales", "field": "scale"},
+                    {"as": "biases", "field": "min"},
+                ],
+            ),
+            _gguf(
+                "Q8_0",
+                [
+                    {"field": "codes", "format": _to_mlx(bits=8), "steps": ["flip"]},
+                    {"as": "scales", "field": "scale"},
+                    {"as": "biases", "field": "scale", "steps": ["multiply -128"]},
+                ],
+            ),
+        ],
+    },
+    "nvfp4-swizzled-scales": {
+        "expects": {"quantization_config.format": ["nvfp4-pack-quantized"]},
+        "rules": [
+            {"names": "{x}.weight_scale", "type": "F8_E4M3", "format": {"from": "plain", "to": "blocked_scales"}}
+        ],
+    },
+    "gpt-oss-halves": {
+        "rules": [
+            {"names": "{x}.experts.gate_up_proj_*", "steps": ["halves 1"], "optional": True},
+            {"names": "{x}.experts.gate_up_proj", "steps": ["halves 2"], "optional": True},
+        ],
+    },
+    "gpt-oss-interleaved": {
+        "rules": [
+            {"names": "{x}.experts.gate_up_proj_*", "steps": ["interleave 1"], "optional": True},
+            {"names": "{x}.experts.gate_up_proj", "steps": ["interleave 2"], "optional": True},
+        ],
+    },
+}
