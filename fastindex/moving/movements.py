@@ -217,16 +217,17 @@ def look_up_slots(
         with numpys_time():
             look_up_by_numpy(sides, width, *addresses, padding, wanted)
         return
-    from fastindex.moving.compiled_passes import gather_kernel
+    from fastindex.runtime.machine_code import function
 
     program = conversion_program(destination, source)
-    kernel = gather_kernel()
-    repeated = np.frombuffer(padding, np.uint8)
+    kernel = function("gather_slots")
+    pattern = np.frombuffer(padding, np.uint8)
 
     def task(begin: int, end: int) -> None:
         found = np.empty(end - begin, np.int64)
         run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
-        kernel(width, addresses[1] + wanted[begin] * width, addresses[0], found, address_of(repeated))
+        place = addresses[1] + wanted[begin] * width
+        kernel(width, place, addresses[0], address_of(found), len(found), address_of(pattern))
 
     workers = 1 if len(wanted) <= tuning.least_conversion_share else thread_count(threads)
     run_chunks(task, len(wanted), workers, tuning.least_conversion_share)

@@ -87,7 +87,7 @@ _WITH_KERNELS = (
     "fastindex.moving.timed_choices",
     "fastindex.moving.compiled_passes",
     "fastindex.index.compiled",
-    "fastindex.index.kernels.windows",
+    "fastindex.runtime.machine_code",
 )
 
 _log = logging.getLogger("fastindex")
@@ -159,13 +159,13 @@ def may_be_numpy(size: int, most: int) -> bool:
 
     Examples
     --------
-    >>> from fastindex.runtime import kernels as compilation
+    >>> from fastindex.runtime import machine_code
     >>> may_be_numpy(1, MOST_BYTES)
     False
     """
     if is_disabled() or _limited.get():
         return True
-    if "fastindex.runtime.kernels" in sys.modules:
+    if "fastindex.runtime.machine_code" in sys.modules:
         load_kernels()
         return False
     small = size <= most
@@ -190,7 +190,7 @@ def load_kernels() -> None:
     MemoryError
         A limit leaves too little for them.
     """
-    if "numba" not in sys.modules:
+    if "llvmlite" not in sys.modules:
         check_address_space(TO_LOAD_BYTES)
     load(*_WITH_KERNELS)
 

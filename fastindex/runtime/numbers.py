@@ -10,6 +10,9 @@ from typing import NamedTuple, TypeVar
 #: Bytes of a cache line, and of the widest vector that kernels use.
 LINE_BYTES = 64
 
+#: How the integers of an operand are stored: the code is the index.
+STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
+
 #: Bytes of a lane: what the vectors of every machine permute within.
 LANE_BYTES = 16
 
