@@ -110,7 +110,7 @@ def _code_of(kernel: Kernel) -> _Loaded:
 
 def _load(kernel: Kernel) -> _Loaded:
     if kernel not in _loaded:
-        _loaded[kernel] = _in_memory(_kept(kernel) or _compile(kernel))
+        _loaded[kernel] = _in_memory(kept_code(kernel))
     return _loaded[kernel]
 
 
@@ -179,6 +179,11 @@ def _kept(kernel: Kernel) -> bytes | None:
             if digest == _digest_of(kernel, code):
                 return code
     return None
+
+
+def kept_code(kernel: Kernel) -> bytes:
+    """Return the code of a kernel from disk; what is not there is compiled, and kept."""
+    return _kept(kernel) or _compile(kernel)
 
 
 def _compile(kernel: Kernel) -> bytes:

@@ -13,6 +13,9 @@ LINE_BYTES = 64
 #: How the integers of an operand are stored: the code is the index.
 STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
+#: Flags of NumPy's arrays.
+CONTIGUOUS, WRITEABLE = 0x1, 0x400
+
 #: Bytes of a lane: what the vectors of every machine permute within.
 LANE_BYTES = 16
 

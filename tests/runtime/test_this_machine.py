@@ -21,8 +21,8 @@ from fastindex.arrays.addresses import address_of
 from fastindex.moving import timed_choices as choices
 from fastindex.moving.cast_movements import movement_between
 from fastindex.moving.movements import sure_movement
-from fastindex.runtime.kernels import features
 from fastindex.runtime.machine import EPYC_1M, Target, caches_in, check_runs_here, these_caches, this_machine
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.threads import thread_count
 from fastindex.runtime.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS

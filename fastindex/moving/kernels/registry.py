@@ -95,6 +95,22 @@ def _digits(vector_bytes: int) -> list[tuple[int, int]]:
     return [(piece, digits) for piece in pieces for digits in range(MOST_ROW_DIGITS, 0, -1)]
 
 
+def by_name(kernels: Iterable[PassKernel]) -> dict[str, PassKernel]:
+    """Return kernels by name.
+
+    Raises
+    ------
+    ValueError
+        Two have one name.
+    """
+    found: dict[str, PassKernel] = {}
+    for one in kernels:
+        if one.name in found:
+            raise ValueError(f"two kernels are called {one.name!r}")
+        found[one.name] = one
+    return found
+
+
 _ALL = (
     PassKernel(
         "transpose",
@@ -147,4 +163,4 @@ _ALL = (
 )
 
 #: Every kernel that passes run, by `Pass.kernel`. `fastindex warmup` goes by the order: what takes longest comes first.
-PASS_KERNELS = {one.name: one for one in _ALL}
+PASS_KERNELS = by_name(_ALL)
