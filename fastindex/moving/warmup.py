@@ -16,7 +16,8 @@ from typing import Protocol
 from fastindex.first_use import PACKAGE_FOLDER
 from fastindex.moving.kernels.registry import PASS_KERNELS
 from fastindex.runtime.machine import this_machine
-from fastindex.runtime.machine_code import CALLED, Kernel, address, is_missing
+from fastindex.runtime.machine_code import CALLED, address, is_missing
+from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.threads import thread_count
 
 #: What a process that compiles for another one runs.

@@ -20,7 +20,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic, register_jitable
 
-from fastindex.runtime.machine_code import FOR_C, FOR_PYTHON, Kernel
+from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 
 
 class _WithoutEnvironments:

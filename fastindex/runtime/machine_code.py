@@ -29,27 +29,8 @@ from llvmlite import binding as llvm
 
 from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
 from fastindex.runtime.first_answer import TO_LOAD_BYTES, check_address_space
+from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 from fastindex.terminal import is_terminal
-
-#: What the code of a kernel exports: a C function of int64 that returns one, and the same as Python calls a built-in
-#: function.
-FOR_C, FOR_PYTHON = "fastindex_kernel", "fastindex_function"
-
-
-class Kernel(NamedTuple):
-    """A kernel, by name.
-
-    Attributes
-    ----------
-    module, function : str
-        Where it is defined.
-    literals : tuple of int
-        Its first arguments, which are constants in its code; a caller passes anything.
-    """
-
-    module: str
-    function: str
-    literals: tuple[int, ...] = ()
 
 
 def _of_module(module: str, *functions: str) -> dict[str, Kernel]:

@@ -19,6 +19,26 @@ CONTIGUOUS, WRITEABLE = 0x1, 0x400
 #: Bytes of a lane: what the vectors of every machine permute within.
 LANE_BYTES = 16
 
+#: What the code of a kernel exports: a C function of int64 that returns one, and the same as Python calls a built-in
+#: function.
+FOR_C, FOR_PYTHON = "fastindex_kernel", "fastindex_function"
+
+
+class Kernel(NamedTuple):
+    """A kernel, by name.
+
+    Attributes
+    ----------
+    module, function : str
+        Where it is defined.
+    literals : tuple of int
+        Its first arguments, which are constants in its code; a caller passes anything.
+    """
+
+    module: str
+    function: str
+    literals: tuple[int, ...] = ()
+
 
 Record = TypeVar("Record", bound=NamedTuple)
 

@@ -53,7 +53,15 @@ def package(tmp_path):
         (tmp_path / "fastindex" / name).mkdir(parents=True)
         (tmp_path / "fastindex" / name / "__init__.py").touch()
     (tmp_path / "fastindex" / "__init__.py").touch()
-    for name in ("runtime/kernels", "runtime/machine_code", "runtime/first_answer", "first_use", "terminal", "errors"):
+    for name in (
+        "runtime/kernels",
+        "runtime/machine_code",
+        "runtime/first_answer",
+        "runtime/numbers",
+        "first_use",
+        "terminal",
+        "errors",
+    ):
         shutil.copy(ROOT / "fastindex" / f"{name}.py", tmp_path / "fastindex" / f"{name}.py")
     (tmp_path / "fastindex/kernels/helper.py").write_text(HELPER.format(step=1))
     (tmp_path / "fastindex/kernels/total.py").write_text(MODULE)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from fastindex.algebra.cast_numbers import conversion_code
 from fastindex.moving.assembly_numbers import COLUMN_ELEMENT_BYTES
 from fastindex.moving.numbers import MOST_ROW_DIGITS, PIECES, STREAM, UNIT_BYTES, VECTOR_WAYS, are_vectors
-from fastindex.runtime.machine_code import Kernel
-from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES, Kernel
 
 
 class PassOrDraft(Protocol):
