@@ -56,12 +56,12 @@ def run_compiled(
     count = math.prod(shape)
     table = program.derived(_marking_table if mark else _raising_table)
     arrays = _arrays_table(program, inputs, outputs, shape, modes)
-    addresses = address_of(table.numbers), address_of(arrays)
-    failures, kernel = list[int](), function("run_program")
+    numbers, kernel = address_of(arrays), function("run_program")
+    failures: list[int] = []
 
     def chunk(begin: int, end: int) -> None:
         scratch = np.empty(scratch_size(table.variables), np.int64)
-        stopped = kernel(*addresses, address_of(scratch), begin, end)
+        stopped = kernel(table.address, numbers, address_of(scratch), begin, end)
         if stopped >= 0:
             failures.append(stopped)
             raise _ChunkStoppedError

@@ -28,7 +28,7 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
-from fastindex.runtime.first_answer import TO_LOAD_BYTES, check_address_space
+from fastindex.runtime.first_answer import KERNEL_SUFFIX, TO_LOAD_BYTES, check_address_space, kernel_folders
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 from fastindex.terminal import is_terminal
 
@@ -154,7 +154,7 @@ def is_missing(kernel: Kernel) -> bool:
 
 def _kept(kernel: Kernel) -> bytes | None:
     """Return the code of a kernel from disk, None where there is none."""
-    for folder in _folders():
+    for folder in kernel_folders():
         with contextlib.suppress(OSError), open(folder / _file_of(kernel), "rb") as file:
             digest, code = file.read(hashlib.sha256().digest_size), file.read()
             if digest == _digest_of(kernel, code):
@@ -210,37 +210,17 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _file_of(kernel: Kernel) -> str:
     place = hashlib.sha256(repr((kernel.module, target())).encode()).hexdigest()[:12]
-    return f"{'-'.join(map(str, (kernel.function, *kernel.literals)))}.{place}{SUFFIX}"
+    return f"{'-'.join(map(str, (kernel.function, *kernel.literals)))}.{place}{KERNEL_SUFFIX}"
 
 
 def _digest_of(kernel: Kernel, code: bytes) -> bytes:
     return hashlib.sha256(repr((kernel, target(), _compiler(), digest_of_sources())).encode() + b"\0" + code).digest()
 
 
-#: How the files of kernels end.
-SUFFIX = ".kernel"
-
-
-@lru_cache(maxsize=1)
-def _folders() -> tuple[Path, ...]:
-    """Return the folders in which kernels may be kept, that of the first choice first."""
-    package = hashlib.sha256(PACKAGE_FOLDER.encode()).hexdigest()[:12]
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        return (Path(chosen, f"fastindex-{package}"),)
-    if sys.platform == "win32":
-        of_user = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
-    elif sys.platform == "darwin":
-        of_user = os.path.expanduser("~/Library/Caches")
-    else:
-        of_user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(PACKAGE_FOLDER, "__pycache__"), Path(of_user, "fastindex", package)
-
-
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
     """Return the folder in which what is kept for this machine may be written, None where there is none."""
-    for folder in _folders():
+    for folder in kernel_folders():
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):

@@ -12,7 +12,7 @@ import pytest
 import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import demo
-from fastindex.runtime import kernels as compilation
+from fastindex.runtime import machine_code
 
 
 def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
@@ -131,7 +131,7 @@ def test_without_a_gpu() -> None:
 def test_it_says_whether_kernels_were_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     demo.run_demo(lambda line: None, rows=50, columns=300, indices=100)
     for was_compiled in (True, False):
-        monkeypatch.setattr(compilation, "_noticed", was_compiled)
+        monkeypatch.setattr(machine_code, "_compiled", [machine_code.CALLED["lead"]] if was_compiled else [])
         lines: list[str] = []
         demo.run_demo(lines.append, rows=50, columns=300, indices=100)
         assert lines[1].endswith("(compiled once for this machine)") is was_compiled, lines[1]

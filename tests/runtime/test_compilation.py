@@ -16,8 +16,8 @@ import pytest
 from numba import njit
 from numba.core.registry import cpu_target
 
+from fastindex.runtime import first_answer, machine_code
 from fastindex.runtime import kernels as compilation
-from fastindex.runtime import machine_code
 from fastindex.runtime.lines.memory import literal
 from tests.cases.hangs import HANG_SECONDS
 
@@ -165,7 +165,7 @@ def test_an_installation_that_cannot_be_written_is_read(package, monkeypatch):
     folder.symlink_to(package / "nothing/below")
     assert run(package, **of_user) == COMPILED
     assert run(package, **of_user) == KEPT
-    assert [path.suffix for path in (package / "user").rglob("*") if path.is_file()] == [machine_code.SUFFIX]
+    assert [path.suffix for path in (package / "user").rglob("*") if path.is_file()] == [first_answer.KERNEL_SUFFIX]
 
 
 def make_cache_unwritable(package: Path) -> dict[str, str]:
