@@ -85,7 +85,10 @@ def compile_here(target: str, names: Sequence[str]) -> None:
 
     for name, kernel in every_kernel().items():
         if not names or name in names:
-            sys.stdout.write(f"{line(target, name, compiled(kernel).library.get_asm_str())}\n")
+            library = compiled(kernel).library
+            # LLVM prepares a module in place when it makes code of it; the frozen text is of one that was run.
+            library.codegen._tm.emit_object(library._final_module)
+            sys.stdout.write(f"{line(target, name, library.get_asm_str())}\n")
             sys.stdout.flush()
 
 

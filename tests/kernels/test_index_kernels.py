@@ -34,6 +34,7 @@ from tests.oracles import reference
 
 # Arithmetic
 
+inlined(element.high_product)
 _narrow = inlined(element.narrow_quotient)
 _wide = inlined(element.wide_quotient)
 
