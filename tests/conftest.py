@@ -45,7 +45,7 @@ from typing import Any
 
 import pytest
 
-import fastindex.runtime.kernels  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
+import fastindex.runtime.machine_code  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
 from fastindex.runtime import machine as this_machine
 from fastindex.runtime.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies

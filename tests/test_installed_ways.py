@@ -44,7 +44,7 @@ import numpy as np
 import fastindex as fi
 array = np.arange(1 << 21, dtype=np.uint8)
 assert (fi.pack(array, "u8[2097152]{0:T(1024)}") == array).all()
-print(fi.__file__, sys.modules["numba"].__name__, file=sys.stderr)
+print(fi.__file__, "numba" in sys.modules, file=sys.stderr)
 """
 
 
@@ -97,5 +97,6 @@ def test_small_questions_without_what_is_not_needed_for_them() -> None:
 @pytest.mark.in_turn(seconds=20)
 @pytest.mark.parametrize("name", ["compiled", "zip"])
 def test_kernels_compile_without_sources(name: str, places: dict[str, Path], tmp_path: Path) -> None:
-    _, where = run(places[name], BY_A_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
-    assert where == [str(places[name] / "fastindex" / "__init__.pyc"), "numba"]
+    for compiles in ("True", "False"):
+        _, where = run(places[name], BY_A_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
+        assert where == [str(places[name] / "fastindex" / "__init__.pyc"), compiles]

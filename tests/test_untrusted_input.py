@@ -307,9 +307,8 @@ def test_headers_of_numpy_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.in_turn(seconds=4)
 def test_nothing_is_unpickled_or_evaluated() -> None:
-    """But code that Numba keeps on disk, kernels that are written from numbers, and what Dask sends to workers."""
+    """But kernels that are written from numbers, and what Dask sends to workers."""
     allowed = {
-        "runtime/kernels.py": {"pickle"},
         "cuda/kernels/gather_kernel.py": {"exec"},
         "cuda/kernels/index_kernel.py": {"exec"},
         "dask/travelling.py": {"pickle"},

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.first_use import load
-from fastindex.runtime.numbers import PlainPair
+from fastindex.runtime.numbers import CONTIGUOUS, WRITEABLE, PlainPair
 
 
 def _slow_address(array: NDArray[Any]) -> int:
@@ -73,16 +72,9 @@ def _fields_are_known() -> bool:
 
 
 def _has_known_fields(array: NDArray[Any]) -> bool:
-    # It imports the compiler, which those who only ask for addresses need not have.
-    load("fastindex.runtime.lines.plain_arrays")
-    from fastindex.runtime.lines import plain_arrays
-
     begin = id(array) + object.__basicsize__
     kind, _, rank, sizes, _, _, dtype, flags = (ctypes.c_ssize_t * 8).from_address(begin - 8)
     if (kind, rank & 0xFFFFFFFF, dtype) != (id(np.ndarray), array.ndim, id(array.dtype)):
         return False
-    known = array.flags.c_contiguous * plain_arrays.CONTIGUOUS + array.flags.writeable * plain_arrays.WRITEABLE
-    return (
-        ctypes.c_ssize_t.from_address(sizes).value == array.shape[0]
-        and flags & (plain_arrays.CONTIGUOUS | plain_arrays.WRITEABLE) == known
-    )
+    known = array.flags.c_contiguous * CONTIGUOUS + array.flags.writeable * WRITEABLE
+    return ctypes.c_ssize_t.from_address(sizes).value == array.shape[0] and flags & (CONTIGUOUS | WRITEABLE) == known

@@ -166,9 +166,9 @@ def run_demo(
     tiled = Shape.parse(f"bf16[{rows},{columns}]{{1,0:T(8,128)(2,1)}}")
     write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {on.name}")
     seconds = _ready(on, plain, tiled, indices, progress)
-    from fastindex.runtime.kernels import has_compiled
+    from fastindex.runtime.machine_code import compiled_kernels
 
-    write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if has_compiled() else ''}")
+    write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if compiled_kernels() else ''}")
     write("")
     write(f"{'':<34}{'time':>10}{'GB/s':>8}{'of a copy':>11}{'x NumPy':>9}")
     checks = [*_relayouts(on, plain, tiled, write), *_conversions(on, tiled, indices, write)]

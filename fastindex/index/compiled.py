@@ -13,10 +13,10 @@ from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
 from fastindex.arrays.index_arguments import Integers
 from fastindex.index.chunks import chunk_length
-from fastindex.index.kernels.blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
-from fastindex.index.kernels.programs import block_length, run_program, scratch_size
+from fastindex.index.numbers import CLIP, COUNTED, RAISE, SWAPPED, WRAP, block_length, scratch_size
 from fastindex.index.step_table import StepTable, step_table
-from fastindex.runtime.lines.memory import STORED
+from fastindex.runtime.machine_code import function
+from fastindex.runtime.numbers import STORED
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -56,11 +56,12 @@ def run_compiled(
     count = math.prod(shape)
     table = program.derived(_marking_table if mark else _raising_table)
     arrays = _arrays_table(program, inputs, outputs, shape, modes)
+    numbers, kernel = address_of(arrays), function("run_program")
     failures: list[int] = []
 
     def chunk(begin: int, end: int) -> None:
         scratch = np.empty(scratch_size(table.variables), np.int64)
-        stopped = run_program(table.numbers, arrays, scratch, begin, end)
+        stopped = kernel(table.address, numbers, address_of(scratch), begin, end)
         if stopped >= 0:
             failures.append(stopped)
             raise _ChunkStoppedError

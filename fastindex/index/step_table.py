@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram, division, wrapped_int64
+from fastindex.arrays.addresses import address_of
 from fastindex.index.numbers import (
     ANY,
     CHECK,
@@ -51,11 +52,14 @@ class StepTable:
     ----------
     numbers : int64 array
         How many inputs, outputs, variables and steps; the variable of each output; `COLUMNS` numbers per step.
+    address : int
+        Where they are.
     variables : int
         How many there are, inputs included.
     """
 
     numbers: NDArray[np.int64]
+    address: int
     variables: int
 
 
@@ -265,4 +269,5 @@ def step_table(program: IndexProgram, mark: bool) -> StepTable:
         else:
             steps.check(checked)
     header = [len(program.input_bounds), len(values), steps.variables, len(steps.rows), *values]
-    return StepTable(np.array([*header, *chain(*steps.rows)], np.int64), steps.variables)
+    numbers = np.array([*header, *chain(*steps.rows)], np.int64)
+    return StepTable(numbers, address_of(numbers), steps.variables)

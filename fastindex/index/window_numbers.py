@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from fastindex.index.numbers import LINE
+
+#: Elements that are collected in the nearest cache before they go past it.
+COLLECTED = 512
+
 # The header.
 OUTER_AXES = 0  # axes outside the run; their index is the row
 QUOTIENTS = 1
@@ -27,3 +32,8 @@ GAIN = 1
 APART = 2
 WEIGHT = 3
 QUOTIENT_NUMBERS = 4
+
+
+def window_scratch_size(variables: int) -> int:
+    """Return how many numbers the kernel needs to itself."""
+    return COLLECTED + 2 * LINE + variables

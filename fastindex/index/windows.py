@@ -20,7 +20,7 @@ from fastindex.arrays.addresses import address_of
 from fastindex.index import window_numbers as places
 from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import run
-from fastindex.runtime.first_answer import MOST_INDICES, may_be_numpy
+from fastindex.runtime.first_answer import MOST_INDICES, load_kernels, may_be_numpy
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -389,15 +389,16 @@ def fill_window(
 
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
-    # It imports the compiler, which small windows do without.
-    from fastindex.index.kernels.windows import run_window, window_scratch_size
+    load_kernels()
+    from fastindex.runtime.machine_code import function
 
-    address = address_of(output)
+    kernel = function("run_window")
+    numbers, table, target = map(address_of, (plan.numbers, plan.table, output))
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
 
     def chunk(begin: int, end: int) -> None:
-        scratch = np.empty(window_scratch_size(plan.variables), np.int64)
-        run_window(plan.numbers, plan.table, scratch, address, begin, end, streamed)
+        scratch = np.empty(places.window_scratch_size(plan.variables), np.int64)
+        kernel(numbers, table, address_of(scratch), target, begin, end, streamed)
 
     workers = thread_count(threads)
     run_chunks(chunk, output.size, workers, chunk_length(output.size, workers))

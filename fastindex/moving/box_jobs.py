@@ -224,7 +224,7 @@ def is_for_numpy(max_memory: int) -> bool:
 
 
 def _has_kernels() -> bool:
-    return "fastindex.runtime.kernels" in sys.modules
+    return "fastindex.runtime.machine_code" in sys.modules
 
 
 def _mebibytes(nbytes: int) -> str:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from fastindex.arrays.addresses import address_of, expected_pair
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.first_use import uninterrupted
 from fastindex.moving.counts import PAGE_BYTES
-from fastindex.moving.kernels import jobs, runner
-from fastindex.moving.kernels.registry import PassKernel
-from fastindex.moving.kernels.table import SCRATCH_FRONT_BYTES
-from fastindex.moving.moves import KERNEL_MODULES
-from fastindex.moving.moves.elements import kernel as element_moves
-from fastindex.moving.numbers import BOX_BYTES, BoxCall, PassCall, PassTable
+from fastindex.moving.kernels.registry import PASS_KERNELS
+from fastindex.moving.numbers import BOX_BYTES, SCRATCH_FRONT_BYTES, BoxCall, PassCall, PassTable
 from fastindex.moving.pass_threads import looks_for_signals, run_with_helpers
 from fastindex.moving.passes import Pass
-from fastindex.runtime.kernels import registered_kernels
+from fastindex.runtime.machine_code import address, function
 from fastindex.runtime.numbers import LINE_BYTES, PairCall
 from fastindex.runtime.threads import thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
@@ -40,28 +33,6 @@ MOST_SCRATCH_BYTES = 764416
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + MOST_SCRATCH_BYTES + 2 * BOX_BYTES
 
 
-def registered(modules: Iterable[str]) -> dict[str, PassKernel]:
-    """Return the kernels of modules of `fastindex.moving.moves`, by name.
-
-    Raises
-    ------
-    ValueError
-        Two have one name, or one needs more than `MOST_SCRATCH_BYTES` of scratch memory.
-    """
-    found: dict[str, PassKernel] = {}
-    for module in modules:
-        for one in import_module(f"fastindex.moving.moves.{module}").KERNELS:
-            if one.name in found:
-                raise ValueError(f"two kernels are called {one.name!r}, the second in {module}")
-            if one.scratch_bytes > MOST_SCRATCH_BYTES:
-                raise ValueError(f"{one.name!r} in {module} needs {one.scratch_bytes} bytes of scratch memory")
-            found[one.name] = one
-    return found
-
-
-#: Every kernel that passes run, by `Pass.kernel`.
-PASS_KERNELS = registered(KERNEL_MODULES)
-
 # A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES` of them: only
 # in between can it be stopped.
 _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
@@ -70,8 +41,9 @@ _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
 _PADDING_BYTES = 2 * LINE_BYTES
 
 
-def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[types.Type, ...]]:
-    """Return the dispatcher of a kernel, and the types that it is compiled for.
+@cache
+def pass_kernel(name: str, width: int, variant: int) -> int:
+    """Load the kernel of a pass, or compile it, and return its address.
 
     Parameters
     ----------
@@ -84,22 +56,7 @@ def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[t
         Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
         by vectors, 0 where lanes take any number.
     """
-    loops = PASS_KERNELS[name].loops
-    literals = types.literal(width), types.literal(variant)
-    return loops[min(variant, len(loops) - 1)], (*literals, *(types.int64,) * 6)
-
-
-@cache
-def pass_kernel(name: str, width: int, variant: int) -> int:
-    """Compile the kernel of a pass, or load it from the cache, and return its address."""
-    return uninterrupted(lambda: _compiled_address(name, width, variant))
-
-
-def _compiled_address(name: str, width: int, variant: int) -> int:
-    dispatcher, signature = dispatcher_of(name, width, variant)
-    dispatcher.compile(signature)
-    compiled = dispatcher.overloads[signature]
-    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
+    return address(PASS_KERNELS[name].of(width, variant))
 
 
 def kernel_key(one: Pass) -> tuple[str, int, int]:
@@ -182,9 +139,9 @@ class CompiledPasses:
         addresses = self.address, self.count, destination, source, kept[1]
         helpers = self.helpers(threads)
         if self.is_one_call(helpers):
-            _driver()(*addresses, thread_scratch.address, 0)
+            function("run_passes")(*addresses, thread_scratch.address, 0)
         else:
-            run_with_helpers(_leader(), addresses, self.count, _scratch_address, helpers)
+            run_with_helpers(function("lead"), addresses, self.count, _scratch_address, helpers)
 
     def helpers(self, threads: int | None) -> int:
         """Return how many threads may help the caller's."""
@@ -265,26 +222,6 @@ def run_pass(
     CompiledPasses((one,), tuning).run(source, destination, padding, threads)
 
 
-@cache
-def gather_kernel() -> Callable[..., None]:
-    """Compile the kernel that looks slots up, or load it from the cache."""
-    (signature,) = (types for dispatcher, types in registered_kernels() if dispatcher is element_moves.gather_slots)
-    compiled: Callable[..., None] = element_moves.gather_slots.compile(signature)
-    return compiled
-
-
-@cache
-def _driver() -> Callable[..., None]:
-    compiled: Callable[..., None] = runner.run_passes.compile((types.int64,) * 7)
-    return compiled
-
-
-@cache
-def _leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = jobs.lead.compile((types.int64,) * 9)
-    return compiled
-
-
 class OneCall:
     """Passes between two plain arrays as one native call, which checks the arrays too.
 
@@ -312,7 +249,7 @@ class OneCall:
         padding: bytes,
         multiple: int = 1,
     ) -> None:
-        self.run: Callable[[int, int, int, int], bool] = _never
+        self.run: Callable[[int, int, int, int], int] = _never
         self.address, self.is_small = 0, False
         self._passes = passes
         if passes is None:
@@ -321,29 +258,17 @@ class OneCall:
         call = PairCall(passes.address, passes.count, padding_address)
         table = np.array((*expected_pair(source, destination, multiple), *call), np.int64)
         self._kept = table, repeated, source, destination
-        self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
+        self.run, self.address, self.is_small = function("run_plain"), address_of(table), passes.is_small
 
     def run_on_threads(self, source: int, destination: int, threads: int | None) -> bool:
         """Do the same on as many threads as help; takes the ``id`` of both arrays."""
         passes = self._passes
         helpers = 0 if passes is None else passes.helpers(threads)
         if passes is None or passes.is_one_call(helpers):
-            return self.run(source, destination, self.address, self.scratch.address)
+            return bool(self.run(source, destination, self.address, self.scratch.address))
         arguments = source, destination, self.address
-        return run_with_helpers(_plain_leader(), arguments, passes.count, _scratch_address, helpers)
+        return run_with_helpers(function("lead_plain"), arguments, passes.count, _scratch_address, helpers)
 
 
-def _never(source: int, target: int, call: int, scratch: int) -> bool:
-    return False
-
-
-@cache
-def _plain_driver() -> Callable[[int, int, int, int], bool]:
-    compiled: Callable[[int, int, int, int], bool] = runner.run_plain.compile((types.int64,) * 4)
-    return compiled
-
-
-@cache
-def _plain_leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = jobs.lead_plain.compile((types.int64,) * 7)
-    return compiled
+def _never(source: int, target: int, call: int, scratch: int) -> int:
+    return 0

@@ -223,18 +223,19 @@ class Movement:
         if self.passes is not None:
             self.compiled.run(source, destination, padding, threads)
             return
-        from fastindex.moving.compiled_passes import gather_kernel
+        from fastindex.runtime.machine_code import function
 
         assert isinstance(self.source, Shape)
         assert isinstance(self.destination, Shape)
         width, count, least = self.slots.width, self.destination.slot_count, self.tuning.least_conversion_share
-        program, kernel = conversion_program(self.destination, self.source), gather_kernel()
+        program, kernel = conversion_program(self.destination, self.source), function("gather_slots")
         repeated = np.frombuffer(padding, np.uint8)
 
         def task(begin: int, end: int) -> None:
             found = np.empty(end - begin, np.int64)
             run(program, (range(begin, end),), (found,), found.shape, mark=True, threads=1)
-            kernel(width, destination + begin * width, source, found, address_of(repeated))
+            place = destination + begin * width
+            kernel(width, place, source, address_of(found), len(found), address_of(repeated))
 
         run_chunks(task, count, 1 if count <= least else thread_count(threads), least)
 

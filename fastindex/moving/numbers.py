@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from fastindex.runtime.numbers import LINE_BYTES, places
 
+#: Bytes in front of a kernel's scratch memory.
+SCRATCH_FRONT_BYTES = LINE_BYTES
+
 
 class PassTable(NamedTuple):
     """What the kernel of a pass gets: addresses and lengths of its tables.

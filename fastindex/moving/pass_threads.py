@@ -21,13 +21,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from fastindex.arrays.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
-from fastindex.moving.kernels import jobs as pass_jobs
+from fastindex.runtime.machine_code import function
 from fastindex.runtime.numbers import (
     CALL_COUNTERS,
     CREW,
@@ -167,10 +166,10 @@ class _Helper:
         self._thread.start()
 
     def _serve(self) -> None:
-        _native().serve(self.job, self._scratch(), _spins())
+        function("serve")(self.job, self._scratch(), _spins())
 
     def close(self) -> None:
-        if _native().close(self.job):
+        if function("close")(self.job):
             self._thread.join(1)
 
 
@@ -247,7 +246,7 @@ def run_with_helpers(
     crew = _crew
     if len(crew.helpers) < helpers:
         crew.grow(helpers, scratch)
-    memory, dismiss = long_call(passes), _native().dismiss
+    memory, dismiss = long_call(passes), function("dismiss")
     call = address_of(memory)
     arguments = (*arguments, scratch(), call)
     found, missing = UNFINISHED, 0
@@ -272,20 +271,6 @@ def run_with_helpers(
     return True
 
 
-class _Native(NamedTuple):
-    """The kernels of jobs, compiled."""
-
-    serve: Callable[[int, int, int], None]
-    dismiss: Callable[[int, int, int], None]
-    close: Callable[[int], bool]
-
-
-@cache
-def _native() -> _Native:
-    counts = {"serve": 3, "dismiss": 3, "close": 1}
-    return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
-
-
 @cache
 def _spins() -> int:
     """Return how often a thread polls its job before it sleeps, from how long a poll takes."""
@@ -297,6 +282,6 @@ def _spins() -> int:
     for _ in range(3):
         job[JOB.state] = WAITING
         begin = time.perf_counter()
-        _native().serve(address_of(job), 0, _SPINS_TRIED)
+        function("serve")(address_of(job), 0, _SPINS_TRIED)
         seconds = min(seconds, time.perf_counter() - begin)
     return int(int(text) * 1e-6 * _SPINS_TRIED / seconds)

@@ -141,8 +141,8 @@ def _of_machine(machine: Machine) -> str:
 
 
 def _folder() -> Path | None:
-    load("fastindex.runtime.kernels")
-    from fastindex.runtime.kernels import cache_folder
+    load("fastindex.runtime.machine_code")
+    from fastindex.runtime.machine_code import cache_folder
 
     folder = cache_folder()
     return None if folder is None else folder / _FOLDER

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
-import fastindex.index.kernels.programs
-import fastindex.index.kernels.windows  # noqa: F401
 from fastindex.first_use import PACKAGE_FOLDER
-from fastindex.moving.compiled_passes import PASS_KERNELS, dispatcher_of
-from fastindex.runtime.kernels import is_missing, registered_kernels
+from fastindex.moving.kernels.registry import PASS_KERNELS
 from fastindex.runtime.machine import this_machine
+from fastindex.runtime.machine_code import CALLED, address, is_missing
+from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.threads import thread_count
 
 #: What a process that compiles for another one runs.
@@ -55,7 +54,7 @@ def warm_up(progress: Progress | None = None) -> int:
         How many kernels there are.
     """
     kernels = every_kernel()
-    missing = [name for name, kernel in kernels.items() if is_missing(*kernel)]
+    missing = [name for name, kernel in kernels.items() if is_missing(kernel)]
     finished: set[str] = set()
 
     def finish(name: str) -> None:
@@ -68,16 +67,16 @@ def warm_up(progress: Progress | None = None) -> int:
     processes = min(thread_count(), len(missing) // _LEAST_KERNELS_OF_A_PROCESS)
     if processes > 1 and sys.executable:
         _compile_elsewhere(missing, processes, finish)
-    for name, (dispatcher, signature) in kernels.items():
-        dispatcher.compile(signature)
+    for name, kernel in kernels.items():
+        address(kernel)
         finish(name)
     return len(kernels)
 
 
-def every_kernel() -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    """Return the dispatcher and the signature of every kernel, by a name that is the same in every process."""
-    named = {dispatcher.__name__: (dispatcher, signature) for dispatcher, signature in registered_kernels()}
-    return named | {" ".join(map(str, key)): dispatcher_of(*key) for key in relayout_kernels()}
+def every_kernel() -> dict[str, Kernel]:
+    """Return every kernel by a name that is the same in every process."""
+    passes = {" ".join(map(str, (name, *key))): PASS_KERNELS[name].of(*key) for name, *key in relayout_kernels()}
+    return CALLED | passes
 
 
 def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[str], None]) -> None:
@@ -125,14 +124,13 @@ def compile_on_request() -> None:
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     for line in sys.stdin:
-        dispatcher, signature = kernels[line.strip()]
-        dispatcher.compile(signature)
+        address(kernels[line.strip()])
         sys.stdout.write(line)
         sys.stdout.flush()
 
 
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
-    """Yield the name, width and variant of every kernel that a relayout may call, as `dispatcher_of` takes them.
+    """Yield the name, width and variant of every kernel that a relayout may call, as `pass_kernel` takes them.
 
     Examples
     --------

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped
 from fastindex.arrays.addresses import address_of
-from fastindex.first_use import load
 from fastindex.moving.box_copies import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at
 from fastindex.paged.pass_numbers import PageJob
+from fastindex.runtime.first_answer import load_kernels
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.threads import run_chunks
 from fastindex.runtime.tuning import TUNING, Tuning
@@ -112,9 +112,9 @@ def _run(
     addresses: tuple[int, int],
     work: tuple[int, int, bool],
 ) -> None:
-    load("fastindex.paged.kernels.page_passes")
+    load_kernels()
     from fastindex.moving.compiled_passes import repeated_padding, thread_scratch
-    from fastindex.paged.kernels.page_passes import copy_page_pieces, run_page_passes
+    from fastindex.runtime.machine_code import function
 
     workers, page_bytes, is_streamed = work
     outer, sources, targets = (np.ascontiguousarray(table) for table in places)
@@ -131,9 +131,9 @@ def _run(
 
     def chunk(begin: int, end: int) -> None:
         if pieces is not None:
-            copy_page_pieces(address_of(job), target, source, begin, end)
+            function("copy_page_pieces")(address_of(job), target, source, begin, end)
         else:
-            run_page_passes(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
+            function("run_page_passes")(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
 
     run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
 

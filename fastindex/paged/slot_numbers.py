@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from fastindex.runtime.numbers import places
 
+#: Slots that are collected in the nearest cache before they are written past it.
+COLLECTED = 512
+
 
 class SlotMap(NamedTuple):
     """A slot mapping: where its arrays are, and its numbers.
@@ -14,7 +17,7 @@ class SlotMap(NamedTuple):
     ----------
     table, row_bytes, table_code : int
         Address of the block table, bytes from one row to the next, and how its entries are stored, as
-        `fastindex.runtime.lines.memory.STORED` says: 0 for int64, 2 for int32.
+        `fastindex.runtime.numbers.STORED` says: 0 for int64, 2 for int32.
     positions, position_code : int
         Address of the positions, and how they are stored.
     starts : int

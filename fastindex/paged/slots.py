@@ -14,15 +14,14 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.first_use import load
 from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import check_interleave, size_and_rank
 from fastindex.paged.places import check_mode
 from fastindex.paged.planes import Numbers
-from fastindex.paged.slot_numbers import SlotMap
+from fastindex.paged.slot_numbers import COLLECTED, SlotMap
 from fastindex.paged.tables import BlockTable
-from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
+from fastindex.runtime.first_answer import indices_by_numpy, load_kernels, numpys_time
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -178,19 +177,19 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
             found, is_bad = _by_numpy(batch)
             slots[: batch.tokens] = found
             return bool(is_bad.any())
-    load("fastindex.paged.kernels.slot_maps")
-    from fastindex.paged.kernels.slot_maps import COLLECTED, map_slots
+    load_kernels()
+    from fastindex.runtime.machine_code import function
 
     blocks = batch.table.blocks
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
         blocks = np.ascontiguousarray(blocks, np.int64)
     table = _numbers(batch, blocks, slots)
-    failures: list[int] = []
+    failures, kernel = list[int](), function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
         scratch = aligned_bytes(8 * COLLECTED)
         request = int(np.searchsorted(batch.starts, begin, "right")) - 1
-        if map_slots(address_of(table), address_of(scratch), request, begin, end):
+        if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
 
     run_chunks(chunk, batch.tokens, workers, chunk_length(batch.tokens, workers))

@@ -19,11 +19,10 @@ from fastindex.arrays.addresses import address_of
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.first_use import load
 from fastindex.moving.box_copies import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
-from fastindex.runtime.first_answer import indices_by_numpy
+from fastindex.runtime.first_answer import indices_by_numpy, load_kernels
 
 #: The planes of one name in both caches.
 Pair = tuple[Plane, Plane]
@@ -326,11 +325,11 @@ def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
         return False
     if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
         return len(np.unique(blocks)) < len(blocks)
-    load("fastindex.paged.kernels.page_runs")
-    from fastindex.paged.kernels.page_runs import are_distinct
+    load_kernels()
+    from fastindex.runtime.machine_code import function
 
     seen = np.zeros(num_blocks, np.uint8)
-    return not are_distinct(address_of(blocks), len(blocks), address_of(seen))
+    return not function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
 
 
 def _groups(pairs: Sequence[Pair], granules: Granules, blocks: tuple[Numbers, Numbers]) -> list[Group]:

@@ -7,6 +7,7 @@ than twice as long as it would have with the better of the two ways from the sta
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import sys
@@ -68,7 +69,7 @@ def _bytes_left() -> int | None:
 DISABLE_VARIABLE = "FASTINDEX_DISABLE_JIT"
 
 # Measured on an AMD EPYC (family 26), 2026-11-22: NumPy converts 2**18 indices in 5 to 13 ms and moves a mebibyte in
-# 0.1 to 4 ms; a process that loads kernels from their cache takes 0.8 s as a whole, one that compiles them 6 s.
+# 0.1 to 4 ms. Loading kernels from disk takes 0.1 s (2026-11-27), compiling them 6 s.
 
 #: Up to this many indices are converted by NumPy.
 MOST_INDICES = 1 << 18
@@ -79,7 +80,7 @@ MOST_BYTES = 1 << 20
 # What a call answered by NumPy takes besides NumPy itself and a kernel would save as well, in seconds.
 _CALL_SECONDS = 10e-6
 # Seconds to load kernels, where they are compiled already and where they are not.
-_LOADING_SECONDS = 0.6
+_LOADING_SECONDS = 0.1
 _COMPILING_SECONDS = 5.0
 
 # What is imported only when kernels run.
@@ -87,7 +88,7 @@ _WITH_KERNELS = (
     "fastindex.moving.timed_choices",
     "fastindex.moving.compiled_passes",
     "fastindex.index.compiled",
-    "fastindex.index.kernels.windows",
+    "fastindex.runtime.machine_code",
 )
 
 _log = logging.getLogger("fastindex")
@@ -159,13 +160,13 @@ def may_be_numpy(size: int, most: int) -> bool:
 
     Examples
     --------
-    >>> from fastindex.runtime import kernels as compilation
+    >>> from fastindex.runtime import machine_code
     >>> may_be_numpy(1, MOST_BYTES)
     False
     """
     if is_disabled() or _limited.get():
         return True
-    if "fastindex.runtime.kernels" in sys.modules:
+    if "fastindex.runtime.machine_code" in sys.modules:
         load_kernels()
         return False
     small = size <= most
@@ -190,7 +191,7 @@ def load_kernels() -> None:
     MemoryError
         A limit leaves too little for them.
     """
-    if "numba" not in sys.modules:
+    if "llvmlite" not in sys.modules:
         check_address_space(TO_LOAD_BYTES)
     load(*_WITH_KERNELS)
 
@@ -204,14 +205,27 @@ def is_disabled() -> bool:
 @cache
 def _seconds_to_load() -> float:
     """Return how long loading kernels takes: more where none has been compiled on this machine yet."""
-    # Kernels are kept elsewhere where this folder cannot be written, or where the environment says so.
-    is_elsewhere = "NUMBA_CACHE_DIR" in os.environ or not os.access(PACKAGE_FOLDER, os.W_OK)
-    return _LOADING_SECONDS if is_elsewhere or holds_kernels(Path(PACKAGE_FOLDER)) else _COMPILING_SECONDS
+    is_warm = any(any(folder.glob(f"*{KERNEL_SUFFIX}")) for folder in kernel_folders())
+    return _LOADING_SECONDS if is_warm else _COMPILING_SECONDS
 
 
-def holds_kernels(folder: Path) -> bool:
-    """Whether a kernel of a module in a folder, or in one below it, has been compiled and kept."""
-    return any(folder.glob("**/__pycache__/*.nbc"))
+#: How the files of compiled kernels end.
+KERNEL_SUFFIX = ".kernel"
+
+
+def kernel_folders() -> tuple[Path, ...]:
+    """Return the folders in which compiled kernels may be kept, that of the first choice first."""
+    package = hashlib.sha256(PACKAGE_FOLDER.encode()).hexdigest()[:12]
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return (Path(chosen, f"fastindex-{package}"),)
+    if sys.platform == "win32":
+        of_user = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
+    elif sys.platform == "darwin":
+        of_user = os.path.expanduser("~/Library/Caches")
+    else:
+        of_user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(PACKAGE_FOLDER, "__pycache__"), Path(of_user, "fastindex", package)
 
 
 @cache

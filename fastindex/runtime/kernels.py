@@ -1,39 +1,26 @@
-"""Kernels: compiled without the GIL, once per machine, kept on disk where that is possible.
+"""Kernels: functions of integers that Numba compiles to machine code, without the GIL.
 
 Numba makes machine code of every function that a kernel calls, and of all that this one calls, for callers from Python
-that there are not.
-
-Numba's own disk cache misses four things that matter here. It does not see edits in the other modules a kernel
-inlines or takes constants from, so its freshness stamp is extended by a digest of their sources. It keeps an index of
-its files, which two processes that save at once overwrite for each other; here every compiled signature has a file of
-its own, replaced as a whole. It raises where no cache folder can be written; here such a kernel is compiled anew in
-each process. And an unreadable or half-written cache file, or a full disk, is an error there; here it costs time.
+that there are not. Here all of them are linked into the kernel, whose code is an object file; what keeps and loads it
+is `fastindex.runtime.machine_code`, which imports this module only where something has to be compiled.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import inspect
-import pickle
-import platform
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
-from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from typing import Any, TypeVar
 
+from llvmlite import binding, ir
 from numba import njit, types
-from numba.core import config, sigutils
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
-from numba.core.codegen import JITCodeLibrary, get_host_cpu_features
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
-from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
-from fastindex.terminal import is_terminal
+from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 
 
 class _WithoutEnvironments:
@@ -46,11 +33,11 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Do nothing: a kernel that is loaded from disk has no environments of what it calls either."""
+        """Do nothing: the code has none."""
 
 
 class LinkedCode(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a function, for kernels to be linked with."""
+    """The code of a function, to be linked with others, and never run by Numba."""
 
     @property
     def codegen(self) -> Any:
@@ -71,87 +58,24 @@ class LinkedCode(JITCodeLibrary):  # type: ignore[misc]
 
 
 class KernelCompiler(Compiler):  # type: ignore[misc]
-    """Numba's compiler, which makes machine code of a kernel, and none of what it calls."""
-
-    def __init__(self, typing_context: Any, target_context: Any, library: Any, *others: Any) -> None:
-        if library is None:
-            library = JITCodeLibrary(target_context.codegen(), "kernel")
-            # Only what it keeps from the beginning can be written to disk.
-            library.enable_object_caching()
-        super().__init__(typing_context, target_context, library, *others)
+    """Numba's compiler, which makes code of a kernel and of what it calls, and no machine code."""
 
     def compile_extra(self, func: Callable[..., Any]) -> Any:
-        """Compile a function, as `numba.core.compiler.CompilerBase` does."""
-        with _libraries_of(self.state.targetctx.codegen(), LinkedCode):
+        """Compile a function, as `numba.core.compiler.CompilerBase` does; Numba's lock keeps other threads out."""
+        codegen = self.state.targetctx.codegen()
+        before = codegen._library_class
+        codegen._library_class = LinkedCode
+        try:
             return super().compile_extra(func)
-
-
-@contextmanager
-def with_machine_code(codegen: Any) -> Iterator[None]:
-    """Make machine code of what is loaded within this context, also where a kernel that calls it is compiled."""
-    with _libraries_of(codegen, JITCodeLibrary):
-        yield
-
-
-@contextmanager
-def _libraries_of(codegen: Any, kind: type) -> Iterator[None]:
-    """Let `codegen` make libraries of a kind; Numba's lock keeps other threads from compiling."""
-    before = codegen._library_class
-    codegen._library_class = kind
-    try:
-        yield
-    finally:
-        codegen._library_class = before
+        finally:
+            codegen._library_class = before
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-#: The sources that compiled kernels are made of, by their paths in the package.
-KERNEL_SOURCES = (
-    "runtime/kernels.py",
-    "**/*kernel.py",
-    "**/*numbers.py",
-    "**/kernels/*.py",
-    "**/lines/*.py",
-)
-
-_KERNELS: list[tuple[Any, str]] = []
-_noticed = False
-
-
-def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make a decorator that turns a function into a Numba dispatcher, compiled at its first call.
-
-    Parameters
-    ----------
-    signature : str, optional
-        The types of its arguments, as Numba spells them. They let `registered_kernels` list it for
-        compilation ahead of its first call; a call with other types is compiled for those.
-    **options
-        More options of ``numba.njit``. ``nogil=True`` and ``error_model="numpy"`` are the defaults.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        defaults = {"nogil": True, "error_model": "numpy", "pipeline_class": KernelCompiler}
-        dispatcher = njit(**{**defaults, **options})(function)
-        if hasattr(dispatcher, "_cache"):
-            dispatcher._cache = _cache_of(function)
-            dispatcher.compile = _uninterrupted_compile(dispatcher.compile)
-            if signature is not None:
-                _KERNELS.append((dispatcher, signature))
-        return dispatcher
-
-    return decorate
-
-
-def _uninterrupted_compile(compile_now: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def compile_apart(signature: Any) -> Any:
-        # Within a compilation, also of other kernels than these, its own thread goes on.
-        if global_compiler_lock.is_locked():
-            return compile_now(signature)
-        return uninterrupted(lambda: compile_now(signature))
-
-    return compile_apart
+#: Makes a kernel of a function: `machine_code` compiles it, for literals and for numbers.
+kernel: Callable[[Callable[..., Any]], Any] = njit(pipeline_class=KernelCompiler, **_OPTIONS)
 
 
 def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
@@ -162,7 +86,7 @@ def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+        dispatcher = njit(**_OPTIONS)(function)
         if not hasattr(dispatcher, "get_call_template"):
             return dispatcher
         are_kept = [name in literals for name in inspect.signature(function).parameters]
@@ -217,133 +141,65 @@ def inlined(function: Function) -> Function:
     return register_jitable(no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
-def registered_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
-    """Return the dispatcher of every kernel that tells its signature, with the types of its arguments."""
-    return [(dispatcher, sigutils.normalize_signature(signature)[0]) for dispatcher, signature in _KERNELS]
+# Machine code
+
+_INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 
 
-def is_missing(dispatcher: Any, arguments: tuple[types.Type, ...]) -> bool:
-    """Whether code for these types can be kept on disk and is not there yet."""
-    return isinstance(dispatcher._cache, _Kept) and not dispatcher._cache.holds(arguments, dispatcher.targetctx)
+def compiled(kernel: Kernel) -> Any:
+    """Compile a kernel, and return what Numba knows of it."""
+    dispatcher = getattr(import_module(kernel.module), kernel.function)
+    numbers = len(inspect.signature(dispatcher.py_func).parameters) - len(kernel.literals)
+    signature = (*map(types.literal, kernel.literals), *[types.int64] * numbers)
+    dispatcher.compile(signature)
+    return dispatcher.overloads[signature]
 
 
-def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
-    """Give, for each kernel that tells its signature, the types it has been compiled for in this process."""
-    return {dispatcher.__name__: list(dispatcher.signatures) for dispatcher, _ in _KERNELS}
+def machine_code(kernel: Kernel) -> bytes:
+    """Compile a kernel, and return an object file that exports `FOR_C` and `FOR_PYTHON`."""
+    found = compiled(kernel)
+    codegen = found.library.codegen
+    entries = codegen._create_empty_module(kernel.function)
+    _write_for_python(entries, _write_for_c(entries, found))
+    module = found.library._final_module.clone()
+    module.link_in(binding.parse_assembly(str(entries)))
+    return bytes(codegen._tm.emit_object(module))
 
 
-@cache
-def features() -> frozenset[str]:
-    """Return what the processor that code is compiled for can do, by LLVM's names: "avx2", "f16c", "neon"."""
-    known = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-    found = {name[1:] for name in known.split(",") if name.startswith("+")}
-    # Every AArch64 processor has NEON, though not every system reports it.
-    always = {"neon"} if config.CPU_FEATURES is None and platform.machine() in ("aarch64", "arm64") else set()
-    return frozenset(found | always)
+def _write_for_c(module: ir.Module, found: Any) -> ir.Function:
+    """Write a C function of int64 that calls a kernel, and returns its result as one; kernels raise nothing."""
+    convention, described = found.target_context.call_conv, found.fndesc
+    callee_type = convention.get_function_type(described.restype, described.argtypes)
+    callee = ir.Function(module, callee_type, described.llvm_func_name)
+    function = ir.Function(module, ir.FunctionType(_INT64, [_INT64] * len(described.argtypes)), FOR_C)
+    builder = ir.IRBuilder(function.append_basic_block())
+    _, result = convention.call_function(builder, callee, described.restype, described.argtypes, function.args)
+    if described.restype == types.none:
+        result = _INT64(0)
+    builder.ret(result if result.type == _INT64 else builder.zext(result, _INT64))
+    return function
 
 
-@lru_cache(maxsize=1)
-def digest_of_sources() -> str:
-    """Return a digest of all kernels, and of the subroutines and the numbers that they take."""
-    digest = hashlib.sha256()
-    package = Path(PACKAGE_FOLDER)
-    try:
-        for source in sorted({path for pattern in KERNEL_SOURCES for path in package.glob(pattern)}):
-            digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
-    except OSError:
-        # No sources to edit: the stamp of the kernel's own file has to do.
-        return ""
-    return digest.hexdigest()
+def _write_for_python(module: ir.Module, callee: ir.Function) -> None:
+    """Write the same for Python, as its ``METH_FASTCALL`` describes it: half as slow as Numba's, a tenth of ctypes."""
 
+    def of_python(name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
+        return ir.Function(module, ir.FunctionType(result, arguments), name)
 
-class _Unkept(NullCache):  # type: ignore[misc]
-    """Nowhere to keep compiled code."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> None:
-        _notice("and cannot keep the result: no cache folder can be written; set NUMBA_CACHE_DIR to one")
-
-
-class _FileEach(IndexDataCacheFile):  # type: ignore[misc]
-    """Cache files of one kernel: one a signature, named after it, that says at its beginning what it was made from."""
-
-    def save(self, key: Any, data: Any) -> None:
-        with self._open_for_write(self._path(key)) as file:
-            pickle.dump((self._version, self._source_stamp), file)
-            file.write(self._dump(data))
-
-    def load(self, key: Any) -> Any:
-        try:
-            with open(self._path(key), "rb") as file:
-                return pickle.load(file) if self._is_fresh(file) else None
-        except FileNotFoundError:
-            return None
-
-    def holds(self, key: Any) -> bool:
-        try:
-            with open(self._path(key), "rb") as file:
-                return self._is_fresh(file)
-        except Exception:  # no file, or a damaged one
-            return False
-
-    def _is_fresh(self, file: BinaryIO) -> bool:
-        return bool(pickle.load(file) == (self._version, self._source_stamp))
-
-    def _path(self, key: Any) -> str:
-        name = hashlib.sha256(repr(key).encode()).hexdigest()[:24]
-        return str(self._data_path(self._data_name_pattern.replace("{number:d}", name)))
-
-
-class _Kept(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, safe to write from several processes, whose failures cost only time."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp(), digest_of_sources()
-        self._cache_file: _FileEach = _FileEach(self._cache_path, self._impl.filename_base, stamp)
-
-    def holds(self, sig: Any, target_context: Any) -> bool:
-        """Whether there is a file for this signature, from these sources."""
-        return self._cache_file.holds(self._index_key(sig, target_context.codegen()))
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            with with_machine_code(target_context.codegen()):
-                loaded = super().load_overload(sig, target_context)
-        except Exception:  # whatever a damaged pickle raises
-            loaded = None
-        if loaded is None:
-            _notice(f"once for this machine, kept in {self.cache_path}")
-        return loaded
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        try:
-            super().save_overload(sig, data)
-        except Exception:  # a full disk, a folder that has become read-only
-            _notice("and cannot keep the result")
-
-
-def _cache_of(function: Callable[..., Any]) -> Any:
-    try:
-        return _Kept(function)
-    except (RuntimeError, OSError):
-        return _Unkept()
-
-
-@lru_cache(maxsize=1)
-def cache_folder() -> Path | None:
-    """Return the folder in which what is kept for this machine may be written, None where there is none."""
-    cache = _cache_of(kernel)
-    return Path(cache.cache_path) if isinstance(cache, _Kept) else None
-
-
-def has_compiled() -> bool:
-    """Whether this process had to compile a kernel, and did not find it kept."""
-    return _noticed
-
-
-def _notice(why: str) -> None:
-    """Say, once and only to a person, why this call takes seconds."""
-    global _noticed
-    if not _noticed and is_terminal(sys.stderr):
-        print(f"fastindex: compiling kernels ({why}) ...", file=sys.stderr)  # noqa: T201
-    _noticed = True
+    count = len(callee.args)
+    function = of_python(FOR_PYTHON, _OBJECT, _OBJECT, _OBJECT.as_pointer(), _INT64)
+    blocks = [function.append_basic_block() for _ in range(5)]
+    begin, refused, converting, failed, running = map(ir.IRBuilder, blocks)
+    begin.cbranch(begin.icmp_signed("==", function.args[2], _INT64(count)), blocks[2], blocks[1])
+    refused.call(of_python("PyErr_BadArgument", ir.IntType(32)), [])
+    refused.branch(blocks[3])
+    as_number = of_python("PyLong_AsLongLong", _INT64, _OBJECT)
+    given = [converting.load(converting.gep(function.args[1], [_INT64(k)])) for k in range(count)]
+    numbers = [converting.call(as_number, [one]) for one in given]
+    error = converting.call(of_python("PyErr_Occurred", _OBJECT), [])
+    converting.cbranch(converting.icmp_unsigned("==", error, _OBJECT(None)), blocks[4], blocks[3])
+    failed.ret(_OBJECT(None))
+    thread = running.call(of_python("PyEval_SaveThread", _OBJECT), [])
+    result = running.call(callee, numbers)
+    running.call(of_python("PyEval_RestoreThread", ir.VoidType(), _OBJECT), [thread])
+    running.ret(running.call(of_python("PyLong_FromLongLong", _OBJECT, _INT64), [result]))

@@ -226,8 +226,8 @@ def these_caches() -> Caches:
 @cache
 def this_machine() -> Machine:
     """Return this machine. It asks the compiler what the processor can do, so it waits until kernels are to run."""
-    load("fastindex.runtime.kernels")
-    from fastindex.runtime.kernels import features
+    load("fastindex.runtime.machine_code")
+    from fastindex.runtime.machine_code import features
 
     return Machine(these_caches(), usable_processors(), Target.of(features()))
 

@@ -10,6 +10,12 @@ from typing import NamedTuple, TypeVar
 #: Bytes of a cache line, and of the widest vector that kernels use.
 LINE_BYTES = 64
 
+#: How the integers of an operand are stored: the code is the index.
+STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
+
+#: Flags of NumPy's arrays.
+CONTIGUOUS, WRITEABLE = 0x1, 0x400
+
 #: Bytes of a lane: what the vectors of every machine permute within.
 LANE_BYTES = 16
 
@@ -18,6 +24,26 @@ LANE_BYTES = 16
 CODE_BITS, CODE_OFFSET, CODE_OUTSIDE = range(3)
 CODE_LEAST, CODE_GREATEST = CODE_OFFSET, CODE_OUTSIDE
 CODE_NUMBERS = 3
+
+#: What the code of a kernel exports: a C function of int64 that returns one, and the same as Python calls a built-in
+#: function.
+FOR_C, FOR_PYTHON = "fastindex_kernel", "fastindex_function"
+
+
+class Kernel(NamedTuple):
+    """A kernel, by name.
+
+    Attributes
+    ----------
+    module, function : str
+        Where it is defined.
+    literals : tuple of int
+        Its first arguments, which are constants in its code; a caller passes anything.
+    """
+
+    module: str
+    function: str
+    literals: tuple[int, ...] = ()
 
 
 Record = TypeVar("Record", bound=NamedTuple)

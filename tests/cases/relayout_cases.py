@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.arrays.addresses import address_of
-from fastindex.moving.compiled_passes import gather_kernel, run_pass
+from fastindex.moving.compiled_passes import run_pass
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
 from fastindex.moving.numbers import GATHERED_BYTES, MOST_PIECE_BYTES
 from fastindex.moving.passes import Pass, with_tables
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import EPYC_1M
+from fastindex.runtime.machine_code import function
 from fastindex.runtime.tuning import TUNING, Tuning
 from tests.oracles import reference
 from tests.oracles.nest_places import byte_places, loops, places
@@ -406,7 +407,8 @@ def gather(width: int, allocate: Allocate, rng: np.random.Generator, count: int,
     slots[:] = rng.integers(-2, 17, count)
     pattern = allocate(width, 0)
     pattern[:] = rng.integers(0, 256, width, np.uint8)
-    gather_kernel()(width, address_of(target), address_of(source), slots, address_of(pattern))
+    addresses = address_of(target), address_of(source), address_of(slots)
+    function("gather_slots")(width, *addresses, len(slots), address_of(pattern))
     expected = source.reshape(-1, width)[slots]
     expected[slots < 0] = pattern
     return "" if target.tobytes() == expected.tobytes() else f"gather of {count} elements of {width} bytes"

@@ -12,7 +12,7 @@ import pytest
 import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import demo
-from fastindex.runtime import kernels as compilation
+from fastindex.runtime import machine_code
 
 
 def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
@@ -41,13 +41,12 @@ def test_compiling_is_over_before_anything_is_timed() -> None:
         "    def start(self, total): self.total = total\n"
         "    def advance(self, count): self.done += count\n"
         "steps = Steps()\n"
-        "from fastindex.moving.compiled_passes import pass_kernel\n"
+        "from fastindex.runtime.machine_code import loaded_kernels\n"
         "def write(line):\n"
         "    if line.startswith('kernels ready'):\n"
         "        write.at_ready = (steps.done, steps.total, compiled())\n"
         "def compiled():\n"
-        "    from fastindex.runtime.kernels import registered_kernels\n"
-        "    return pass_kernel.cache_info().currsize, sum(len(d.signatures) for d, _ in registered_kernels())\n"
+        "    return len(loaded_kernels())\n"
         "assert demo.run_demo(write, rows=3000, columns=2000, indices=300_000, progress=steps)\n"
         "assert write.at_ready == (steps.total, steps.total, compiled()), (write.at_ready, compiled())\n"
         "assert steps.total >= 6\n"
@@ -132,7 +131,7 @@ def test_without_a_gpu() -> None:
 def test_it_says_whether_kernels_were_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     demo.run_demo(lambda line: None, rows=50, columns=300, indices=100)
     for was_compiled in (True, False):
-        monkeypatch.setattr(compilation, "_noticed", was_compiled)
+        monkeypatch.setattr(machine_code, "_compiled", [machine_code.CALLED["lead"]] if was_compiled else [])
         lines: list[str] = []
         demo.run_demo(lines.append, rows=50, columns=300, indices=100)
         assert lines[1].endswith("(compiled once for this machine)") is was_compiled, lines[1]

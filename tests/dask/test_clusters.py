@@ -45,9 +45,9 @@ def client() -> Iterator[Any]:
 
 
 def loaded_kernels() -> int:
-    from fastindex.moving.warmup import every_kernel
+    from fastindex.runtime import machine_code
 
-    return sum(bool(dispatcher.overloads) for dispatcher, _ in every_kernel().values())
+    return len(machine_code.loaded_kernels())
 
 
 def test_workers_are_warm(client: Any) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 from fastindex import RelayoutPlan
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 from fastindex.moving import pass_threads
 from fastindex.moving import pass_threads as long_calls
 from fastindex.runtime.numbers import ASLEEP, JOB, WAITING

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "golden" / "calls.txt"

@@ -80,20 +80,16 @@ def line(target: str, name: str, assembly: str) -> str:
 
 def compile_here(target: str, names: Sequence[str]) -> None:
     """Compile kernels in this process, all without names, and print their lines."""
-    from numba.core.caching import NullCache
-
     from fastindex.moving.warmup import every_kernel
+    from fastindex.runtime.kernels import compiled
 
-    for name, (dispatcher, signature) in every_kernel().items():
-        if names and name not in names:
-            continue
-        dispatcher._cache = NullCache()
-        # Python's wrappers of kernels spell their names.
-        dispatcher.targetoptions |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        dispatcher.compile(signature)
-        assembly = dispatcher.overloads[tuple(signature)].library.get_asm_str()
-        sys.stdout.write(f"{line(target, name, assembly)}\n")
-        sys.stdout.flush()
+    for name, kernel in every_kernel().items():
+        if not names or name in names:
+            library = compiled(kernel).library
+            # LLVM prepares a module in place when it makes code of it; the frozen text is of one that was run.
+            library.codegen._tm.emit_object(library._final_module)
+            sys.stdout.write(f"{line(target, name, library.get_asm_str())}\n")
+            sys.stdout.flush()
 
 
 def lines(target: str, names: Iterable[str] = ()) -> list[str]:

@@ -19,13 +19,17 @@ def main() -> None:
     llvm.initialize_all_asmprinters()
     llvm.get_process_triple = lambda: "aarch64-unknown-linux-gnu"
     llvm.get_host_cpu_name = lambda: processor
+    known = ((one[1:], one[0] == "+") for one in features.split(",") if one)
+    found = llvm.targets.FeatureMap(known)
+    llvm.get_host_cpu_features = lambda: found
     codegen.get_host_cpu_features = lambda: features
     platform.machine = lambda: "aarch64"
     # Imported last: its kernels look at the processor.
     from fastindex.moving.warmup import every_kernel
+    from fastindex.runtime.machine_code import kept_code
 
-    for dispatcher, signature in every_kernel().values():
-        dispatcher.compile(signature)
+    for kernel in every_kernel().values():
+        kept_code(kernel)
 
 
 if __name__ == "__main__":

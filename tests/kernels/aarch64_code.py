@@ -12,6 +12,7 @@ import re
 import llvmlite.binding as llvm
 
 from fastindex.moving.warmup import every_kernel
+from fastindex.runtime.kernels import compiled
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 PROCESSOR = "generic"
@@ -37,10 +38,8 @@ def main() -> None:
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=PROCESSOR, opt=3, reloc="pic")
     found = {}
-    for name, (dispatcher, signature) in every_kernel().items():
-        dispatcher.compile(signature)
-        code = assembly_of(next(iter(dispatcher.overloads.values())).library.get_llvm_str(), machine)
-        dispatcher.overloads.clear()
+    for name, kernel in every_kernel().items():
+        code = assembly_of(compiled(kernel).library.get_llvm_str(), machine)
         calls = sorted(set(re.findall(r"^\s+bl?\s+([A-Za-z_]\S*)", code, re.MULTILINE)))
         defined = set(re.findall(r"^(\w+):", code, re.MULTILINE))
         found[name] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,18 +12,10 @@ from numba import njit
 from numba.core import event
 
 import fastindex as fi
-from fastindex.moving.compiled_passes import PASS_KERNELS, dispatcher_of, pass_kernel
-from fastindex.moving.warmup import relayout_kernels
-from fastindex.runtime.kernels import kernel_signatures, registered_kernels
+from fastindex.moving.compiled_passes import pass_kernel
+from fastindex.moving.warmup import every_kernel
+from fastindex.runtime.machine_code import loaded_kernels
 from tests.cases import strategies
-
-DISPATCHERS = {dispatcher.__name__: dispatcher for one in PASS_KERNELS.values() for dispatcher in one.loops}
-
-
-def signature_counts() -> dict[str, int]:
-    """How many times each kernel has been compiled, or loaded, in this process."""
-    counts = {name: len(dispatcher.signatures) for name, dispatcher in DISPATCHERS.items()}
-    return counts | {name: len(found) for name, found in kernel_signatures().items()}
 
 
 @contextmanager
@@ -36,15 +27,11 @@ def compilations() -> Iterator[list[str]]:
     found += [one.data["dispatcher"].__name__ for _, one in recorder.buffer if one.is_start]
 
 
-def check_signatures() -> None:
-    """No kernel has more signatures than `warmup` compiles of it."""
-    keys = list(relayout_kernels())
-    assert len(keys) == len(set(keys))
-    known = Counter(dispatcher_of(*key)[0].__name__ for key in keys)
-    for name, dispatcher in DISPATCHERS.items():
-        found = [str(signature) for signature in dispatcher.signatures]
-        assert len(found) == len(set(found)), name
-        assert len(found) <= known[name], name
+def check_kernels() -> None:
+    """No kernel is loaded but what `warmup` compiles."""
+    known = list(every_kernel().values())
+    assert len(known) == len(set(known))
+    assert set(loaded_kernels()) <= set(known)
 
 
 def move(source: str, destination: str) -> None:
@@ -144,20 +131,20 @@ def test_two_layouts_of_a_kind_share_their_kernels(kind: str) -> None:
     run, layouts = KINDS[kind]
     for texts in layouts[:1] if kind not in ("transposes", "ragged tiles", "packing") else layouts[:2]:
         run(*texts)
-    before = signature_counts()
+    before = loaded_kernels()
     with compilations() as compiled:
         for texts in layouts:
             run(*texts)
     assert compiled == []
-    assert signature_counts() == before
-    check_signatures()
+    assert loaded_kernels() == before
+    check_kernels()
 
 
 def test_random_layouts_share_their_kernels() -> None:
     """Everything that 60 random relayouts need is on the list that `warmup` compiles, once each."""
     for seed in strategies.seeds(60):
         move(*(str(shape) for shape in strategies.medium_pair(seed, 20_000)))
-    check_signatures()
+    check_kernels()
 
 
 def test_a_kernel_is_looked_up_once() -> None:
@@ -177,10 +164,3 @@ def test_compilations_are_seen() -> None:
         assert compiled == []
         assert added(1) == 2
     assert compiled == ["added"]
-
-
-def test_index_kernels_have_the_signature_that_is_compiled_ahead() -> None:
-    convert("f32[30,50]{1,0:T(8,16)(2,1)}", "f32[30,50]{0,1}")
-    fi.linear_index("f32[1000,4000]{1,0:T(8,128)}", np.s_[0:900, 3:4000])
-    for dispatcher, arguments in registered_kernels():
-        assert set(dispatcher.signatures) <= {arguments}, dispatcher

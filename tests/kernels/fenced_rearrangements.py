@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 from tests.cases import strategies
 from tests.cases.rearrangement_cases import layouts
 from tests.kernels.fenced_relayouts import FencedMemory

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from numba import njit
 
 from fastindex.moving.kernels.runner import _take
-from fastindex.runtime.kernels import kernel
 
 
-@kernel()
+@njit
 def take(counter, tasks, least, most):  # type: ignore[no-untyped-def]
     """What passes call: where they have been compiled in this process, there is no `_take` to call from Python."""
     return _take(counter, tasks, least, most)

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastindex as fi
-import fastindex.runtime.kernels
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving import compiled_passes, pass_threads
 from fastindex.moving import pass_threads as long_calls
 from fastindex.moving.numbers import PASS_CALL
 from fastindex.moving.pass_threads import long_call, looks_for_signals
+from fastindex.runtime.machine_code import function
 from fastindex.runtime.numbers import CALL, UNFINISHED
 from tests.fault_parts.interrupts import wrong_in_long_calls
 
 SHAPE = "f32[2048,1031]"
 VALUES = np.arange(2048 * 1031, dtype=np.float32)
 TURNED = VALUES.reshape(2048, 1031).T.reshape(-1)
+
+
+def replaced(name: str, by: Callable[..., int]) -> Callable[[str], Callable[..., int]]:
+    return lambda asked: by if asked == name else function(asked)
 
 
 @pytest.fixture
@@ -35,13 +39,13 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     shortest = long_call(0)
     shortest[CALL.slice_nanoseconds] = 0
     monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
-    lead, found = compiled_passes._plain_leader(), list[int]()
+    lead, found = function("lead_plain"), list[int]()
 
     def lead_and_tell(*arguments: int) -> int:
         found.append(lead(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(compiled_passes, "_plain_leader", lambda: lead_and_tell)
+    monkeypatch.setattr(compiled_passes, "function", replaced("lead_plain", lead_and_tell))
     yield found
     made.close()
 
@@ -84,14 +88,14 @@ def test_an_array_that_changes_between_slices_ends_the_call(
     # The native call is made for an array that begins with a line: it would leave another one to other kernels.
     plan, out = fi.plan_relayout(SHAPE, f"{SHAPE}{{0,1}}"), aligned_bytes(VALUES.nbytes).view(np.float32)
     out[:] = -1
-    lead = compiled_passes._plain_leader()
+    lead = compiled_passes.function("lead_plain")
 
     def lead_and_freeze(*arguments: int) -> int:
         found = lead(*arguments)
         out.flags.writeable = False
         return found
 
-    monkeypatch.setattr(compiled_passes, "_plain_leader", lambda: lead_and_freeze)
+    monkeypatch.setattr(compiled_passes, "function", replaced("lead_plain", lead_and_freeze))
     with pytest.raises(fi.FastIndexError, match="writ"):
         plan(VALUES, out=out, threads=1)
     frozen = out.copy()

@@ -238,7 +238,7 @@ import numpy as np
 import fastindex as fi
 array = np.random.default_rng(0).random((300, 300))
 assert np.array_equal(fi.numpy.ascontiguousarray(array.T), array.T)
-assert "numba" not in sys.modules
+assert "llvmlite" not in sys.modules
 """
 
 

@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
 from fastindex.arrays.addresses import address_of
 from fastindex.moving import pass_threads
@@ -267,7 +267,7 @@ def test_an_interrupt_while_threads_are_started_leaves_all_or_none(plan: Any, mo
 PROGRAM = f"""
 import numpy as np
 import fastindex as fi
-import fastindex.runtime.kernels
+import fastindex.runtime.machine_code
 plan = fi.plan_relayout("f32[{ROWS},{COLUMNS}]", "f32[{ROWS},{COLUMNS}]{{0,1}}")
 values = np.arange({ROWS * COLUMNS}, dtype=np.float32)
 out = np.empty_like(values)

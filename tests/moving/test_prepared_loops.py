@@ -89,7 +89,7 @@ for wrong in (given, out[:-1], out.view(np.int32)):
     except fi.FastIndexError:
         continue
     raise AssertionError(wrong)
-assert "numba" not in sys.modules
+assert "llvmlite" not in sys.modules
 """
     environment = {**os.environ, "PYTHONPATH": ""}
     subprocess.run([sys.executable, "-c", program], cwd=Path(fi.__file__).parents[1], env=environment, check=True)

@@ -1,38 +1,35 @@
-"""Kernels of passes register themselves; one that would overrun scratch memory or takes another's name is rejected."""
+"""Kernels of passes are listed once; none overruns scratch memory.
+
+Tests of: moving.kernels.registry, moving.compiled_passes.
+"""
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from fastindex.moving.compiled_passes import MOST_SCRATCH_BYTES, PASS_KERNELS, registered
-from fastindex.moving.kernels.registry import PassKernel
-from fastindex.moving.moves import KERNEL_MODULES
+from fastindex.moving.compiled_passes import MOST_SCRATCH_BYTES
+from fastindex.moving.kernels.registry import PASS_KERNELS, by_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, *kernels: PassKernel) -> dict[str, PassKernel]:
-    monkeypatch.setitem(sys.modules, "fastindex.moving.moves.planted", SimpleNamespace(KERNELS=kernels))
-    return registered(("planted",))
-
-
-def test_a_kernel_that_needs_more_scratch_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "greedy" in planted(monkeypatch, PassKernel("greedy", (), scratch_bytes=MOST_SCRATCH_BYTES))
-    with pytest.raises(ValueError, match=f"'greedy' in planted needs {MOST_SCRATCH_BYTES + 1} bytes"):
-        planted(monkeypatch, PassKernel("greedy", (), scratch_bytes=MOST_SCRATCH_BYTES + 1))
-
-
-def test_two_kernels_of_one_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_kernels_of_one_name_are_rejected() -> None:
     with pytest.raises(ValueError, match="two kernels are called 'copy'"):
-        planted(monkeypatch, PassKernel("copy", ()), PassKernel("copy", ()))
+        by_name([PASS_KERNELS["copy"], PASS_KERNELS["fill"], PASS_KERNELS["copy"]])
 
 
-def test_every_kernel_module_is_listed_and_no_scratch_memory_is_wasted() -> None:
+def test_every_kernel_module_is_listed_and_has_what_passes_run() -> None:
     moves = ROOT / "fastindex/moving/moves"
     found = {".".join(path.relative_to(moves).with_suffix("").parts) for path in moves.glob("*/*kernel.py")}
-    assert set(KERNEL_MODULES) == found
-    assert max(one.scratch_bytes for one in PASS_KERNELS.values()) == MOST_SCRATCH_BYTES
+    assert {one.module for one in PASS_KERNELS.values()} == found
+    for one in PASS_KERNELS.values():
+        module = import_module(one.of(1, 0).module)
+        assert all(hasattr(module, function) for function in one.functions), one
+
+
+def test_no_kernel_needs_more_scratch_memory_and_none_is_wasted() -> None:
+    modules = [import_module(one.of(1, 0).module) for one in PASS_KERNELS.values()]
+    assert max(getattr(module, "SCRATCH_BYTES", 0) for module in modules) == MOST_SCRATCH_BYTES

@@ -315,7 +315,7 @@ def test_plans_of_random_pairs_write_to_out(first: int) -> None:
 )
 def test_plans_know_arrays_of_bytes_too(pair: tuple[str, str]) -> None:
     """Slots or bytes on either side: each is a single native call, which looks at sizes."""
-    importlib.import_module("fastindex.runtime.kernels")
+    importlib.import_module("fastindex.runtime.machine_code")
     plan = fi.plan_relayout(*pair)
     in_bytes = np.random.default_rng(1).integers(0, 256, plan.source.nbytes, np.uint8)
     slots = in_bytes.view(plan(in_bytes).dtype)
@@ -344,7 +344,7 @@ def test_plans_know_arrays_of_bytes_too(pair: tuple[str, str]) -> None:
 def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     """A plan that has moved plain arrays in a single native call begins with that; other arrays go the long way."""
     # From here on, kernels answer, not NumPy.
-    importlib.import_module("fastindex.runtime.kernels")
+    importlib.import_module("fastindex.runtime.machine_code")
     plan = fi.plan_relayout("f32[40,50]", "f32[40,50]{0,1}")
     # A native call is made for an `out` that begins with a line; what is written past the cache elsewhere has a plan of
     # its own.

@@ -163,13 +163,13 @@ except IndexError as error:
 
 
 def test_small_questions_load_no_compiler() -> None:
-    assert output_of(SMALL + "print('numba' in sys.modules)").split() == ["False"]
+    assert output_of(SMALL + "print('llvmlite' in sys.modules)").split() == ["False"]
 
 
 @pytest.mark.in_turn(seconds=1.3)
 def test_large_questions_do() -> None:
     program = "import sys, numpy as np, fastindex as fi\n"
-    program += "fi.linear_index('f32[1000,1000]', np.s_[:300, :]); print('numba' in sys.modules)"
+    program += "fi.linear_index('f32[1000,1000]', np.s_[:300, :]); print('llvmlite' in sys.modules)"
     assert output_of(program).split() == ["True"]
 
 
@@ -180,7 +180,7 @@ def test_many_small_questions_do() -> None:
     program += "clock = iter(range(1000))\n"
     program += "first_answer.time = types.SimpleNamespace(perf_counter=lambda: next(clock))\n"
     program += "first_answer._seconds_to_load = lambda: 13.0\n"
-    program += "seen = [fi.linear_index('f32[9]', [k % 9]) == k % 9 and 'numba' in sys.modules for k in range(20)]\n"
+    program += "seen = [fi.linear_index('f32[9]', [k % 9]) == k % 9 and 'llvmlite' in sys.modules for k in range(20)]\n"
     program += "print(seen.index(True))"
     assert output_of(program).split() == ["13"]
 
@@ -190,7 +190,7 @@ def test_everything_by_numpy_where_it_is_told_so() -> None:
         "assert fi.linear_index('f32[1000,1000]', np.s_[...]).sum() == 10**6 * (10**6 - 1) // 2\n"
         "large = np.arange(3 << 20, dtype=np.uint8).reshape(3, 1024, 1024)\n"
         "assert (fi.pack(large, 'u8[3,1024,1024]{0,2,1}').reshape(1024, 1024, 3) == large.transpose(1, 2, 0)).all()\n"
-        "print('numba' in sys.modules)"
+        "print('llvmlite' in sys.modules)"
     )
     assert output_of(program, FASTINDEX_DISABLE_JIT="1").split() == ["False"]
 
@@ -224,9 +224,11 @@ def test_an_array_without_elements_in_wide_slots() -> None:
     assert array.size == 0
 
 
-def test_kept_kernels_are_found_in_every_room(tmp_path: Path) -> None:
-    room = tmp_path / "relayout" / "moves" / "__pycache__"
-    room.mkdir(parents=True)
-    assert not first_answer.holds_kernels(tmp_path)
-    (room / "stream.copy_chunks-1.py311.0.nbc").touch()
-    assert first_answer.holds_kernels(tmp_path)
+def test_kernels_that_are_kept_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    seconds = first_answer._seconds_to_load.__wrapped__
+    assert seconds() == first_answer._COMPILING_SECONDS
+    (folder,) = first_answer.kernel_folders()
+    folder.mkdir()
+    (folder / f"copy_chunks-1-0.0123{first_answer.KERNEL_SUFFIX}").touch()
+    assert seconds() == first_answer._LOADING_SECONDS

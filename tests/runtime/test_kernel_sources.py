@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from fastindex.runtime.kernels import KERNEL_SOURCES
+from fastindex.runtime.machine_code import KERNEL_SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "fastindex"
 #: What kernels are compiled with, and not made of.
-NO_PART = {"errors.py", "first_use.py", "terminal.py"}
+NO_PART = {"errors.py", "first_use.py", "terminal.py", "machine_code.py", "first_answer.py"}
 
 
 def imports_of(path: Path) -> set[Path]:
@@ -40,7 +40,7 @@ def reached(start: set[Path]) -> set[Path]:
 
 def decorated() -> set[Path]:
     """The modules that define kernels, or functions for them, by the decorators of Numba and of ours."""
-    names = ("@kernel(", "@njit(", "@inlined", "@subroutine(", "@instructions(", "@device_function")
+    names = ("@kernel", "@njit(", "@inlined", "@subroutine(", "@instructions(", "@device_function")
     return {path for path in PACKAGE.rglob("*.py") if any(f"\n{name}" in path.read_text() for name in names)}
 
 

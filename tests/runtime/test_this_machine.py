@@ -20,8 +20,8 @@ from fastindex import RelayoutPlan
 from fastindex.arrays.addresses import address_of
 from fastindex.moving import timed_choices as choices
 from fastindex.moving.movements import movement, movement_between
-from fastindex.runtime.kernels import features
 from fastindex.runtime.machine import EPYC_1M, Target, caches_in, check_runs_here, these_caches, this_machine
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.threads import thread_count
 from fastindex.runtime.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
-from fastindex.runtime.kernels import digest_of_sources
+from fastindex.runtime.machine_code import digest_of_sources
 
 #: What the code of a kernel depends on, besides its source.
 _COMPILER = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvvm-cu12", "nvidia-nvjitlink", "cuda-core")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fastindex.index.kernels.steps import beyond
+from fastindex.index.numbers import COUNTED, INT64_BYTES, LINE, RAISE, SWAPPED, WRAP
 from fastindex.runtime.kernels import inlined
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import (
-    STORED,
     barrier,
     entry,
     gather_line,
@@ -26,10 +26,6 @@ from fastindex.runtime.lines.memory import (
 )
 from fastindex.runtime.numbers import LINE_BYTES
 
-# How inputs are stored, beyond the codes of `memory.STORED`.
-SWAPPED = len(STORED)  # added to a code: bytes in the other order
-COUNTED = 2 * SWAPPED  # no memory at all: the "address" is a number, the "strides" are steps
-
 # What describes an operand: address, code of how it is stored, what happens out of bounds, bound, whether its
 # elements follow each other in the order of the axes, strides.
 ADDRESS = 0
@@ -38,14 +34,6 @@ TREATMENT = 2
 INPUT_BOUND = 3
 FLAT = 4
 STRIDES = 5
-
-# What happens to an input outside its bounds.
-RAISE = 0
-WRAP = 1
-CLIP = 2
-
-INT64_BYTES = 8
-LINE = LINE_BYTES // INT64_BYTES
 
 #: Numbers up to this many int64 apart share lines with their neighbours.
 MOST_APART = 8

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.index.kernels.blocks import ADDRESS, INT64_BYTES, LINE, STRIDES, read_input, write_output
+from fastindex.index.kernels.blocks import ADDRESS, STRIDES, read_input, write_output
 from fastindex.index.kernels.steps import run_step
-from fastindex.index.numbers import COLUMNS, HEADER
+from fastindex.index.numbers import COLUMNS, HEADER, INT64_BYTES, block_length
 from fastindex.runtime.kernels import inlined, kernel
 from fastindex.runtime.lines.memory import barrier, entry, fence, pointer, store
 from fastindex.runtime.numbers import LINE_BYTES
-
-
-def block_length(variables: int) -> int:
-    """Return how many elements to take at a time.
-
-    Short blocks keep the streams from memory interleaved and the rows in the nearest cache; 128 measured best.
-    """
-    return 128 if variables <= 4096 else 16
-
 
 _block_length = inlined(block_length)
 
@@ -36,38 +27,38 @@ def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: A
     return block if ahead == 0 else ahead
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64)")
+@kernel
 def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -> Any:
     """Run a program over the elements ``begin:end`` of its arrays.
 
     Parameters
     ----------
-    program : int64 array
-        Of a `StepTable`.
-    arrays : int64 array
-        The number of axes over which all arrays run; whether contiguous output goes past the cache; the sizes of
-        the axes, the last one fastest. Then what describes each input and each output, with a stride in bytes for
-        each axis.
-    scratch : int64 array
-        `scratch_size` numbers.
-    begin, end : int
+    program : int64
+        Address of the numbers of a `StepTable`.
+    arrays : int64
+        Address of the number of axes over which all arrays run; whether contiguous output goes past the cache; the
+        sizes of the axes, the last one fastest. Then what describes each input and each output, with a stride in bytes
+        for each axis.
+    scratch : int64
+        Address of `scratch_size` numbers.
+    begin, end : int64
 
     Returns
     -------
-    int
+    int64
         -1, or the first element of the first block with an input out of bounds or a failed check; what
         lies behind it has not been written.
     """
-    numbers = pointer(program.ctypes.data)
+    numbers = pointer(program)
     inputs, outputs = entry(numbers, 0), entry(numbers, 1)
     variables, steps = entry(numbers, 2), entry(numbers, 3)
-    first_step = program.ctypes.data + (HEADER + outputs) * INT64_BYTES
-    axes, streamed = entry(pointer(arrays.ctypes.data), 0), entry(pointer(arrays.ctypes.data), 1)
-    sizes = pointer(arrays.ctypes.data + 2 * INT64_BYTES)
-    operands = arrays.ctypes.data + (2 + axes) * INT64_BYTES
+    first_step = program + (HEADER + outputs) * INT64_BYTES
+    axes, streamed = entry(pointer(arrays), 0), entry(pointer(arrays), 1)
+    sizes = pointer(arrays + 2 * INT64_BYTES)
+    operands = arrays + (2 + axes) * INT64_BYTES
     operand_bytes = (STRIDES + axes) * INT64_BYTES
-    at = pointer(scratch.ctypes.data)
-    rows = scratch.ctypes.data + variables * INT64_BYTES
+    at = pointer(scratch)
+    rows = scratch + variables * INT64_BYTES
     rows += -rows % LINE_BYTES
     block = _block_length(variables)
     row_bytes = block * INT64_BYTES
@@ -93,8 +84,3 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
         count = min(block, end - position)
     fence()
     return -1
-
-
-def scratch_size(variables: int) -> int:
-    """Return how many numbers of scratch memory the kernel needs."""
-    return variables * (block_length(variables) + 1) + LINE

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.index.kernels.blocks import INT64_BYTES, LINE
+from fastindex.index.numbers import INT64_BYTES
 from fastindex.index.window_numbers import (
     APART,
+    COLLECTED,
     CONSTANT,
     COUNTED,
     COUNTS,
@@ -28,9 +29,6 @@ from fastindex.runtime.kernels import inlined, kernel
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import barrier, entry, fence, load, pointer, set_entry, store
 from fastindex.runtime.numbers import LINE_BYTES
-
-#: Elements that are collected in the nearest cache before they go past it.
-COLLECTED = 512
 
 
 @inlined
@@ -96,29 +94,27 @@ def _add(target: Any, source: Any, base: Any, count: Any) -> Any:
     barrier()
 
 
-@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
-def run_window(plan: Any, tables: Any, scratch: Any, target: Any, begin: Any, end: Any, streamed: Any) -> None:
+@kernel
+def run_window(numbers: Any, tables: Any, scratch: Any, target: Any, begin: Any, end: Any, streamed: Any) -> None:
     """Write the elements ``begin:end`` of a window.
 
     Parameters
     ----------
-    plan, tables : int64 arrays
-        Of a `WindowPlan`.
-    scratch : int64 array
-        `window_scratch_size` numbers.
-    target : int
-        The address of the first element of the window, the elements contiguous.
-    begin, end : int
-    streamed : int
+    numbers, tables : int64
+        Addresses of those of a `WindowPlan`.
+    scratch : int64
+        Address of `window_scratch_size` numbers.
+    target : int64
+        Address of the first element of the window, the elements contiguous.
+    begin, end : int64
+    streamed : int64
         Whether to write past the cache.
     """
-    numbers = plan.ctypes.data
     length, shift, unit = entry(numbers, TABLE), entry(numbers, SHIFT), entry(numbers, UNIT)
     row_length, counted = entry(numbers, ROW), entry(numbers, COUNTED)
-    found = scratch.ctypes.data
-    values = scratch.ctypes.data + LINE_BYTES
-    collected = scratch.ctypes.data + (scratch.size - COLLECTED - LINE) * INT64_BYTES
-    collected += -collected % LINE_BYTES
+    collected = scratch + -scratch % LINE_BYTES
+    found = collected + COLLECTED * INT64_BYTES
+    values = found + LINE_BYTES
     # The first flush ends at a line of the target, so that all others are whole lines.
     room = COLLECTED - (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
     filled = 0
@@ -133,7 +129,7 @@ def run_window(plan: Any, tables: Any, scratch: Any, target: Any, begin: Any, en
         turns = skipped // length
         place = skipped - turns * length
         base = entry(found, 0) + turns * shift
-        table = tables.ctypes.data + entry(found, 2) * length * INT64_BYTES
+        table = tables + entry(found, 2) * length * INT64_BYTES
         while left > 0:
             count = min(length - place, left)
             source = table + place * INT64_BYTES
@@ -157,8 +153,3 @@ def run_window(plan: Any, tables: Any, scratch: Any, target: Any, begin: Any, en
         copy_run(target + (end - filled) * INT64_BYTES, collected, filled * INT64_BYTES, True)
         barrier()
     fence()
-
-
-def window_scratch_size(variables: int) -> int:
-    """Return how many numbers the kernel needs to itself."""
-    return LINE + variables + COLLECTED + 2 * LINE

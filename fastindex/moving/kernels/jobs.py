@@ -74,7 +74,7 @@ def _tell(job, state):  # type: ignore[no-untyped-def]
             return
 
 
-@kernel("void(int64,int64,int64)")
+@kernel
 def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     """Run what is posted until the job is closed; sleep where nothing has been posted for a while.
 
@@ -168,7 +168,7 @@ def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):
     return found + _wait_for_helpers(crew, call)
 
 
-@kernel("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64)")
+@kernel
 def lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
     """Run passes on this thread and on helpers that are free, or go on with them, until a slice of the call is over.
 
@@ -192,7 +192,7 @@ def lead(crew, helpers, passes, count, target, source, padding, scratch, call): 
     return _lead(crew, helpers, passes, count, target, source, padding, scratch, call)
 
 
-@kernel("int64(int64,int64,int64,int64,int64,int64,int64)")
+@kernel
 def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` if they are not what it expects.
 
@@ -210,7 +210,7 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
     return _lead(crew, helpers, passes, count, place, begin, padding, scratch, call)
 
 
-@kernel("void(int64,int64,int64)")
+@kernel
 def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
     """End a call: no task is begun any more, and none of its helpers works when this returns.
 
@@ -229,7 +229,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
         _call_c(entry(call, CALL.nap), _NAP_MICROSECONDS)
 
 
-@kernel("boolean(int64)")
+@kernel
 def close(job):  # type: ignore[no-untyped-def]
     """End a helper if it belongs to no call, and return whether that was so. It then never belongs to one again."""
     if exchange(job + 8 * JOB.owner, 0, job) != 0:

@@ -107,7 +107,7 @@ def run_all(passes, count, target, source, padding, scratch, counters, call):  #
     return True
 
 
-@kernel("void(int64,int64,int64,int64,int64,int64,int64)")
+@kernel
 def run_passes(passes, count, target, source, padding, scratch, counters):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout, or this thread's share of them.
 
@@ -127,7 +127,7 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     run_all(passes, count, target, source, padding, scratch, counters, 0)
 
 
-@kernel("boolean(int64,int64,int64,int64)")
+@kernel
 def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout between two arrays, if they are what it expects; return whether they were.
 

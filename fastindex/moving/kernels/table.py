@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.numbers import GEOMETRY, LOOPS, OUTER, OUTER_LOOP, OUTER_LOOP_BYTES, STREAM
+from fastindex.moving.numbers import GEOMETRY, LOOPS, OUTER, OUTER_LOOP, OUTER_LOOP_BYTES, SCRATCH_FRONT_BYTES, STREAM
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry, set_entry
-from fastindex.runtime.numbers import LINE_BYTES
-
-#: Bytes in front of a kernel's scratch memory.
-SCRATCH_FRONT_BYTES = LINE_BYTES
 
 
 @subroutine()

@@ -16,10 +16,11 @@ from fastindex.algebra.cast_numbers import (
     elements_at_once,
     names_of,
 )
-from fastindex.runtime.kernels import features, instructions
+from fastindex.runtime.kernels import instructions
 from fastindex.runtime.lines.conversions import Conversion
 from fastindex.runtime.lines.memory import load_at, offset_by, prefetch_at, store_at
 from fastindex.runtime.lines.vectors import shuffle
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 
 _BOOL, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))

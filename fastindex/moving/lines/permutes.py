@@ -15,9 +15,10 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from fastindex.moving.assembly_numbers import HIGH_NIBBLE, patterns_of_piece
-from fastindex.runtime.kernels import features, instructions
+from fastindex.runtime.kernels import instructions
 from fastindex.runtime.lines.memory import load_at, offset_by, store_at
 from fastindex.runtime.lines.vectors import shuffle
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)

@@ -17,7 +17,7 @@ from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
 from fastindex.runtime.lines.memory import entry, fence
 
 
-@kernel("void(int64,int64,int64,int64,int64,int64,int64)")
+@kernel
 def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: Any, first: Any, last: Any) -> None:
     """Run passes at the places ``first:last``.
 
@@ -54,7 +54,7 @@ def _place(job, number):  # type: ignore[no-untyped-def]
     return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
 
 
-@kernel("void(int64,int64,int64,int64,int64)")
+@kernel
 def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
     """Copy the pieces of the pages ``first:last``; parameters as of `run_page_passes`."""
     pieces, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)

@@ -6,13 +6,22 @@ from typing import Any
 
 from fastindex.paged.run_numbers import PIECE_BYTES, RUN_JOB
 from fastindex.runtime.kernels import kernel
-from fastindex.runtime.lines.memory import byte_at, entry, prefetch, prefetch_to_write, set_byte, set_entry
+from fastindex.runtime.lines.memory import (
+    byte_at,
+    entry,
+    int32_at,
+    prefetch,
+    prefetch_to_write,
+    set_byte,
+    set_entry,
+    set_int32,
+)
 
 # How many blocks ahead what is kept of each is prefetched: blocks come in any order.
 _AHEAD = 16
 
 
-@kernel("int64(int64)")
+@kernel
 def write_runs(job: Any) -> Any:
     """Write the runs of a transfer, and return how many there are.
 
@@ -55,7 +64,7 @@ def write_runs(job: Any) -> Any:
     return count + 1
 
 
-@kernel("int64(int64,int64,int64)")
+@kernel
 def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
     """Return whether no block is there twice.
 
@@ -76,30 +85,32 @@ def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
     return 1
 
 
-@kernel("int64(int64[::1],int32[::1],int64[::1],int64[::1])")
-def order_blocks(blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
+@kernel
+def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
     """Order blocks as a table of the whole pool does: no comparison, one pass; return whether none is there twice.
 
     Parameters
     ----------
-    blocks : int64 array
-    places : int32 array
-        One for each block of the pool, 0 at first.
-    order, ordered : int64 arrays
-        Where the blocks stand in ascending order, and the blocks.
+    count, num_blocks : int64
+        Of the request, and of the pool.
+    blocks : int64
+        Address of `count` int64.
+    places : int64
+        Address of an int32 for each block of the pool, 0 at first.
+    order, ordered : int64
+        Addresses of where the blocks stand in ascending order, and of the blocks; int64.
     """
-    table, last = places.ctypes.data, blocks.size - 1
-    for i in range(blocks.size):
-        block = blocks[i]
-        prefetch_to_write(table + 4 * blocks[min(i + _AHEAD, last)])
-        if places[block]:
+    for i in range(count):
+        block = entry(blocks, i)
+        prefetch_to_write(places + 4 * entry(blocks, min(i + _AHEAD, count - 1)))
+        if int32_at(places + 4 * block):
             return 0
-        places[block] = i + 1
+        set_int32(places + 4 * block, i + 1)
     found = 0
-    for block in range(places.size):
-        place = places[block]
+    for block in range(num_blocks):
+        place = int32_at(places + 4 * block)
         if place:
-            order[found] = place - 1
-            ordered[found] = block
+            set_entry(order, found, place - 1)
+            set_entry(ordered, found, block)
             found += 1
     return 1

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 
-from fastindex.paged.slot_numbers import SLOT_MAP
+from fastindex.paged.slot_numbers import COLLECTED, SLOT_MAP
 from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
 from fastindex.runtime.lines import element
 from fastindex.runtime.lines.lines import copy_run
@@ -22,9 +22,6 @@ from fastindex.runtime.lines.memory import (
     store,
     store_at,
 )
-
-#: Slots that are collected in the nearest cache before they are written past it.
-COLLECTED = 512
 
 #: Tokens that are looked up one by one where positions do not count on.
 _APART = 64
@@ -144,7 +141,7 @@ def _map_run(map_, request, at, count, target):  # type: ignore[no-untyped-def]
     return _map_tokens(0, 0, map_, request, at, count, target)
 
 
-@kernel("int64(int64,int64,int64,int64,int64)")
+@kernel
 def map_slots(map_: Any, scratch: Any, request: Any, begin: Any, end: Any) -> Any:
     """Write the slots of the tokens ``begin:end``.
 

@@ -17,13 +17,10 @@ from numba import types
 from numba.core import cgutils
 
 from fastindex.runtime.kernels import instructions
-from fastindex.runtime.numbers import LINE_BYTES
+from fastindex.runtime.numbers import LINE_BYTES, STORED
 
 #: Bytes of what is copied at once.
 VECTOR_BYTES = (1, 2, 4, 8, 16, 32, 64)
-
-#: How the integers of an operand are stored: the code is the index.
-STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _LINE = LINE_BYTES // 8  # int64 numbers
@@ -130,6 +127,18 @@ def byte_at(builder: Any, address: Any) -> Any:
 def set_byte(builder: Any, address: Any, value: Any) -> None:
     """Set the byte at an address to the low bits of an int64."""
     builder.store(builder.trunc(value, _INT8), builder.inttoptr(address, _INT8.as_pointer()))
+
+
+@instructions(result=types.int64)
+def int32_at(builder: Any, address: Any) -> Any:
+    """Read the int32 at an address as int64."""
+    return builder.sext(builder.load(builder.inttoptr(address, _INT32.as_pointer()), align=4), _INT64)
+
+
+@instructions()
+def set_int32(builder: Any, address: Any, value: Any) -> None:
+    """Set the int32 at an address."""
+    builder.store(builder.trunc(value, _INT32), builder.inttoptr(address, _INT32.as_pointer()), align=4)
 
 
 # Copies, and what goes with them

@@ -11,6 +11,7 @@ from numba import njit
 from fastindex.runtime.lines.memory import entry
 from fastindex.runtime.numbers import (
     ARRAY_TYPE,
+    CONTIGUOUS,
     FIELDS,
     SOURCE_BYTES,
     SOURCE_COUNT,
@@ -19,12 +20,10 @@ from fastindex.runtime.numbers import (
     TARGET_COUNT,
     TARGET_DTYPE,
     TARGET_OFFSET_BITS,
+    WRITEABLE,
 )
 
 _DATA, _RANK, _SIZES, _DTYPE, _FLAGS = 0, 1, 2, 5, 6
-
-#: Flags.
-CONTIGUOUS, WRITEABLE = 0x1, 0x400
 
 
 @njit(nogil=True)

@@ -17,7 +17,6 @@ from fastindex.moving.assembly_numbers import (
     VECTOR_RUN,
     VECTOR_RUN_BYTES,
 )
-from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
 from fastindex.moving.kernels.table import padding_of, start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.lines.permutes import assemble_vector, pad_vector
@@ -130,7 +129,7 @@ def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel()
+@kernel
 def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a block permute.
 
@@ -192,15 +191,3 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
                 stream = added(stream, run, scratch, streamed)
     finish(stream, scratch, streamed)
     fence()
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "block permute",
-        (assemble_chunks,),
-        by_width_and_ways,
-        lambda vector_bytes: [(vector_bytes, 1), (vector_bytes, 2)],
-        SCRATCH_BYTES,
-    ),
-)

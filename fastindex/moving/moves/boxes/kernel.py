@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.runner import call_in_box
 from fastindex.moving.kernels.table import outer_place, set_end_of_source
 from fastindex.moving.numbers import (
@@ -81,7 +80,7 @@ def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-u
     fence()
 
 
-@kernel()
+@kernel
 def run_boxes(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout box by box.
 
@@ -111,7 +110,3 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
             read = scratch if entry(call, FROM_SCRATCH) else at_source
             written = scratch if entry(call, TO_SCRATCH) else at_target
             call_in_box(call, written, read, scratch)
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("boxes", (run_boxes,)),)

@@ -19,9 +19,7 @@ from fastindex.algebra.cast_numbers import (
     CAST_SOURCE_STRIDE,
     CAST_STREAMS,
     CAST_TARGET_STRIDE,
-    conversion_code,
 )
-from fastindex.moving.kernels.registry import PassKernel, by_width
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.cast_values import cast_elements, cast_lines, read_bytes, together, written_bytes
 from fastindex.moving.numbers import FIRST, GEOMETRY
@@ -80,7 +78,7 @@ def _dense_run(code, streams, target, source, count, ahead, results, scratch):  
     _in_vectors(code, target, source, done, count, count, results, scratch)
 
 
-@kernel()
+@kernel
 def cast_runs(code, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a cast.
 
@@ -113,18 +111,3 @@ def cast_runs(code, ways, target, source, table, scratch, first, last):  # type:
             at_target += entry(geometry, CAST_RUN_TARGET_STRIDE)
     if streams:
         fence()
-
-
-#: The casts of weights and images; others are compiled when they are first used.
-CASTS = (
-    *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
-    *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "code"), ("f32", "narrow")),
-    *(("byte", "two bytes"), ("byte", "four bytes")),
-)
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "cast", (cast_runs,), by_width, lambda _: [(conversion_code(*pair), 0) for pair in CASTS], SCRATCH_BYTES
-    ),
-)

@@ -17,7 +17,6 @@ from numba import njit
 from fastindex.moving.assembly_numbers import (
     COLUMN_BAND,
     COLUMN_BAND_BYTES,
-    COLUMN_ELEMENT_BYTES,
     COLUMN_GROUP,
     COLUMN_GROUP_BYTES,
     COLUMNS,
@@ -28,7 +27,6 @@ from fastindex.moving.assembly_numbers import (
     MOST_ROW_LINES,
     NOWHERE,
 )
-from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
 from fastindex.moving.kernels.table import outer_place, padding_of
 from fastindex.moving.lines.lane_columns import transpose_in_lanes, write_lane, write_lanes
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
@@ -283,7 +281,7 @@ def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # typ
     return state, (left - 1, column, places, source, target, table, count, nbytes)
 
 
-@kernel()
+@kernel
 def assemble_columns(width, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a column gather.
 
@@ -335,16 +333,3 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
             state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
     finish(state[0], scratch, state[1])
     fence()
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "column gather",
-        (assemble_columns,),
-        by_width_and_ways,
-        lambda _: [*((width, 1) for width in COLUMN_ELEMENT_BYTES), (1, 2)],
-        SCRATCH_BYTES,
-        reads_ahead=True,
-    ),
-)

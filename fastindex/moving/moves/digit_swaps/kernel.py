@@ -19,17 +19,14 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from fastindex.moving.kernels.registry import PassKernel, by_width_and_ways
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.permutes import permuted_in_lanes, permuted_line, permuted_pair
 from fastindex.moving.numbers import (
     FIRST,
     GEOMETRY,
     KEPT,
-    MOST_ROW_DIGITS,
     OF_ROWS,
     PATTERN_WORDS,
-    PIECES,
     SECOND,
     STREAM,
     SWAP,
@@ -38,7 +35,7 @@ from fastindex.moving.numbers import (
 from fastindex.runtime.kernels import instructions, kernel
 from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
 from fastindex.runtime.lines.vectors import from_table, paired, shuffle
-from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+from fastindex.runtime.numbers import LANE_BYTES
 
 _INT64 = ir.IntType(64)
 _LINE = 8 * PATTERN_WORDS
@@ -168,7 +165,7 @@ def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, ta
                 store_at(builder, shuffle(builder, line, line, range(begin, begin + piece_bytes)), place, False)
 
 
-@kernel()
+@kernel
 def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a permutation of digits.
 
@@ -207,12 +204,3 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
             _swap_columns(ways, width, OF_ROWS, 0, places, numbers)
     if past_cache:
         fence()
-
-
-def _compiled_at_first(vector_bytes: int) -> list[tuple[int, int]]:
-    pieces = PIECES if vector_bytes == LINE_BYTES else (LANE_BYTES,)
-    return [(piece, digits) for piece in pieces for digits in range(MOST_ROW_DIGITS, 0, -1)]
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("swap digits", (swap_digit_chunks,), by_width_and_ways, _compiled_at_first),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.nibbles import put_nibble
 from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
@@ -31,7 +30,7 @@ def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untype
             place += entry(geometry, STRIDED.target_stride)
 
 
-@kernel()
+@kernel
 def copy_elements(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a strided copy, element by element.
 
@@ -56,15 +55,15 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
             place += entry(geometry, STRIDED.run_target_stride)
 
 
-@kernel("void(int64,int64,int64,int64[::1],int64)")
-def gather_slots(size, target, source, slots, pattern):  # type: ignore[no-untyped-def]
-    """Copy the element of `size` bytes at each of some slots; where a slot is negative, the one at `pattern`."""
-    for i in range(slots.shape[0]):
-        slot = slots[i]
+@kernel
+def gather_slots(size, target, source, slots, count, pattern):  # type: ignore[no-untyped-def]
+    """Copy the element of `size` bytes at each of `count` slots; where a slot is negative, the one at `pattern`."""
+    for i in range(count):
+        slot = entry(slots, i)
         copy_vector(target + i * size, source + slot * size if slot >= 0 else pattern, size)
 
 
-@kernel()
+@kernel
 def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Write runs `first` to `last` of one repeated element.
 
@@ -97,7 +96,3 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
                 copy_vector(at, scratch, 64)
         copy_short(start + whole, scratch, run_bytes - whole)
     fence()
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("strided", (copy_elements,)), PassKernel("fill", (fill_runs,)))

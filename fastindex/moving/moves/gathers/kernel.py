@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GATHER, GEOMETRY, MOST_PIECE_BYTES, SECOND
@@ -58,7 +57,7 @@ def _gather_elements(width, target, source, places, count, asked):  # type: igno
         _gather(64, target, source, places, count, asked)
 
 
-@kernel()
+@kernel
 def gather_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that gathers elements.
 
@@ -93,7 +92,3 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
             stream = added(stream, elements * w, scratch, streamed)
     finish(stream, scratch, streamed)
     fence()
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("gather pieces", (gather_chunks,), scratch_bytes=SCRATCH_BYTES),)

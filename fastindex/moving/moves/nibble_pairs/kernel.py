@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import end_of_source, start_of_block
 from fastindex.moving.numbers import (
     FIRST,
@@ -82,7 +81,7 @@ def _pair_alternating(group_bytes, target, high, source, elements, end, stage): 
         pair_groups(group_bytes, target + at, target + high + at, read)
 
 
-@kernel()
+@kernel
 def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of the pairs of rows of a box.
 
@@ -114,7 +113,3 @@ def pair_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                 _pair_run(1, written, high, (row, row + apart), elements, ahead, ends)
             else:
                 _pair_run(0, written, high, (row, row + apart), elements, ahead, ends)
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("pair nibbles", (pair_chunks,), scratch_bytes=SCRATCH_BYTES),)

@@ -13,7 +13,6 @@ from typing import Any
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import deinterleave_lanes
 from fastindex.moving.numbers import (
@@ -23,8 +22,6 @@ from fastindex.moving.numbers import (
     MOST_LANE_ROWS,
     SECOND,
     STREAM,
-    VECTOR_WAYS,
-    are_vectors,
 )
 from fastindex.runtime.kernels import kernel
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_bytes, prefetch_ends
@@ -182,7 +179,7 @@ def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
 def _kernel(in_vectors: bool) -> Any:
     """Make one of two kernels; each is compiled without what only the other needs."""
 
-    @kernel()
+    @kernel
     def deinterleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
         """Run the tasks `first` to `last` of a relayout that deinterleaves a stream into a few rows.
 
@@ -229,20 +226,3 @@ def _kernel(in_vectors: bool) -> Any:
 
 #: For any number of rows, and for those that vectors know.
 deinterleave_lane_chunks, deinterleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
-
-
-def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
-    run = int(one.geometry[STREAM.run])
-    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "deinterleave",
-        (deinterleave_lane_chunks, deinterleave_vectors),
-        _compiled_for,
-        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["deinterleave"].items() for ways in found), (1, 0)),
-        SCRATCH_BYTES,
-    ),
-)

@@ -10,11 +10,10 @@ from typing import Any
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel, PassOrDraft
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import interleave_lanes
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
-from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM, VECTOR_WAYS, are_vectors
+from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM
 from fastindex.runtime.kernels import kernel
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
@@ -113,7 +112,7 @@ def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streame
 def _kernel(in_vectors: bool) -> Any:
     """Make one of two kernels; each is compiled without what only the other needs."""
 
-    @kernel()
+    @kernel
     def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
         """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, in turns.
 
@@ -162,20 +161,3 @@ def _kernel(in_vectors: bool) -> Any:
 
 #: For any number of rows, and for runs of at least a line of as many as vectors know.
 interleave_lane_chunks, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
-
-
-def _compiled_for(one: PassOrDraft) -> tuple[int, int]:
-    run = int(one.geometry[STREAM.run])
-    return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "interleave",
-        (interleave_lane_chunks, interleave_vectors),
-        _compiled_for,
-        lambda _: (*((width, ways) for width, found in VECTOR_WAYS["interleave"].items() for ways in found), (1, 0)),
-        SCRATCH_BYTES,
-    ),
-)

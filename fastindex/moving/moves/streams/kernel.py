@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_ROOM, added, drain, finish, go_to
 from fastindex.moving.numbers import (
@@ -122,7 +121,7 @@ def _copy_following(target, source, before, size, goes_on, scratch):  # type: ig
         copy_short(target + lines_end, source + lines_end, size - lines_end)
 
 
-@kernel()
+@kernel
 def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that keeps runs of bytes.
 
@@ -181,7 +180,3 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     finish(stream, scratch, streamed)
     if streamed:
         fence()
-
-
-#: What passes know of it.
-KERNELS = (PassKernel("copy", (copy_chunks,), scratch_bytes=SCRATCH_BYTES),)

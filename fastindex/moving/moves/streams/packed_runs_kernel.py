@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, STREAM
@@ -77,7 +76,7 @@ def _append_compressed(per_byte, line_bytes, stream, pending, source, size, stre
     return stream
 
 
-@kernel()
+@kernel
 def expand_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from packed elements to bytes, by runs.
 
@@ -106,7 +105,7 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
     fence()
 
 
-@kernel()
+@kernel
 def compress_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from bytes to packed elements, by runs.
 
@@ -126,10 +125,3 @@ def compress_chunks(width, ways, target, source, table, scratch, first, last):  
             stream = _append_compressed(per_byte, line_bytes, stream, scratch, start, run, streamed)
     finish(stream, scratch, streamed)
     fence()
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel("expand", (expand_chunks,), scratch_bytes=SCRATCH_BYTES),
-    PassKernel("compress", (compress_chunks,), scratch_bytes=SCRATCH_BYTES),
-)

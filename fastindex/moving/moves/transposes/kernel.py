@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.moving.kernels.registry import PassKernel, by_width
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.staged_bands import (
     ALIGNED,
@@ -25,7 +24,7 @@ from fastindex.moving.lines.staged_bands import (
     staged_band,
     write_staged,
 )
-from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, FIRST, GEOMETRY, SECOND, TRANSPOSE, UNIT_BYTES
+from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, FIRST, GEOMETRY, SECOND, TRANSPOSE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, transpose_square
 from fastindex.runtime.lines.memory import (
@@ -371,7 +370,7 @@ def _start_of_panel(source, target, table, task, width):  # type: ignore[no-unty
     return source, target, row_index, column_index
 
 
-@kernel()
+@kernel
 def transpose_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a transpose.
 
@@ -428,11 +427,3 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
                 sources, places = (at_source + offset * w, upcoming), columns + 8 * offset
                 _panel(width, at_target, sources, (rows, places), counts, aligned, streamed, scratch)
     fence()
-
-
-#: What passes know of it.
-KERNELS = (
-    PassKernel(
-        "transpose", (transpose_panels,), by_width, lambda _: [(width, 0) for width in UNIT_BYTES], SCRATCH_BYTES
-    ),
-)

@@ -1,0 +1,302 @@
+"""Machine code of kernels: kept on disk and loaded by LLVM alone, without the compiler.
+
+A kernel is a function of integers: addresses and numbers. What is compiled of it once (`fastindex.runtime.kernels`,
+which imports Numba) is kept as an object file: a process that finds it loads and calls it in milliseconds, where
+Numba's import and its registries took half a second.
+
+A kernel has a file for each target. It begins with a digest of all that the code depends on and of the code itself: a
+file that is damaged, or of other sources or another compiler, is ignored and written again. Files are replaced as a
+whole, so any number of processes may write them. Where none can be written, kernels are compiled in each process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llvmlite
+from llvmlite import binding as llvm
+
+from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
+from fastindex.runtime.first_answer import KERNEL_SUFFIX, TO_LOAD_BYTES, check_address_space, kernel_folders
+from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
+from fastindex.terminal import is_terminal
+
+
+def _of_module(module: str, *functions: str) -> dict[str, Kernel]:
+    return {function: Kernel(f"fastindex.{module}", function) for function in functions}
+
+
+#: The kernels that Python calls, by name.
+CALLED = {
+    **_of_module("index.kernels.programs", "run_program"),
+    **_of_module("index.kernels.windows", "run_window"),
+    **_of_module("moving.kernels.runner", "run_passes", "run_plain"),
+    **_of_module("moving.kernels.jobs", "serve", "lead", "lead_plain", "dismiss", "close"),
+    **_of_module("moving.moves.elements.kernel", "gather_slots"),
+    **_of_module("paged.kernels.page_passes", "run_page_passes", "copy_page_pieces"),
+    **_of_module("paged.kernels.page_runs", "write_runs", "are_distinct", "order_blocks"),
+    **_of_module("paged.kernels.slot_maps", "map_slots"),
+}
+
+
+class _Loaded(NamedTuple):
+    """The code of a kernel, in memory."""
+
+    address: int
+    function: Callable[..., int]
+    #: What owns the code, and what Python's function points to.
+    owners: tuple[Any, ...]
+
+
+# Code stays for as long as the process runs: threads may be in it.
+_loaded: dict[Kernel, _Loaded] = {}
+_compiled: list[Kernel] = []
+
+
+def address(kernel: Kernel) -> int:
+    """Return the address of a kernel as a C function: of int64, an int64."""
+    return _code_of(kernel).address
+
+
+@cache
+def function(name: str) -> Callable[..., int]:
+    """Return one of `CALLED` as a function of Python's integers, which releases the GIL."""
+    return _code_of(CALLED[name]).function
+
+
+def loaded_kernels() -> list[Kernel]:
+    """Return the kernels that this process has loaded, in that order."""
+    return list(_loaded)
+
+
+def compiled_kernels() -> list[Kernel]:
+    """Return the kernels that this process had to compile."""
+    return list(_compiled)
+
+
+def _code_of(kernel: Kernel) -> _Loaded:
+    return _loaded.get(kernel) or uninterrupted(lambda: _load(kernel))
+
+
+def _load(kernel: Kernel) -> _Loaded:
+    if kernel not in _loaded:
+        _loaded[kernel] = _in_memory(kept_code(kernel))
+    return _loaded[kernel]
+
+
+# In memory
+
+
+class _Method(ctypes.Structure):
+    """Python's ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_FASTCALL = 0x80
+#: What `FOR_PYTHON` calls.
+OF_PYTHON = (
+    "PyErr_BadArgument",
+    "PyErr_Occurred",
+    "PyEval_RestoreThread",
+    "PyEval_SaveThread",
+    "PyLong_AsLongLong",
+    "PyLong_FromLongLong",
+)
+
+
+@cache
+def initialize() -> None:
+    """Have LLVM know this processor, and what of Python the code calls."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for name in OF_PYTHON:
+        llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+
+
+def _in_memory(code: bytes) -> _Loaded:
+    initialize()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(codemodel="jitdefault", jit=True)
+    # An engine for each: names of what a kernel calls are unique only within the process that compiled it.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    method = _Method(b"kernel", engine.get_function_address(FOR_PYTHON), _METH_FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    function = make(ctypes.addressof(method), None, None)
+    return _Loaded(engine.get_function_address(FOR_C), function, (engine, method))
+
+
+# On disk
+
+
+def is_missing(kernel: Kernel) -> bool:
+    """Whether the code of a kernel can be kept on disk and is not there yet."""
+    return _kept(kernel) is None and cache_folder() is not None
+
+
+def _kept(kernel: Kernel) -> bytes | None:
+    """Return the code of a kernel from disk, None where there is none."""
+    for folder in kernel_folders():
+        with contextlib.suppress(OSError), open(folder / _file_of(kernel), "rb") as file:
+            digest, code = file.read(hashlib.sha256().digest_size), file.read()
+            if digest == _digest_of(kernel, code):
+                return code
+    return None
+
+
+def kept_code(kernel: Kernel) -> bytes:
+    """Return the code of a kernel from disk; what is not there is compiled, and kept."""
+    return _kept(kernel) or _compile(kernel)
+
+
+def _compile(kernel: Kernel) -> bytes:
+    folder = cache_folder()
+    # Said once and only to a person: why this call takes seconds.
+    if not _compiled and is_terminal(sys.stderr):
+        why = f"once for this machine, kept in {folder}"
+        if folder is None:
+            why = "and cannot keep the result: no cache folder can be written; set NUMBA_CACHE_DIR to one"
+        print(f"fastindex: compiling kernels ({why}) ...", file=sys.stderr)  # noqa: T201
+    if "numba" not in sys.modules:
+        check_address_space(TO_LOAD_BYTES)
+    from fastindex.runtime.kernels import machine_code
+
+    code = machine_code(kernel)
+    _compiled.append(kernel)
+    if folder is not None:
+        with contextlib.suppress(OSError):  # a full disk
+            write_whole(folder / _file_of(kernel), _digest_of(kernel, code) + code)
+    return code
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all.
+
+    Raises
+    ------
+    OSError
+    """
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            part = file.name
+            file.write(content)
+        os.replace(part, path)
+    except OSError:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+        raise
+
+
+def _file_of(kernel: Kernel) -> str:
+    place = hashlib.sha256(repr((kernel.module, target())).encode()).hexdigest()[:12]
+    return f"{'-'.join(map(str, (kernel.function, *kernel.literals)))}.{place}{KERNEL_SUFFIX}"
+
+
+def _digest_of(kernel: Kernel, code: bytes) -> bytes:
+    return hashlib.sha256(repr((kernel, target(), _compiler(), digest_of_sources())).encode() + b"\0" + code).digest()
+
+
+@lru_cache(maxsize=1)
+def cache_folder() -> Path | None:
+    """Return the folder in which what is kept for this machine may be written, None where there is none."""
+    for folder in kernel_folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None
+
+
+# What code depends on
+
+#: The sources that compiled kernels are made of, by their paths in the package.
+KERNEL_SOURCES = (
+    "runtime/kernels.py",
+    "**/*kernel.py",
+    "**/*numbers.py",
+    "**/kernels/*.py",
+    "**/lines/*.py",
+)
+
+
+@lru_cache(maxsize=1)
+def digest_of_sources() -> str:
+    """Return a digest of all kernels, and of the subroutines and the numbers that they take."""
+    digest = hashlib.sha256()
+    package = Path(PACKAGE_FOLDER)
+    found = {path for pattern in KERNEL_SOURCES for ending in ("", "c") for path in package.glob(pattern + ending)}
+    for source in sorted(found):
+        digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
+    # Within an archive there are no files.
+    for archive in (path for path in package.parents if not found and path.is_file()):
+        digest.update(repr((archive.stat().st_mtime_ns, archive.stat().st_size)).encode())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> tuple[str, str]:
+    """Return the versions of what compiles; to import Numba only to ask it would take longer than all else."""
+    found = find_spec("numba")
+    version = b""
+    for folder in [] if found is None else found.submodule_search_locations or ():
+        with contextlib.suppress(OSError):
+            version += Path(folder, "_version.py").read_bytes()
+    return llvmlite.__version__, hashlib.sha256(version).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def target() -> tuple[str, str, str]:
+    """Return the system, the processor and its instructions, by LLVM's names, that kernels are compiled for.
+
+    They are what Numba takes from its environment and from LLVM.
+    """
+    processor = os.environ.get("NUMBA_CPU_NAME")
+    named = os.environ.get("NUMBA_CPU_FEATURES", "" if processor and processor.lower() == "generic" else None)
+    if processor is None:
+        processor = llvm.get_host_cpu_name()
+    return llvm.get_process_triple(), processor, _known_features(processor) if named is None else named
+
+
+#: Processors on which Numba leaves out AVX: the first ones that had it, and what virtual machines wrongly report.
+_WITHOUT_AVX = {"corei7-avx", "core-avx-i", "sandybridge", "ivybridge", "nocona"}
+
+
+def _known_features(processor: str) -> str:
+    try:
+        found = llvm.get_host_cpu_features()
+    except RuntimeError:
+        return ""
+    with_avx = os.environ.get("NUMBA_ENABLE_AVX", str(int(processor not in _WITHOUT_AVX)))
+    for name in found if with_avx == "0" else ():
+        found[name] = found[name] and not name.startswith("avx")
+    return str(found.flatten())
+
+
+@cache
+def features() -> frozenset[str]:
+    """Return what the processor that code is compiled for can do, by LLVM's names: "avx2", "f16c", "neon"."""
+    found = {name[1:] for name in target()[2].split(",") if name.startswith("+")}
+    # Every AArch64 processor has NEON, though not every system reports it.
+    is_chosen = "NUMBA_CPU_FEATURES" in os.environ or os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
+    return frozenset(found | ({"neon"} if not is_chosen and platform.machine() in ("aarch64", "arm64") else set()))
