@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import broadcast_shape
+from fastindex.algebra.forms import IndexProgram, wrapped_int64
+from fastindex.arrays.arrays import broadcast_shape, broadcast_strides
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
@@ -34,6 +35,13 @@ class Offender:
     number: int | None
     values: tuple[int, ...]
 
+    @property
+    def where(self) -> str:
+        """The position in words, to be put behind a value; nothing for scalars."""
+        if not self.position:
+            return ""
+        return f" at position {self.position if len(self.position) > 1 else self.position[0]}"
+
 
 class OffenderFoundError(Exception):
     """An element could not be converted; `offender` says which."""
@@ -46,6 +54,19 @@ class OffenderFoundError(Exception):
 def position_of(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return where an element is, from its number in the order of the last axis first."""
     return tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
+
+
+def values_at(
+    inputs: Sequence[Any], shape: tuple[int, ...], number: int, read: Callable[[Any, tuple[int, ...], int], int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return where an element is, and its inputs; `read` takes an array, a position, and its offset in bytes."""
+    position, values = position_of(number, shape), []
+    for given in inputs:
+        strides = broadcast_strides(given.shape, given.strides, shape)
+        offset = sum(p * stride for p, stride in zip(position, strides, strict=True))
+        is_counted = isinstance(given, Counted)
+        values.append(wrapped_int64(given.start + offset) if is_counted else read(given, position, offset))
+    return position, tuple(values)
 
 
 def judged(
@@ -72,6 +93,29 @@ def judged(
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """Integers that take no memory: a number, or a range along one axis of `shape`.
+
+    Examples
+    --------
+    >>> np.asarray(Counted(5, 2, (3, 1))).tolist()
+    [[5], [7], [9]]
+    """
+
+    start: int
+    step: int
+    shape: tuple[int, ...]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """What the numbers grow by along each axis."""
+        return (self.step,) * len(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.start + self.step * np.arange(math.prod(self.shape)), dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The elements whose coordinates are all in the ranges of their dimensions.
 
@@ -95,6 +139,20 @@ class Window:
     def shape(self) -> tuple[int, ...]:
         """The dimensions of the result."""
         return tuple(len(along) for along, kept in zip(self.ranges, self.kept, strict=True) if kept)
+
+    def counted(self) -> list[Counted]:
+        """Return the coordinates along each dimension, which broadcast together.
+
+        Examples
+        --------
+        >>> Window((range(2, 8, 2), range(5, 6)), (True, False)).counted()
+        [Counted(start=2, step=2, shape=(3,)), Counted(start=5, step=1, shape=())]
+        """
+        found, behind = [], sum(self.kept)
+        for along, kept in zip(self.ranges, self.kept, strict=True):
+            behind -= kept
+            found.append(Counted(along.start, along.step, (len(along), *(1,) * behind) if kept else ()))
+        return found
 
 
 def whole_window(shape: Shape) -> Window:
@@ -220,14 +278,14 @@ def _not_an_entry(entry: Any, dimension: int) -> ArgumentTypeError:
     )
 
 
-#: Integers in memory, or a range, which takes none.
-Integers = NDArray[Any] | range
+#: Integers in memory, or counted ones, which take none.
+Integers = NDArray[Any] | Counted
 
 MODES = ("raise", "wrap", "clip")
 
 
 def as_integers_in_bulk(value: Any, name: str) -> Integers:
-    """Return integers as an array or a range, never copied where they are one already.
+    """Return integers as an array, never copied where they are one already; a range is counted.
 
     Raises
     ------
@@ -239,7 +297,7 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     if type(value) is np.ndarray:
         array = value
     elif isinstance(value, range):
-        return _checked_range(value, name)
+        return _counted(value, name)
     else:
         array = host_array(value)
         if array.size == 0 and isinstance(value, list | tuple):
@@ -257,13 +315,11 @@ def _holds_integers(value: Any) -> bool:
     return bool(found) and all(isinstance(v, int) and not isinstance(v, bool) for v in found)
 
 
-def _checked_range(value: range, name: str) -> Integers:
+def _counted(value: range, name: str) -> Counted:
     if len(value) and (min(value[0], value[-1]) < -(2**63) or max(value[0], value[-1]) >= 2**63):
         raise OutOfBoundsError(f"{name} is {value}, which does not fit 64 bits")
-    if abs(value.step) >= 2**63:
-        # Two numbers at most, whose distance does not fit.
-        return np.array(list(value), np.int64)
-    return value
+    # A longer step is one of two numbers at most, and right modulo 2**64.
+    return Counted(value.start if len(value) else 0, wrapped_int64(value.step), (len(value),))
 
 
 def coordinate_parts(multi_index: Any, shape: Shape) -> tuple[Any, ...]:
@@ -356,7 +412,7 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     FastIndexError
         They do not broadcast together.
     """
-    return broadcast_shape([(len(a),) if type(a) is range else a.shape for a in arrays])
+    return broadcast_shape([array.shape for array in arrays])
 
 
 def common_shape_of_coordinates(coordinates: Sequence[Integers], multi_index: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back; what is said of what fails."""
+"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back."""
 
 from __future__ import annotations
 
@@ -9,86 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import engine_of, require_lazy
-from fastindex.arrays.index_arguments import (
-    Offender,
-    OffenderFoundError,
-    Window,
-    as_coordinates,
-    as_integers_in_bulk,
-    as_modes,
-    as_output,
-    as_outputs,
-    as_window,
-    common_shape,
-    common_shape_of_coordinates,
-    is_window,
-    slice_numbers,
-)
+from fastindex.arrays.index_arguments import slice_numbers
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import is_cuda_array, on_gpu
-from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.first_use import load
-from fastindex.index.executors import check_overlap, new_outputs, run
-from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program, units_in_buffer
-from fastindex.index.windows import fill_window
-
-
-def out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
-    """Return the error for a coordinate outside its dimension."""
-    # Without checks for padding, it is an input that is out of bounds.
-    number = offender.number or 0
-    return OutOfBoundsError(
-        f"coordinate {offender.values[number]}{position_text(offender)} is out of bounds for dimension {number} "
-        f"of size {shape.dimensions[number]} of {shape}"
-    )
-
-
-def bad_place(offender: Offender, shape: Shape, unit: str = "slot") -> OutOfBoundsError:
-    """Return the error for a slot, byte or bit that is outside the buffer, or padding."""
-    (place,) = offender.values
-    where = f"{unit} {place}{position_text(offender)}"
-    if offender.number is None:
-        return OutOfBoundsError(f"{where} is padding of {shape} and holds no element")
-    return OutOfBoundsError(f"{where} is out of bounds for the {units_in_buffer(shape, unit)} {unit}s of {shape}")
-
-
-def position_text(offender: Offender) -> str:
-    """Return where in the caller's arrays the element is, to be put behind it."""
-    if not offender.position:
-        return ""
-    return f" at position {offender.position if len(offender.position) > 1 else offender.position[0]}"
-
-
-def window_results(
-    program: IndexProgram, window: Window, out: Sequence[Any] | None, threads: int | None, stream: Any
-) -> list[Any]:
-    """Return the outputs of a program from coordinates for all elements of a window.
-
-    A window holds no arrays, so `out` says where it is computed: on the GPU if one of its arrays is there.
-
-    Raises
-    ------
-    ArgumentTypeError, FastIndexError
-        `out` does not fit; a CUDA stream, though no array is on the GPU.
-    """
-    if out is not None and any(map(is_cuda_array, out)):
-        load("fastindex.cuda.indices")
-        from fastindex.cuda.indices import fill_window as fill_on_gpu
-
-        return fill_on_gpu(program, window, out, stream)
-    if stream is not None:
-        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
-    outputs: list[NDArray[np.int64]]
-    if out is None:
-        outputs = new_outputs(len(program.outputs), window.shape)
-    else:
-        outputs = as_outputs(out, len(program.outputs), window.shape, "out")
-        check_overlap((), outputs)
-    axes = tuple(slice(None) if kept else None for kept in window.kept)
-    fill_window(program, window.ranges, [output[(*axes, ...)] for output in outputs], threads)
-    return outputs if out is not None else [output[()] for output in outputs]
+from fastindex.index.conversions import (
+    Given,
+    bad_place,
+    check_padding,
+    convert,
+    integers,
+    out_of_bounds,
+    window_or_coordinates,
+)
+from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
 
 
 def linear_index(
@@ -153,33 +85,8 @@ def linear_index(
     """
     shape = as_shape(shape)
     program = linear_program(shape, unit=unit)
-    if is_window(multi_index):
-        if mode != "raise":
-            raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r}")
-        single = None if out is None else (out,)
-        return window_results(program, as_window(multi_index, shape), single, threads, stream)[0]
-    if on_gpu(multi_index, stream):
-        load("fastindex.cuda.indices")
-        from fastindex.cuda.indices import convert, coordinates_on_gpu
-
-        inputs = coordinates_on_gpu(multi_index, shape)
-        single = None if out is None else (out,)
-        return convert(program, inputs, single, stream, shape, out_of_bounds, mode=mode)[0]
-    engine = engine_of(multi_index)
-    if engine is not None:
-        require_lazy(out=out)
-        return engine.linear_index(shape, multi_index, mode, unit=unit, threads=threads)
-    coordinates = as_coordinates(multi_index, shape)
-    modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    size = common_shape_of_coordinates(coordinates, multi_index)
-    outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]
-    if out is not None:
-        check_overlap(coordinates, outputs)
-    try:
-        run(program, coordinates, outputs, size, modes=modes, threads=threads)
-    except OffenderFoundError as found:
-        raise out_of_bounds(found.offender, shape) from None
-    return outputs[0][()] if out is None else out
+    given = window_or_coordinates(multi_index, shape, mode, stream=stream, label="linear-index")
+    return convert(program, given, partial(out_of_bounds, shape=shape), out=out, threads=threads, single=True)
 
 
 def multi_index(
@@ -235,35 +142,11 @@ def multi_index(
     (array([ 0, -1,  1, -1]), array([ 4, -1,  4, -1]))
     """
     shape = as_shape(shape)
-    if padding not in ("raise", "mark"):
-        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    mark = check_padding(padding)
     program = multi_program(shape, unit=unit)
-    if isinstance(linear_index, slice):
-        linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
-    error_of = partial(bad_place, unit=unit)
-    if on_gpu(linear_index, stream):
-        load("fastindex.cuda.indices")
-        from fastindex.cuda.indices import convert, operand
-
-        inputs = [operand(linear_index, "linear_index")]
-        return tuple(convert(program, inputs, out, stream, shape, error_of, mark=padding == "mark"))
-    engine = engine_of(linear_index)
-    if engine is not None:
-        require_lazy(out=out)
-        found: tuple[Any, ...] = engine.multi_index(shape, linear_index, padding, unit=unit, threads=threads)
-        return found
-    slots = as_integers_in_bulk(linear_index, "linear_index")
-    size = common_shape((slots,))
-    if out is None:
-        outputs = new_outputs(shape.rank, size)
-    else:
-        outputs = as_outputs(out, shape.rank, size, "out")
-        check_overlap((slots,), outputs)
-    try:
-        run(program, (slots,), outputs, size, mark=padding == "mark", threads=threads)
-    except OffenderFoundError as found:
-        raise error_of(found.offender, shape) from None
-    return tuple(outputs) if size or out is not None else tuple([part[()] for part in outputs])
+    given = _places(linear_index, shape, unit, stream, "multi-index")
+    error_of = partial(bad_place, shape=shape, unit=unit)
+    return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
 
 
 def convert_index(
@@ -314,26 +197,12 @@ def convert_index(
     """
     source, destination = as_shape(source), as_shape(destination)
     program = conversion_program(source, destination, unit=unit)
-    if isinstance(linear_index, slice):
-        linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
-    error_of = partial(bad_place, unit=unit)
-    if on_gpu(linear_index, stream):
-        load("fastindex.cuda.indices")
-        from fastindex.cuda.indices import convert, operand
+    given = _places(linear_index, source, unit, stream, "convert-index")
+    error_of = partial(bad_place, shape=source, unit=unit)
+    return convert(program, given, error_of, out=out, threads=threads, single=True)
 
-        single = None if out is None else (out,)
-        return convert(program, [operand(linear_index, "linear_index")], single, stream, source, error_of)[0]
-    engine = engine_of(linear_index)
-    if engine is not None:
-        require_lazy(out=out)
-        return engine.convert_index(source, destination, linear_index, unit=unit, threads=threads)
-    slots = as_integers_in_bulk(linear_index, "linear_index")
-    size = common_shape((slots,))
-    outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]
-    if out is not None:
-        check_overlap((slots,), outputs)
-    try:
-        run(program, (slots,), outputs, size, threads=threads)
-    except OffenderFoundError as found:
-        raise error_of(found.offender, source) from None
-    return outputs[0][()] if out is None else out
+
+def _places(linear_index: Any, shape: Shape, unit: str, stream: Any, label: str) -> Given:
+    if isinstance(linear_index, slice):
+        linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
+    return integers({"linear_index": linear_index}, stream=stream, label=label)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import cast_of
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import check_apart, check_target, described, element_strides, engine_of, require_lazy
+from fastindex.arrays.arrays import check_apart, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.engines import engine_of, on_gpu, require_lazy
 from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.moving.cast_movements import cast_movement, sure_cast

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import buffer_dtype, engine_of, require_lazy
+from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import (
     as_buffer_bytes,
     check_disjoint,
@@ -23,12 +23,12 @@ from fastindex.arrays.buffers import (
     new_buffer,
     require_movable_pair,
 )
+from fastindex.arrays.engines import engine_of, on_gpu, require_lazy
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import slot_format
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property, untraced

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import can_misfit
 from fastindex.algebra.shared_digits import Strides
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import described, element_strides, engine_of, require_lazy
+from fastindex.arrays.arrays import described, element_strides
 from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
@@ -22,13 +22,13 @@ from fastindex.arrays.buffers import (
     new_buffer,
     require_movable_pair,
 )
+from fastindex.arrays.engines import engine_of, on_gpu, require_lazy
 from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
 from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.first_use import load
 from fastindex.moving.cast_movements import either_movement, movement_between
 from fastindex.runtime.threads import check_threads

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastindex.arrays.buffers import as_logical_array, check_movable, check_output_array, new_array
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
 from fastindex.bulk.relayouts import pack, unpack
 from fastindex.core.shape import Shape, as_shape
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.sharding import Sharding, as_sharding

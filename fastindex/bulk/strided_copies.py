@@ -16,8 +16,8 @@ from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import strides_overlap
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import RULES, Casting, element_type_of
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
 from fastindex.first_use import load
 from fastindex.moving.moves.casts.plan import cast_passes

@@ -11,81 +11,13 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fastindex.arrays.arrays import Array, contiguous_strides
-from fastindex.core.foreign_arrays import require_values
+from fastindex.arrays.engines import BY_DLPACK, is_cuda_array, library_of
 from fastindex.cuda import dlpack
 from fastindex.errors import ArgumentTypeError, FastIndexError
-
-#: Types that are on the host whatever they hold: most calls need to look no further.
-_HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
-
-#: Libraries that order their work with that of others by DLPack only, and name bfloat16 there only.
-BY_DLPACK = ("jax", "jaxlib")
-
-
-def is_cuda_array(value: Any) -> bool:
-    """Whether `value` is an array in GPU memory; costs next to nothing for what is plainly on the host."""
-    if type(value) in _HOST_TYPES:
-        return False
-    return _is_cuda_array(value)
-
-
-def on_gpu(values: Any, stream: Any = None) -> bool:
-    """Whether `values`, or one of them where they are a sequence, is an array in GPU memory.
-
-    Raises
-    ------
-    FastIndexError
-        A stream is given, and no array is there.
-    UnsupportedError
-        A value is an array without values, inside a function that JAX or PyTorch traces.
-    """
-    kind = type(values)
-    found = False
-    if kind is tuple or kind is list:
-        for value in values:
-            if type(value) not in _HOST_TYPES and _is_cuda_array(value):
-                found = True
-                break
-    elif kind not in _HOST_TYPES:
-        found = _is_cuda_array(values)
-    if stream is not None and not found:
-        raise FastIndexError("stream is for CUDA arrays, and no array of this call is one")
-    return found
-
-
-def _is_cuda_array(value: Any) -> bool:
-    library = library_of(type(value))
-    if library in ("jax", "jaxlib", "torch"):
-        require_values(value)
-    if library == "torch":
-        return bool(getattr(value, "is_cuda", False))
-    if library == "numba":
-        return hasattr(value, "__cuda_ndarray__")
-    try:
-        if library not in BY_DLPACK and getattr(value, "__cuda_array_interface__", None) is not None:
-            return True
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        pass
-    if hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
-        return int(value.__dlpack_device__()[0]) in dlpack.GPU
-    return False
-
-
-def library_of(kind: type) -> str:
-    """Return the name of the library that a type is from."""
-    found = _LIBRARIES.get(kind)
-    if found is None:
-        root = kind.__module__.partition(".")[0]
-        found = _LIBRARIES[kind] = "numba" if root == "numba_cuda" else root
-    return found
-
-
-_LIBRARIES: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 
-#: DLPack's numbers for memory of a GPU: its own, and managed.
-GPU = (2, 13)
-
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _FLOATS = {
     7: "float8_e3m4",

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastindex.cuda.arrays import BY_DLPACK, DeviceArray, as_device_array, library_of
+from fastindex.arrays.engines import BY_DLPACK, library_of
+from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 
 #: Of new arrays in memory, as NumPy names it: the last dimension fastest, or the first.

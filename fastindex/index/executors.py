@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.index_arguments import Integers, Offender, OffenderFoundError, judged, position_of
+from fastindex.arrays.index_arguments import (
+    Counted,
+    Integers,
+    Offender,
+    OffenderFoundError,
+    judged,
+    position_of,
+    values_at,
+)
 from fastindex.errors import FastIndexError
 from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
 from fastindex.runtime.numbers import LINE_BYTES
@@ -44,16 +52,14 @@ def run_by_numpy(
     int or None
         The number of the first element that cannot be converted, the last axis fastest; None if all can.
     """
-    arrays = [np.arange(a.start, a.stop, a.step) if isinstance(a, range) else a for a in inputs]
-    arrays = [array.reshape((1,) * (len(shape) - array.ndim) + array.shape) for array in arrays]
+    arrays = [np.asarray(array).reshape((1,) * (len(shape) - len(array.shape)) + array.shape) for array in inputs]
     for box in _boxes(shape):
         size = tuple(part.stop - part.start for part in box)
         parts = [array[_clipped(box, array)] for array in arrays]
         place: tuple[Any, ...] = (*box, ...)
         failed = _run_box(program, parts, [output[place] for output in outputs], size, modes, mark)
         if failed is not None:
-            begin = [part.start for part in box]
-            return _number([i + j for i, j in zip(begin, failed, strict=True)], shape)
+            return int(np.ravel_multi_index(tuple(p.start + i for p, i in zip(box, failed, strict=True)), shape))
     return None
 
 
@@ -76,13 +82,6 @@ def _boxes(shape: tuple[int, ...]) -> Iterator[_Box]:
 def _clipped(box: _Box, array: NDArray[Any]) -> _Box:
     """Return a box of an array that broadcasts."""
     return tuple(slice(0, 1) if size == 1 else part for part, size in zip(box, array.shape, strict=True))
-
-
-def _number(position: Sequence[int], shape: tuple[int, ...]) -> int:
-    number = 0
-    for i, size in zip(position, shape, strict=True):
-        number = number * size + i
-    return number
 
 
 def _run_box(
@@ -109,7 +108,7 @@ def _run_box(
         outside = fails if outside is None else outside | fails
     if outside is not None and np.any(outside):
         # An element may be out of bounds behind one that is padding, or before it.
-        return tuple(int(i) for i in np.unravel_index(int(np.argmax(np.broadcast_to(outside, size))), size))
+        return position_of(int(np.argmax(np.broadcast_to(outside, size))), size)
     for output, result in zip(outputs, results, strict=True):
         output[...] = result
         if mark and holds is not True:
@@ -153,7 +152,7 @@ def run(
     Parameters
     ----------
     program : IndexProgram
-    inputs : sequence of integer arrays or ranges
+    inputs : sequence of integer arrays or counted integers
         They broadcast to `shape`.
     outputs : sequence of int64 arrays of that shape
         They overlap neither each other nor an input.
@@ -215,7 +214,7 @@ def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64
     ------
     FastIndexError
     """
-    arrays = [array for array in inputs if type(array) is not range]
+    arrays = [array for array in inputs if not isinstance(array, Counted)]
     for output in outputs:
         for array in arrays:
             if np.may_share_memory(output, array) and _overlap(output, array):
@@ -266,11 +265,4 @@ def _first_offender(
 def _values_at(
     inputs: Sequence[Integers], shape: tuple[int, ...], flat: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    position = position_of(flat, shape)
-    values = []
-    for array in inputs:
-        if isinstance(array, range):
-            values.append(array[position[-1] if len(array) > 1 else 0])
-        else:
-            values.append(int(np.broadcast_to(array, shape)[position]))
-    return position, tuple(values)
+    return values_at(inputs, shape, flat, lambda array, position, _: int(np.broadcast_to(array, shape)[position]))

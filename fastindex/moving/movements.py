@@ -11,6 +11,7 @@ import numpy as np
 from fastindex.algebra.shared_digits import Strides
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.index_arguments import Counted
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import SlotFormat
 from fastindex.first_use import load
@@ -225,7 +226,7 @@ def look_up_slots(
 
     def task(begin: int, end: int) -> None:
         found = np.empty(end - begin, np.int64)
-        run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
+        run(program, (Counted(wanted[begin], wanted.step, found.shape),), (found,), found.shape, mark=True, threads=1)
         kernel(width, addresses[1] + wanted[begin] * width, addresses[0], found, address_of(repeated))
 
     workers = 1 if len(wanted) <= tuning.least_conversion_share else thread_count(threads)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import Array, described
+from fastindex.arrays.engines import is_cuda_array
 from fastindex.core.foreign_arrays import host_array
-from fastindex.cuda.arrays import is_cuda_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 
 

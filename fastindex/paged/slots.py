@@ -15,7 +15,6 @@ from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.first_use import load
-from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import check_interleave, size_and_rank
 from fastindex.paged.places import check_mode
@@ -193,7 +192,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
         if map_slots(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
 
-    run_chunks(chunk, batch.tokens, workers, chunk_length(batch.tokens, workers))
+    run_chunks(chunk, batch.tokens, workers, TUNING.chunk_length(batch.tokens, workers))
     return bool(failures)
 
 

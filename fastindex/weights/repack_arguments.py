@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.arrays import check_apart, check_target, described, engine_of
+from fastindex.arrays.arrays import check_apart, check_target, described
+from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
-from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen

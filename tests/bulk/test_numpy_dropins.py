@@ -14,16 +14,16 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.index import executors as execution
+    from fastindex.index import conversions
 
     count = [0]
-    right = execution.run
+    right = conversions.run
 
     def counted(*arguments, **options):
         count[0] += 1
         return right(*arguments, **options)
 
-    monkeypatch.setattr(execution, "run", counted)
+    monkeypatch.setattr(conversions, "run", counted)
     return count
 
 

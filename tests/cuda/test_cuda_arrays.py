@@ -1,6 +1,6 @@
 """What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked.
 
-Tests of: cuda.arrays, cuda.devices, cuda.dlpack, cuda.libraries.
+Tests of: arrays.engines, cuda.arrays, cuda.devices, cuda.dlpack, cuda.libraries.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import pytest
 import fastindex as fi
 import fastindex.cuda
 from fastindex.arrays.arrays import check_apart, check_target
+from fastindex.arrays.engines import is_cuda_array, on_gpu
 from fastindex.cuda import dlpack, libraries
-from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array, on_gpu
+from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
 from tests.cases.hangs import HANG_SECONDS
 
