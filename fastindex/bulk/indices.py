@@ -9,17 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.index_arguments import slice_numbers
+from fastindex.arrays.index_arguments import check_padding, given_coordinates, given_integers, given_window
+from fastindex.arrays.windows import is_window, slice_numbers
 from fastindex.core.shape import Shape, as_shape
-from fastindex.index.conversions import (
-    Given,
-    bad_place,
-    check_padding,
-    convert,
-    integers,
-    out_of_bounds,
-    window_or_coordinates,
-)
+from fastindex.index.bad_elements import bad_place, out_of_bounds
+from fastindex.index.conversions import convert
 from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
 
 
@@ -85,8 +79,12 @@ def linear_index(
     """
     shape = as_shape(shape)
     program = linear_program(shape, unit=unit)
-    given = window_or_coordinates(multi_index, shape, mode, stream=stream, label="linear-index")
-    return convert(program, given, partial(out_of_bounds, shape=shape), out=out, threads=threads, single=True)
+    error_of = partial(out_of_bounds, shape=shape)
+    if is_window(multi_index):
+        given = given_window(multi_index, shape, mode, stream)
+    else:
+        given = given_coordinates(multi_index, shape, mode, stream, label="linear-index")
+    return convert(program, given, error_of, out=out, threads=threads, single=True)
 
 
 def multi_index(
@@ -144,8 +142,10 @@ def multi_index(
     shape = as_shape(shape)
     mark = check_padding(padding)
     program = multi_program(shape, unit=unit)
-    given = _places(linear_index, shape, unit, stream, "multi-index")
     error_of = partial(bad_place, shape=shape, unit=unit)
+    if isinstance(linear_index, slice):
+        linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
+    given = given_integers({"linear_index": linear_index}, stream, label="multi-index")
     return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
 
 
@@ -197,12 +197,8 @@ def convert_index(
     """
     source, destination = as_shape(source), as_shape(destination)
     program = conversion_program(source, destination, unit=unit)
-    given = _places(linear_index, source, unit, stream, "convert-index")
     error_of = partial(bad_place, shape=source, unit=unit)
-    return convert(program, given, error_of, out=out, threads=threads, single=True)
-
-
-def _places(linear_index: Any, shape: Shape, unit: str, stream: Any, label: str) -> Given:
     if isinstance(linear_index, slice):
-        linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
-    return integers({"linear_index": linear_index}, stream=stream, label=label)
+        linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
+    given = given_integers({"linear_index": linear_index}, stream, label="convert-index")
+    return convert(program, given, error_of, out=out, threads=threads, single=True)

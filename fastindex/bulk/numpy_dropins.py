@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import engine_of, on_gpu
-from fastindex.arrays.index_arguments import MODES, Offender, common_shape
+from fastindex.arrays.index_arguments import MODES, Given, common_shape, given_coordinates, given_integers
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.index.conversions import Given, bad_place, convert, coordinates, integers
+from fastindex.index.bad_elements import BadElementError, bad_place
+from fastindex.index.conversions import convert
 from fastindex.index.programs import linear_program, multi_program
 
 #: With fewer elements than this, NumPy has finished before a kernel has started.
@@ -41,7 +42,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
     """
     if on_gpu(multi_index):
         shape = _shape_on_gpu(dims, order)
-        return convert(linear_program(shape), coordinates(multi_index, shape, mode), _bad_entry, single=True)
+        return convert(linear_program(shape), given_coordinates(multi_index, shape, mode), _bad_entry, single=True)
     _check_lazy(multi_index, dims)
     parts = _bulk(multi_index)
     if parts is not None:
@@ -65,8 +66,8 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """
     if on_gpu(indices):
         of = _shape_on_gpu(shape, order)
-        given = integers({"linear_index": indices})
-        return tuple(convert(multi_program(of), given, lambda offender: _bad_index(offender, of)))
+        given = given_integers({"linear_index": indices})
+        return tuple(convert(multi_program(of), given, lambda found: _bad_index(found, of)))
     if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
         sizes = _sizes(shape)
         if sizes is not None and order in _ORDERS:
@@ -170,15 +171,15 @@ def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> t
     return tuple(part.T for part in found) if turned else tuple(found)
 
 
-def _bad_entry(_: Offender) -> ValueError:
+def _bad_entry(_: BadElementError) -> ValueError:
     return ValueError("invalid entry in coordinates array")
 
 
 # Arrays on the GPU
 
 
-def _bad_index(offender: Offender, shape: Shape) -> ValueError:
-    error = bad_place(offender, shape)
+def _bad_index(found: BadElementError, shape: Shape) -> ValueError:
+    error = bad_place(found, shape)
     return ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}")
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.index_arguments import Integers, Offender, position_of
+from fastindex.arrays.index_arguments import GPU, Integers, check_padding, given_coordinates, given_integers
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError, UnsupportedError
-from fastindex.index.conversions import GPU, check_padding, convert, coordinates, integers, out_of_bounds
+from fastindex.index.bad_elements import BadElementError, out_of_bounds, position_of
+from fastindex.index.conversions import convert
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.shard_program import shard_program, unshard_program
@@ -124,7 +125,7 @@ def shard_index(
             raise OutOfBoundsError(f"replica {number} is out of bounds for the {replicas} replicas of {sharding}")
         last = number or None
     found = shard_program(shape, sharding, last is not None)
-    given = coordinates(multi_index, shape, stream=stream, last=last)
+    given = given_coordinates(multi_index, shape, stream=stream, last=last)
     error_of = partial(out_of_bounds, shape=shape)
     device, slot = convert(found.program, given, error_of, out=out, threads=threads, table=found.table)
     return device, slot
@@ -183,7 +184,7 @@ def unshard_index(
     found = unshard_program(shape, sharding)
     table = None if found.table is None else found.table.numbers
     error_of = partial(_bad_place, shape=shape, sharding=sharding, table=table)
-    given = integers({"device": device, "slot": slot}, stream=stream)
+    given = given_integers({"device": device, "slot": slot}, stream=stream)
     if given.home is GPU:
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
@@ -233,7 +234,7 @@ def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, thr
     run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
     if wrong:
         device = int(flat[min(wrong)])
-        raise _no_such_device(Offender(position_of(min(wrong), devices.shape), 0, (device,)), sharding)
+        raise _no_such_device(BadElementError(position_of(min(wrong), devices.shape), 0, (device,)), sharding)
     return places.reshape(devices.shape)
 
 
@@ -251,18 +252,18 @@ def _mark_others(
     return outputs
 
 
-def _no_such_device(offender: Offender, sharding: Sharding) -> OutOfBoundsError:
-    return OutOfBoundsError(f"device {offender.values[0]}{offender.where} is out of bounds for {sharding}")
+def _no_such_device(found: BadElementError, sharding: Sharding) -> OutOfBoundsError:
+    return OutOfBoundsError(f"device {found.values[0]}{found.where} is out of bounds for {sharding}")
 
 
 def _bad_place(
-    offender: Offender, shape: Shape, sharding: Sharding, table: NDArray[np.int64] | None
+    found: BadElementError, shape: Shape, sharding: Sharding, table: NDArray[np.int64] | None
 ) -> OutOfBoundsError:
-    device, slot = offender.values
-    where, shard = offender.where, sharding.shard_shape(shape)
-    if offender.number == 0:
-        return _no_such_device(offender, sharding)
-    if offender.number == 1:
+    device, slot = found.values
+    where, shard = found.where, sharding.shard_shape(shape)
+    if found.number == 0:
+        return _no_such_device(found, sharding)
+    if found.number == 1:
         return OutOfBoundsError(f"slot {slot}{where} is out of bounds for the {shard.slot_count} slots of {shard}")
     if table is not None:
         device = int(np.flatnonzero(table == device)[0])

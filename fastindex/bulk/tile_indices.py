@@ -6,10 +6,19 @@ from functools import partial
 from typing import Any
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.index_arguments import Offender, as_integers_in_bulk, common_shape
+from fastindex.arrays.index_arguments import (
+    Given,
+    as_integers_in_bulk,
+    check_padding,
+    common_shape,
+    given_coordinates,
+    given_window,
+)
+from fastindex.arrays.windows import is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
-from fastindex.index.conversions import Given, check_padding, convert, out_of_bounds, window_or_coordinates
+from fastindex.index.bad_elements import BadElementError, out_of_bounds
+from fastindex.index.conversions import convert
 from fastindex.index.tile_programs import (
     TileSlots,
     flat_tile_program,
@@ -92,7 +101,7 @@ def tile_index(
     level = _checked_level(shape, level)
     program, split = _program_to_tiles(shape, level, flat, unit)
     both = None if out is None else _outputs_in_a_row(out, flat)
-    given = window_or_coordinates(multi_index, shape, stream=stream)
+    given = (given_window if is_window(multi_index) else given_coordinates)(multi_index, shape, stream=stream)
     found = convert(program, given, partial(out_of_bounds, shape=shape), out=both, threads=threads)
     return (found[0], found[1]) if flat else (tuple(found[:split]), tuple(found[split:]))
 
@@ -254,14 +263,14 @@ def _outputs_in_a_row(out: Any, flat: bool) -> list[Any]:
 
 
 def _bad_tile(
-    offender: Offender, names: list[str], program: IndexProgram, shape: Shape, level: int
+    found: BadElementError, names: list[str], program: IndexProgram, shape: Shape, level: int
 ) -> OutOfBoundsError:
-    where = offender.where
-    if offender.number is None:
-        given = ", ".join(f"{name} = {value}" for name, value in zip(names, offender.values, strict=True))
+    where = found.where
+    if found.number is None:
+        given = ", ".join(f"{name} = {value}" for name, value in zip(names, found.values, strict=True))
         return OutOfBoundsError(f"{given}{where} is padding of {shape} and holds no element")
-    name, bound = names[offender.number], program.input_bounds[offender.number]
+    name, bound = names[found.number], program.input_bounds[found.number]
     return OutOfBoundsError(
-        f"{name} is {offender.values[offender.number]}{where}, out of bounds for the {bound} there are at level "
+        f"{name} is {found.values[found.number]}{where}, out of bounds for the {bound} there are at level "
         f"{level} of {shape}"
     )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.strided_runs import StridedRun, joined_pieces, joined_runs
-from fastindex.arrays.index_arguments import Window, as_window, whole_window
+from fastindex.arrays.windows import Window, as_window, whole_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.index.programs import bits_of_unit
 from fastindex.index.runs import bridged, runs_of, strided_runs_of

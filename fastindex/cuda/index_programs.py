@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
-from fastindex.arrays.index_arguments import Counted, Offender, OffenderFoundError, judged, values_at
+from fastindex.arrays.windows import Counted
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
+from fastindex.index.bad_elements import BadElementError, judged, values_at
 
 _flags = Flags(NOWHERE)
 
@@ -44,14 +45,14 @@ def run(
 
     Raises
     ------
-    OffenderFoundError
+    BadElementError
     """
     count = math.prod(shape)
     if count == 0:
         return
     if 0 in program.input_bounds:
         position, values = _values_at(inputs, shape, 0, queue)
-        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
+        raise BadElementError(position, program.input_bounds.index(0), values)
     operands = (*inputs, *outputs)
     axes: tuple[int, ...] = ()
     if not all(isinstance(o, DeviceArray) and o.shape == shape and o.is_contiguous for o in operands):
@@ -72,10 +73,10 @@ def run(
     first = _flags.read(flag, queue)
     if first == NOWHERE:
         return
-    offender = judged(program, *_values_at(inputs, shape, first, queue), modes)
-    if offender is None:
+    found = judged(program, *_values_at(inputs, shape, first, queue), modes)
+    if found is None:
         raise FastIndexError("an input changed while it was being converted; do not write to it before the call ends")
-    raise OffenderFoundError(offender)
+    raise found
 
 
 @dataclass(frozen=True, slots=True)

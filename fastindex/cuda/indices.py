@@ -10,7 +10,8 @@ import numpy as np
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import Counted, OffenderFoundError, Window, check_first_size, coordinate_parts
+from fastindex.arrays.index_arguments import Given, check_first_size, coordinate_parts, last_input
+from fastindex.arrays.windows import Counted, Window
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -21,7 +22,8 @@ from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import Tables, queue_for, watched
 from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.index.conversions import ErrorOf, Given, LookUp, last_input
+from fastindex.index.bad_elements import BadElementError, ErrorOf
+from fastindex.index.conversions import LookUp
 
 _tables = Tables()
 
@@ -115,8 +117,8 @@ def convert(
             results, outputs = list(out), written
         try:
             run(program, inputs, outputs, size, queue, modes=modes, mark=mark)
-        except OffenderFoundError as found:
-            raise error_of(found.offender) from None
+        except BadElementError as found:
+            raise error_of(found) from None
     if table is not None:
         _look_up(table, results[0], given.stream)
     return results

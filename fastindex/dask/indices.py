@@ -12,11 +12,12 @@ import numpy as np
 from dask.layers import ArraySliceDep
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.index_arguments import as_modes, as_window, coordinate_parts, is_window
+from fastindex.arrays.index_arguments import LAZY, Given, as_modes, check_padding, coordinate_parts
+from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.tasks import convert_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.index.conversions import LAZY, ErrorOf, Given, bad_place, check_padding, out_of_bounds
+from fastindex.index.bad_elements import ErrorOf, bad_place, out_of_bounds
 from fastindex.index.programs import conversion_program, linear_program, multi_program
 from fastindex.runtime.threads import check_threads
 

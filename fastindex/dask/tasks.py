@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import MisfitError
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.fills import Casting, fill_pattern
-from fastindex.arrays.index_arguments import OffenderFoundError, as_integers_in_bulk, common_shape
+from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.bulk.relayouts import pack, relayout, unpack
 from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel
-from fastindex.index.conversions import ErrorOf
+from fastindex.index.bad_elements import BadElementError, ErrorOf
 from fastindex.index.executors import new_outputs, run
 
 # A worker that imports this module to run a task also sends the results.
@@ -104,9 +103,9 @@ def convert_block(
     outputs = [result] if count == 1 else [result[d, ...] for d in range(count)]
     try:
         run(_same(program), inputs, outputs, size, modes=modes, mark=mark, threads=threads)
-    except OffenderFoundError as found:
-        position = tuple(i + along.start for i, along in zip(found.offender.position, place, strict=True))
-        raise error_of(dataclasses.replace(found.offender, position=position)) from None
+    except BadElementError as found:
+        position = tuple(i + along.start for i, along in zip(found.position, place, strict=True))
+        raise error_of(BadElementError(position, found.number, found.values)) from None
     return result
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
-from fastindex.arrays.index_arguments import Counted, Integers
+from fastindex.arrays.index_arguments import Integers
+from fastindex.arrays.windows import Counted
 from fastindex.index.kernels.blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
 from fastindex.index.kernels.programs import block_length, run_program, scratch_size
 from fastindex.index.step_table import StepTable, step_table

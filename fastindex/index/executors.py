@@ -11,16 +11,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.index_arguments import (
-    Counted,
-    Integers,
-    Offender,
-    OffenderFoundError,
-    judged,
-    position_of,
-    values_at,
-)
+from fastindex.arrays.index_arguments import Integers
+from fastindex.arrays.windows import Counted
 from fastindex.errors import FastIndexError
+from fastindex.index.bad_elements import BadElementError, judged, position_of, values_at
 from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads
@@ -165,7 +159,7 @@ def run(
 
     Raises
     ------
-    OffenderFoundError
+    BadElementError
         An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
     """
     check_threads(threads)
@@ -175,11 +169,9 @@ def run(
     if 0 in program.input_bounds:
         # Nothing is in bounds, and there is nothing to wrap or to clip to.
         position, values = _values_at(inputs, shape, 0)
-        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
-    if any(check.bound == 0 for check in program.checks):
-        _run_on_padding_alone(program, inputs, outputs, shape, mark)
-        return
-    if indices_by_numpy(count * len(outputs)):
+        raise BadElementError(position, program.input_bounds.index(0), values)
+    # An array without elements whose buffer has slots, all of them padding; kernels take no bound of 0.
+    if any(check.bound == 0 for check in program.checks) or indices_by_numpy(count * len(outputs)):
         with numpys_time():
             first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
         last = None if first is None else first + 1
@@ -188,23 +180,7 @@ def run(
 
         first, last = run_compiled(program, inputs, outputs, shape, modes, mark, threads)
     if first is not None and last is not None:
-        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last))
-
-
-def _run_on_padding_alone(
-    program: IndexProgram,
-    inputs: Sequence[Integers],
-    outputs: Sequence[NDArray[np.int64]],
-    shape: tuple[int, ...],
-    mark: bool,
-) -> None:
-    """Run a program all of whose slots are padding: the array has no elements, its buffer has slots."""
-    if not mark:
-        raise OffenderFoundError(_first_offender(program, inputs, shape, (), 0, 1))
-    only_bounds = IndexProgram(program.input_bounds, (), ((),) * len(outputs))
-    run(only_bounds, inputs, outputs, shape)
-    for output in outputs:
-        output[...] = -1
+        raise _first_bad(program, inputs, shape, modes, first, last)
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
@@ -246,19 +222,19 @@ def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
 # Finding what went wrong
 
 
-def _first_offender(
+def _first_bad(
     program: IndexProgram,
     inputs: Sequence[Integers],
     shape: tuple[int, ...],
     modes: Sequence[str],
     first: int,
     last: int,
-) -> Offender:
+) -> BadElementError:
     for flat in range(first, last):
         position, values = _values_at(inputs, shape, flat)
-        offender = judged(program, position, values, modes)
-        if offender is not None:
-            return offender
+        found = judged(program, position, values, modes)
+        if found is not None:
+            return found
     raise FastIndexError("an input changed while it was being converted; another thread writes to it")
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.index_arguments import Window
+from fastindex.arrays.windows import Window
 from fastindex.index import window_numbers as places
 from fastindex.index.executors import run
 from fastindex.runtime.first_answer import MOST_INDICES, may_be_numpy

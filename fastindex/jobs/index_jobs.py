@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arrays.index_arguments import as_window
+from fastindex.arrays.windows import as_window
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_placed

@@ -11,7 +11,7 @@ import numpy as np
 from fastindex.algebra.shared_digits import Strides
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.arrays.index_arguments import Counted
+from fastindex.arrays.windows import Counted
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import SlotFormat
 from fastindex.first_use import load
