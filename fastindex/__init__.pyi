@@ -8,9 +8,6 @@ from fastindex import sharding as sharding
 from fastindex import weights as weights
 from fastindex import xla as xla
 from fastindex.algebra.strided_runs import StridedRun as StridedRun
-from fastindex.bulk.indices import convert_index as convert_index
-from fastindex.bulk.indices import linear_index as linear_index
-from fastindex.bulk.indices import multi_index as multi_index
 from fastindex.bulk.rearranged_arrays import rearrange as rearrange
 from fastindex.bulk.rearrangements import RearrangePlan as RearrangePlan
 from fastindex.bulk.rearrangements import plan_rearrange as plan_rearrange
@@ -20,11 +17,6 @@ from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout
 from fastindex.bulk.relayouts import unpack as unpack
-from fastindex.bulk.tile_indices import from_tile_index as from_tile_index
-from fastindex.bulk.tile_indices import tile_index as tile_index
-from fastindex.bulk.tile_indices import tile_slots as tile_slots
-from fastindex.bulk.window_runs import runs as runs
-from fastindex.bulk.window_runs import strided_runs as strided_runs
 from fastindex.core.element_types import ElementType as ElementType
 from fastindex.core.layout import Layout as Layout
 from fastindex.core.shape import Shape as Shape
@@ -34,6 +26,14 @@ from fastindex.errors import LayoutError as LayoutError
 from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
+from fastindex.index.indices import convert_index as convert_index
+from fastindex.index.indices import linear_index as linear_index
+from fastindex.index.indices import multi_index as multi_index
+from fastindex.index.runs import runs as runs
+from fastindex.index.runs import strided_runs as strided_runs
+from fastindex.index.tile_indices import from_tile_index as from_tile_index
+from fastindex.index.tile_indices import tile_index as tile_index
+from fastindex.index.tile_indices import tile_slots as tile_slots
 from fastindex.index.tile_programs import TileSlots as TileSlots
 from fastindex.show.picture import draw as draw
 from fastindex.show.sentences import explain as explain

@@ -76,17 +76,6 @@ class Window:
         return found
 
 
-def whole_window(shape: Shape) -> Window:
-    """Return the window of all elements.
-
-    Examples
-    --------
-    >>> whole_window(Shape.parse("f32[3,5]")).shape
-    (3, 5)
-    """
-    return Window(tuple(range(size) for size in shape.dimensions), (True,) * shape.rank)
-
-
 def is_window(multi_index: Any) -> bool:
     """Whether coordinates are a window: a slice or an Ellipsis, or a sequence with one.
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.bulk.strided_copies import copyto
 from fastindex.core.shape import Shape
+from fastindex.index.indices import linear_index, multi_index
 from fastindex.runtime.threads import run_chunks, thread_count
 
 #: 256 MiB, and no tile divides it.

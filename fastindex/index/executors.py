@@ -23,7 +23,7 @@ from fastindex.runtime.tuning import TUNING
 #: Elements that are taken at a time.
 AT_ONCE = 1 << 18
 
-_Box = tuple[slice, ...]
+Box = tuple[slice, ...]
 
 
 def run_by_numpy(
@@ -47,7 +47,7 @@ def run_by_numpy(
         The number of the first element that cannot be converted, the last axis fastest; None if all can.
     """
     arrays = [np.asarray(array).reshape((1,) * (len(shape) - len(array.shape)) + array.shape) for array in inputs]
-    for box in _boxes(shape):
+    for box in boxes(shape, AT_ONCE):
         size = tuple(part.stop - part.start for part in box)
         parts = [array[_clipped(box, array)] for array in arrays]
         place: tuple[Any, ...] = (*box, ...)
@@ -57,23 +57,22 @@ def run_by_numpy(
     return None
 
 
-def _boxes(shape: tuple[int, ...]) -> Iterator[_Box]:
-    """Cut a shape into boxes that are not too large, in the order of their elements."""
-    whole = tuple(slice(0, size) for size in shape)
-    below = math.prod(shape)
-    for axis, size in enumerate(shape):
+def boxes(sizes: Sequence[int], at_once: int) -> Iterator[Box]:
+    """Cut a box into ones of at most so many elements, in the order of its elements."""
+    below = math.prod(sizes)
+    for axis, size in enumerate(sizes):
         below //= size
-        if below <= AT_ONCE:
-            step = max(AT_ONCE // below, 1)
-            for outer in np.ndindex(*shape[:axis]):
+        if below <= at_once:
+            step = max(at_once // below, 1)
+            inner = [slice(0, whole) for whole in sizes[axis + 1 :]]
+            for outer in np.ndindex(*sizes[:axis]):
                 for begin in range(0, size, step):
-                    here = tuple(slice(i, i + 1) for i in outer)
-                    yield (*here, slice(begin, min(begin + step, size)), *whole[axis + 1 :])
+                    yield (*(slice(i, i + 1) for i in outer), slice(begin, min(begin + step, size)), *inner)
             return
-    yield whole
+    yield ()
 
 
-def _clipped(box: _Box, array: NDArray[Any]) -> _Box:
+def _clipped(box: Box, array: NDArray[Any]) -> Box:
     """Return a box of an array that broadcasts."""
     return tuple(slice(0, 1) if size == 1 else part for part, size in zip(box, array.shape, strict=True))
 
