@@ -240,6 +240,20 @@ class ProgramBuilder:
             return self.quotient(inner.numerator, inner.divisor * divisor, inner.limit)
         return self._new_quotient(numerator, divisor, limit)
 
+    def in_units(self, number: Form, bits: int, unit_bits: int, last: int) -> Form:
+        """Return in which unit of some bits a thing of `bits` begins; `number` counts such things, up to `last`.
+
+        Examples
+        --------
+        >>> builder = ProgramBuilder((8,))
+        >>> builder.in_units(builder.variable(0), 16, 8, 7)
+        ((0, 2),)
+        """
+        common = math.gcd(bits, unit_bits)
+        factor, divisor = bits // common, unit_bits // common
+        scaled = scaled_sum((factor, number))
+        return scaled if divisor == 1 else self.quotient(scaled, divisor, last * factor)
+
     def _new_quotient(self, numerator: Form, divisor: int, limit: int) -> Form:
         key = (numerator, divisor)
         if key not in self._known:

@@ -1,4 +1,4 @@
-"""Arrays as callers hand them in: where they lie, what they hold, and what a call may take."""
+"""Arrays as records: where their elements are in memory, what they may be, and how several run side by side."""
 
 from __future__ import annotations
 

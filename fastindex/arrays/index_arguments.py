@@ -1,233 +1,29 @@
-"""What index functions accept: coordinates, slots and windows in one form; the first element that fails."""
+"""What index functions accept: coordinates, places and windows, turned once into one record; arrays for results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.forms import IndexProgram
+from fastindex.algebra.forms import wrapped_int64
 from fastindex.arrays.arrays import broadcast_shape
+from fastindex.arrays.engines import engine_of, on_gpu
+from fastindex.arrays.windows import Counted, as_window
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 
-
-@dataclass(frozen=True, slots=True)
-class Offender:
-    """The first element that could not be converted.
-
-    Attributes
-    ----------
-    position : tuple of int
-        Where in the common shape of the inputs.
-    number : int or None
-        The input that is out of bounds, or None where a padding check failed.
-    values : tuple of int
-        All inputs there.
-    """
-
-    position: tuple[int, ...]
-    number: int | None
-    values: tuple[int, ...]
-
-
-class OffenderFoundError(Exception):
-    """An element could not be converted; `offender` says which."""
-
-    def __init__(self, offender: Offender) -> None:
-        super().__init__(offender)
-        self.offender = offender
-
-
-def position_of(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return where an element is, from its number in the order of the last axis first."""
-    return tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
-
-
-def judged(
-    program: IndexProgram, position: tuple[int, ...], values: tuple[int, ...], modes: Sequence[str] = ()
-) -> Offender | None:
-    """Return what is wrong with an element, or None.
-
-    Parameters
-    ----------
-    program : IndexProgram
-    position : tuple of int
-    values : tuple of int
-        Its inputs.
-    modes : sequence of str
-        What happens to each input out of bounds; "raise" without them.
-    """
-    brought_in = []
-    for i, (value, bound) in enumerate(zip(values, program.input_bounds, strict=True)):
-        mode = modes[i] if modes else "raise"
-        if mode == "raise" and not 0 <= value < bound:
-            return Offender(position, i, values)
-        brought_in.append(value % bound if mode == "wrap" else min(max(value, 0), bound - 1))
-    return None if program.evaluate(brought_in)[1] else Offender(position, None, values)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The elements whose coordinates are all in the ranges of their dimensions.
-
-    Attributes
-    ----------
-    ranges : tuple of range
-        One per dimension, within it.
-    kept : tuple of bool
-        Which dimensions are axes of the result; one that an integer picked from is not.
-
-    Examples
-    --------
-    >>> Window((range(2, 8, 2), range(5, 6)), (True, False)).shape
-    (3,)
-    """
-
-    ranges: tuple[range, ...]
-    kept: tuple[bool, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions of the result."""
-        return tuple(len(along) for along, kept in zip(self.ranges, self.kept, strict=True) if kept)
-
-
-def whole_window(shape: Shape) -> Window:
-    """Return the window of all elements.
-
-    Examples
-    --------
-    >>> whole_window(Shape.parse("f32[3,5]")).shape
-    (3, 5)
-    """
-    return Window(tuple(range(size) for size in shape.dimensions), (True,) * shape.rank)
-
-
-def is_window(multi_index: Any) -> bool:
-    """Whether coordinates are a window: a slice or an Ellipsis, or a sequence with one.
-
-    Examples
-    --------
-    >>> is_window(np.s_[1, 2:3]), is_window(np.s_[...]), is_window((1, range(2)))
-    (True, True, False)
-    """
-    if isinstance(multi_index, tuple | list):
-        return any(type(entry) is slice or entry is Ellipsis for entry in multi_index)
-    return type(multi_index) is slice or multi_index is Ellipsis
-
-
-def as_window(window: Any, shape: Shape) -> Window:
-    """Return a window of an array.
-
-    Parameters
-    ----------
-    window : slice, range, integer, Ellipsis, or a sequence with one per dimension
-        Slices and integers follow NumPy's rules: slices are cut to the dimension, negative numbers count from its end,
-        an integer drops its axis, an Ellipsis stands for all dimensions that are not named. A range holds coordinates.
-    shape : Shape
-
-    Raises
-    ------
-    FastIndexError
-        Another number of entries than dimensions, or a slice with a step of 0.
-    ArgumentTypeError
-        Something else than slices, ranges and integers.
-    OutOfBoundsError
-        An integer or a range that leaves its dimension.
-
-    Examples
-    --------
-    >>> as_window(np.s_[-1, 1:100:2], Shape.parse("f32[3,8]"))
-    Window(ranges=(range(2, 3), range(1, 8, 2)), kept=(False, True))
-    """
-    entries = list(window) if isinstance(window, tuple | list) else [window]
-    dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
-    if len(dots) > 1:
-        raise FastIndexError("a window may hold one Ellipsis ('...') only")
-    named = len(entries) - len(dots)
-    if named > shape.rank or (named < shape.rank and not dots):
-        raise FastIndexError(
-            f"a window of {shape.cut_text()} needs {shape.rank} entries, one per dimension, got {named}"
-            + ("" if named > shape.rank else "; '...' stands for those that are not named")
-        )
-    if dots:
-        entries[dots[0] : dots[0] + 1] = [slice(None)] * (shape.rank - named)
-    ranges = tuple(_numbers(entry, dimension, shape) for dimension, entry in enumerate(entries))
-    return Window(ranges, tuple(isinstance(entry, slice | range) for entry in entries))
-
-
-def _numbers(entry: Any, dimension: int, shape: Shape) -> range:
-    size = shape.dimensions[dimension]
-    if isinstance(entry, slice):
-        return slice_numbers(entry, size, f"window[{dimension}]")
-    if isinstance(entry, range):
-        for number in (entry[0], entry[-1]) if len(entry) else ():
-            if not 0 <= number < size:
-                raise _outside(number, dimension, shape)
-        return entry
-    if isinstance(entry, bool | np.bool_) or not hasattr(entry, "__index__"):
-        raise _not_an_entry(entry, dimension)
-    try:
-        number = entry.__index__()
-    except TypeError:
-        raise _not_an_entry(entry, dimension) from None
-    if not -size <= number < size:
-        raise _outside(number, dimension, shape)
-    number %= size
-    return range(number, number + 1)
-
-
-def slice_numbers(entry: slice, size: int, name: str) -> range:
-    """Return the numbers that a slice picks out of `size`, by NumPy's rules.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Not of integers.
-    FastIndexError
-        A step of 0.
-
-    Examples
-    --------
-    >>> slice_numbers(np.s_[-4:], 24, "linear_index")
-    range(20, 24)
-    """
-    try:
-        return range(*entry.indices(size))
-    except TypeError:
-        raise ArgumentTypeError(f"{name} must be a slice of integers, got {entry}") from None
-    except ValueError:
-        raise FastIndexError(f"{name} is {entry}: its step must not be 0") from None
-
-
-def _outside(number: int, dimension: int, shape: Shape) -> OutOfBoundsError:
-    return OutOfBoundsError(
-        f"window[{dimension}] holds {number}, which is out of bounds for dimension {dimension} of size "
-        f"{shape.dimensions[dimension]} of {shape.cut_text()}"
-    )
-
-
-def _not_an_entry(entry: Any, dimension: int) -> ArgumentTypeError:
-    got = f"{type(entry).__name__} {entry!r}"
-    return ArgumentTypeError(
-        f"window[{dimension}] must be a slice, a range or an integer, got {got[:200]}; arrays of coordinates and "
-        "slices do not mix"
-    )
-
-
-#: Integers in memory, or a range, which takes none.
-Integers = NDArray[Any] | range
+#: Integers in memory, or counted ones, which take none.
+Integers = NDArray[Any] | Counted
 
 MODES = ("raise", "wrap", "clip")
 
 
 def as_integers_in_bulk(value: Any, name: str) -> Integers:
-    """Return integers as an array or a range, never copied where they are one already.
+    """Return integers as an array, never copied where they are one already; a range is counted.
 
     Raises
     ------
@@ -239,31 +35,25 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     if type(value) is np.ndarray:
         array = value
     elif isinstance(value, range):
-        return _checked_range(value, name)
+        return _counted(value, name)
     else:
         array = host_array(value)
         if array.size == 0 and isinstance(value, list | tuple):
             # An empty list has no type of its own.
             return array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        if type(value) is not np.ndarray and _holds_integers(value):
+        numbers = [] if type(value) is np.ndarray else np.asarray(value, object).ravel().tolist()
+        if numbers and all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
             raise OutOfBoundsError(f"{name} holds an integer that does not fit 64 bits")
         raise ArgumentTypeError(f"{name} must hold integers, got dtype {array.dtype}")
     return array
 
 
-def _holds_integers(value: Any) -> bool:
-    found = np.asarray(value, object).ravel().tolist()
-    return bool(found) and all(isinstance(v, int) and not isinstance(v, bool) for v in found)
-
-
-def _checked_range(value: range, name: str) -> Integers:
+def _counted(value: range, name: str) -> Counted:
     if len(value) and (min(value[0], value[-1]) < -(2**63) or max(value[0], value[-1]) >= 2**63):
         raise OutOfBoundsError(f"{name} is {value}, which does not fit 64 bits")
-    if abs(value.step) >= 2**63:
-        # Two numbers at most, whose distance does not fit.
-        return np.array(list(value), np.int64)
-    return value
+    # A longer step is one of two numbers at most, and right modulo 2**64.
+    return Counted(value.start if len(value) else 0, wrapped_int64(value.step), (len(value),))
 
 
 def coordinate_parts(multi_index: Any, shape: Shape) -> tuple[Any, ...]:
@@ -356,7 +146,7 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     FastIndexError
         They do not broadcast together.
     """
-    return broadcast_shape([(len(a),) if type(a) is range else a.shape for a in arrays])
+    return broadcast_shape([array.shape for array in arrays])
 
 
 def common_shape_of_coordinates(coordinates: Sequence[Integers], multi_index: Any) -> tuple[int, ...]:
@@ -370,6 +160,133 @@ def common_shape_of_coordinates(coordinates: Sequence[Integers], multi_index: An
     if not coordinates and isinstance(multi_index, np.ndarray):
         return tuple(multi_index.shape[1:])
     return common_shape(coordinates)
+
+
+# What is handed in, as one record
+
+HOST, GPU, LAZY = "host", "GPU", "lazy"
+
+
+class Given(NamedTuple):
+    """What is handed in to an index conversion, checked.
+
+    Attributes
+    ----------
+    inputs : list of Integers, or Window
+        Elsewhere than on the host, what was handed in, which its home checks.
+    shape : tuple of int
+        Of the result, on the host.
+    home : {HOST, GPU, LAZY}
+    array : Shape or None
+        That of which `inputs` are coordinates, elsewhere than on the host.
+    names : tuple of str
+        Of other inputs.
+    modes : tuple of str
+        What happens to each input out of bounds; () to raise.
+    last : int, range or None
+        One more input: a number, or a range along a new first axis.
+    label : str
+        What the tasks of a lazy conversion are called.
+    stream : CUDA stream or None
+    """
+
+    inputs: Any
+    shape: tuple[int, ...] = ()
+    home: str = HOST
+    array: Shape | None = None
+    names: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    last: int | range | None = None
+    label: str = ""
+    stream: Any = None
+
+
+def given_window(window: Any, shape: Shape, mode: str | Sequence[str] = "raise", stream: Any = None) -> Given:
+    """Check a window.
+
+    Raises
+    ------
+    FastIndexError
+        A mode; or as `as_window`.
+    ArgumentTypeError, OutOfBoundsError
+        As `as_window`.
+    """
+    if mode != "raise":
+        raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r}")
+    found = as_window(window, shape)
+    return Given(found, found.shape, stream=stream)
+
+
+def given_coordinates(
+    multi_index: Any,
+    shape: Shape,
+    mode: str | Sequence[str] = "raise",
+    stream: Any = None,
+    *,
+    label: str = "",
+    last: int | range | None = None,
+) -> Given:
+    """Check coordinates, one per dimension of `shape`.
+
+    Lazy arrays stay so where there is a label; elsewhere they are computed.
+
+    Raises
+    ------
+    FastIndexError
+        Another number of coordinates, they do not broadcast together, no mode; a stream, and no array is on the GPU.
+    ArgumentTypeError
+        Not integers.
+    """
+    home = GPU if on_gpu(multi_index, stream) else LAZY if label and engine_of(multi_index) is not None else HOST
+    inputs = multi_index if home is not HOST else as_coordinates(multi_index, shape)
+    modes = () if mode == "raise" else as_modes(mode, shape.rank)
+    if home is not HOST:
+        return Given(inputs, (), home, shape, (), modes, last, label, stream)
+    size = common_shape_of_coordinates(inputs, multi_index)
+    if last is not None:
+        inputs.append(last_input(last, len(size)))
+        size = (*inputs[-1].shape[:1], *size)
+    return Given(inputs, size, modes=modes)
+
+
+def given_integers(values: Mapping[str, Any], stream: Any = None, *, label: str = "") -> Given:
+    """Check arrays of integers, by their names; a label as for `given_coordinates`.
+
+    Raises
+    ------
+    FastIndexError
+        They do not broadcast together; a stream, and no array is on the GPU.
+    ArgumentTypeError
+        Not integers.
+    """
+    handed = tuple(values.values())
+    one = handed[0] if len(handed) == 1 else handed
+    home = GPU if on_gpu(one, stream) else LAZY if label and engine_of(one) is not None else HOST
+    if home is not HOST:
+        return Given(handed, (), home, None, tuple(values), label=label, stream=stream)
+    inputs = [as_integers_in_bulk(value, name) for name, value in values.items()]
+    return Given(inputs, common_shape(inputs))
+
+
+def last_input(last: int | range, rank: int) -> Counted:
+    """Return the last input for others of `rank` axes."""
+    return Counted(0, 1, (len(last), *(1,) * rank)) if isinstance(last, range) else Counted(last, 0, ())
+
+
+def check_padding(padding: Any) -> bool:
+    """Return whether padding is marked.
+
+    Raises
+    ------
+    FastIndexError
+        Neither "raise" nor "mark".
+    """
+    if padding not in ("raise", "mark"):
+        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    return bool(padding == "mark")
+
+
+# Where results go
 
 
 def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:

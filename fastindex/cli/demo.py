@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.core.shape import Shape
+from fastindex.index.indices import linear_index, multi_index
 from fastindex.moving.numpy_copies import copyto
 from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.runtime.threads import run_chunks, thread_count

@@ -12,26 +12,18 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
-from fastindex.arrays.index_arguments import Offender, OffenderFoundError, judged, position_of
+from fastindex.arrays.windows import Counted
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
+from fastindex.index.bad_elements import BadElementError, judged, values_at
 
 _flags = Flags(NOWHERE)
 
 _MOST_LAUNCHES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """An input that takes no memory: an integer, or a range along the last axis."""
-
-    start: int
-    step: int
-    shape: tuple[int, ...]
 
 
 Operand = DeviceArray | Counted
@@ -53,14 +45,14 @@ def run(
 
     Raises
     ------
-    OffenderFoundError
+    BadElementError
     """
     count = math.prod(shape)
     if count == 0:
         return
     if 0 in program.input_bounds:
         position, values = _values_at(inputs, shape, 0, queue)
-        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
+        raise BadElementError(position, program.input_bounds.index(0), values)
     operands = (*inputs, *outputs)
     axes: tuple[int, ...] = ()
     if not all(isinstance(o, DeviceArray) and o.shape == shape and o.is_contiguous for o in operands):
@@ -81,10 +73,10 @@ def run(
     first = _flags.read(flag, queue)
     if first == NOWHERE:
         return
-    offender = judged(program, *_values_at(inputs, shape, first, queue), modes)
-    if offender is None:
+    found = judged(program, *_values_at(inputs, shape, first, queue), modes)
+    if found is None:
         raise FastIndexError("an input changed while it was being converted; do not write to it before the call ends")
-    raise OffenderFoundError(offender)
+    raise found
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +156,7 @@ def numbers_of(program: IndexProgram) -> list[int]:
 
 def _axes(operands: Sequence[Operand], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of axes, and for each, the last first: size, how to divide by it, the strides of operands."""
-    sizes, strides = merged_axes(shape, [_broadcast_strides(operand, shape) for operand in operands])
+    sizes, strides = merged_axes(shape, [broadcast_strides(o.shape, o.strides, shape) for o in operands])
     numbers = [len(sizes)]
     for axis in reversed(range(len(sizes))):
         constants = division(sizes[axis], 2**63 - 1)
@@ -172,21 +164,11 @@ def _axes(operands: Sequence[Operand], shape: tuple[int, ...]) -> tuple[int, ...
     return tuple(numbers)
 
 
-def _broadcast_strides(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
-    own = (operand.step,) * len(operand.shape) if isinstance(operand, Counted) else operand.strides
-    return broadcast_strides(operand.shape, own, shape)
-
-
 def _values_at(
     inputs: Sequence[Operand], shape: tuple[int, ...], flat: int, queue: Queue
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    position = position_of(flat, shape)
-    values = []
-    for given in inputs:
-        offset = sum(p * stride for p, stride in zip(position, _broadcast_strides(given, shape), strict=True))
-        if isinstance(given, Counted):
-            values.append(given.start + offset)
-        else:
-            raw = cuda.downloaded(given.address + offset, given.dtype.itemsize, queue.handle)
-            values.append(int(raw.view(given.dtype)[0]))
-    return position, tuple(values)
+    def read(given: DeviceArray, _: tuple[int, ...], offset: int) -> int:
+        raw = cuda.downloaded(given.address + offset, given.dtype.itemsize, queue.handle)
+        return int(raw.view(given.dtype)[0])
+
+    return values_at(inputs, shape, flat, read)

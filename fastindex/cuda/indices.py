@@ -1,8 +1,8 @@
-"""The index functions for arrays in GPU memory: the CPU's results and errors, on the GPU."""
+"""Index conversions of arrays in GPU memory: the CPU's results and errors, on the GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,26 +10,25 @@ import numpy as np
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import (
-    Offender,
-    OffenderFoundError,
-    Window,
-    as_modes,
-    check_first_size,
-    coordinate_parts,
-)
+from fastindex.arrays.index_arguments import Given, check_first_size, coordinate_parts, last_input
+from fastindex.arrays.windows import Counted, Window
 from fastindex.core.shape import Shape
+from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.index_programs import Counted, Operand, run
+from fastindex.cuda.index_programs import Operand, run
+from fastindex.cuda.kernels.copies import look_up_kernel
+from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.libraries import new_device_array
-from fastindex.cuda.queues import queue_for
+from fastindex.cuda.queues import Tables, queue_for, watched
+from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.index.bad_elements import BadElementError, ErrorOf
+from fastindex.index.conversions import LookUp
 
-#: Makes the error for an element that could not be converted.
-ErrorOf = Callable[[Offender, Shape], OutOfBoundsError]
+_tables = Tables()
 
 
-def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
+def _coordinates(multi_index: Any, shape: Shape) -> list[Operand]:
     """Return one operand per dimension of `shape`, from CUDA arrays, integers and ranges.
 
     Raises
@@ -44,10 +43,10 @@ def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
         _check_integers(whole, "multi_index")
         check_first_size(whole.shape, shape)
         return [whole[i] for i in range(shape.rank)]
-    return [operand(part, f"multi_index[{i}]") for i, part in enumerate(coordinate_parts(multi_index, shape))]
+    return [_operand(part, f"multi_index[{i}]") for i, part in enumerate(coordinate_parts(multi_index, shape))]
 
 
-def operand(value: Any, name: str) -> Operand:
+def _operand(value: Any, name: str) -> Operand:
     """Describe integers: a CUDA array, or an integer or a range, which take no memory.
 
     Raises
@@ -75,22 +74,18 @@ def operand(value: Any, name: str) -> Operand:
 def _check_integers(value: DeviceArray, name: str) -> None:
     if value.dtype.kind not in "iu" or not value.dtype.isnative:
         raise ArgumentTypeError(f"{name} must hold integers, got dtype {value.dtype}")
+    _check_alignment(value, name)
+
+
+def _check_alignment(value: DeviceArray, name: str) -> None:
     if any(number % value.dtype.itemsize for number in (value.address, *value.strides)):
         raise FastIndexError(f"{name} is not aligned: its address and strides must be whole elements")
 
 
 def convert(
-    program: IndexProgram,
-    inputs: Sequence[Operand],
-    out: Any,
-    stream: Any,
-    shape: Shape,
-    error_of: ErrorOf,
-    *,
-    mode: Any = "raise",
-    mark: bool = False,
+    program: IndexProgram, given: Given, error_of: ErrorOf, out: Any, mark: bool, table: LookUp | None
 ) -> list[Any]:
-    """Run `program` on operands of which one is a CUDA array, and give its outputs: arrays of that one's library.
+    """Do what `fastindex.index.conversions.convert` does; results are arrays of the library of the first input.
 
     Raises
     ------
@@ -99,41 +94,34 @@ def convert(
     FastIndexError, ArgumentTypeError
         The operands do not broadcast together, are on several devices, or `out` does not fit.
     """
+    inputs: list[Operand]
+    modes = given.modes
+    if isinstance(given.inputs, Window):
+        inputs = [*given.inputs.counted()]
+        # All are in bounds; asked to raise, the call would wait for the GPU to say so.
+        modes = ("clip",) * len(inputs)
+    elif given.array is not None:
+        inputs = _coordinates(given.inputs, given.array)
+    else:
+        inputs = [_operand(value, name) for value, name in zip(given.inputs, given.names, strict=True)]
+    if given.last is not None:
+        inputs.append(last_input(given.last, max((len(one.shape) for one in inputs), default=0)))
     arrays = tuple(value for value in inputs if isinstance(value, DeviceArray))
-    modes = () if mode == "raise" else as_modes(mode, len(inputs))
     size = broadcast_shape([value.shape for value in inputs])
-    given = None if out is None else _outputs(out, len(program.outputs), size, arrays)
-    with queue_for(stream, (*arrays, *(given or ()))) as queue:
-        if given is None:
+    written = None if out is None else _outputs(out, len(program.outputs), size, arrays)
+    with queue_for(given.stream, (*arrays, *(written or ()))) as queue:
+        if written is None:
             made = [new_device_array(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
             results, outputs = [array for array, _ in made], [described for _, described in made]
         else:
-            results, outputs = list(out), given
+            results, outputs = list(out), written
         try:
             run(program, inputs, outputs, size, queue, modes=modes, mark=mark)
-        except OffenderFoundError as found:
-            raise error_of(found.offender, shape) from None
+        except BadElementError as found:
+            raise error_of(found) from None
+    if table is not None:
+        _look_up(table, results[0], given.stream)
     return results
-
-
-def fill_window(program: IndexProgram, window: Window, out: Sequence[Any], stream: Any) -> list[Any]:
-    """Write the outputs of a program from coordinates, for all elements of a window, to CUDA arrays; return these.
-
-    Raises
-    ------
-    FastIndexError, ArgumentTypeError
-        `out` does not fit, is not all on one device, or overlaps itself.
-    """
-    given = _outputs(out, len(program.outputs), window.shape, ())
-    inputs = []
-    behind = len(window.shape)
-    for along, kept in zip(window.ranges, window.kept, strict=True):
-        behind -= kept
-        inputs.append(Counted(along.start, along.step, (len(along), *(1,) * behind) if kept else ()))
-    with queue_for(stream, tuple(given)) as queue:
-        # All are in bounds; asked to raise, the call would wait for the GPU to say so.
-        run(program, inputs, given, window.shape, queue, modes=("clip",) * len(inputs))
-    return list(out)
 
 
 def _outputs(
@@ -141,20 +129,37 @@ def _outputs(
 ) -> list[DeviceArray]:
     if len(out) != count:
         raise FastIndexError(f"out must hold {count} arrays, got {len(out)}")
-    given = [_output(one, shape, i, count) for i, one in enumerate(out)]
-    for i, one in enumerate(given):
-        check_target(one, "out" if count == 1 else f"out[{i}]")
+    names = ["out"] if count == 1 else [f"out[{i}]" for i in range(count)]
+    given = [_output(one, shape, name) for one, name in zip(out, names, strict=True)]
+    for i, (one, name) in enumerate(zip(given, names, strict=True)):
+        check_target(one, name)
         check_apart(one, (*inputs, *given[:i]))
     return given
 
 
-def _output(out: Any, shape: tuple[int, ...], number: int, count: int) -> DeviceArray:
-    name = "out" if count == 1 else f"out[{number}]"
+def _output(out: Any, shape: tuple[int, ...], name: str) -> DeviceArray:
     found = as_device_array(out, name)
     if found.dtype != np.int64:
         raise ArgumentTypeError(f"{name} must be an int64 array, got dtype {found.dtype}")
     if found.shape != shape:
         raise FastIndexError(f"{name} must have the shape {shape} of the result, got {found.shape}")
-    if any(number % 8 for number in (found.address, *found.strides)):
-        raise FastIndexError(f"{name} is not aligned: its address and strides must be whole elements")
+    _check_alignment(found, name)
     return found
+
+
+def _look_up(table: LookUp, numbers: Any, stream: Any) -> None:
+    """Replace the numbers of an array by what stands there in a table."""
+    given = as_device_array(numbers, "the result")
+    if given.size == 0:
+        return
+    if not given.is_contiguous:
+        dense = contiguous(numbers, "C", stream)
+        _look_up(table, dense, stream)
+        copyto(numbers, dense, "same_kind", stream)
+        return
+    with queue_for(stream, (given,)) as queue:
+        held = _tables.place(table, table.numbers, queue)
+        count = given.size
+        kernel, blocks = look_up_kernel(), cuda_tables.blocks("look up", count, THREADS)
+        with watched((held.address, held.nbytes), given):
+            queue.launch(kernel, blocks, given.address, held.address, count)

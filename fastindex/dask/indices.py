@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.layers import ArraySliceDep
 
-from fastindex.arrays.index_arguments import as_modes, as_window, coordinate_parts, is_window
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.index_arguments import LAZY, Given, as_modes, check_padding, coordinate_parts
+from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
-from fastindex.dask.tasks import convert_block, linear_block, multi_block
+from fastindex.dask.tasks import convert_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.index.bad_elements import ErrorOf, bad_place, out_of_bounds
 from fastindex.index.programs import conversion_program, linear_program, multi_program
 from fastindex.runtime.threads import check_threads
 
@@ -57,18 +61,13 @@ def linear_index(
     array([ 8, 10, 20])
     """
     shape = as_shape(shape)
-    linear_program(shape, unit=unit)
+    program = linear_program(shape, unit=unit)
     if is_window(multi_index):
         as_window(multi_index, shape)
-    values = coordinate_parts(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    arrays = [_integers(value, f"multi_index[{d}]") for d, value in enumerate(values)]
-    try:
-        arrays = list(da.broadcast_arrays(*arrays))
-    except ValueError:
-        listed = ", ".join(str(array.shape) for array in arrays)
-        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
-    return _by_blocks(linear_block, arrays, "linear-index", threads, shape=shape, modes=modes, unit=unit)
+    given = Given(multi_index, home=LAZY, array=shape, modes=modes, label="linear-index")
+    (found,) = convert(program, given, partial(out_of_bounds, shape=shape), False, threads)
+    return found
 
 
 def multi_index(
@@ -108,14 +107,10 @@ def multi_index(
     (array([2, 0, 0]), array([3, 4, 2]))
     """
     shape = as_shape(shape)
-    if padding not in ("raise", "mark"):
-        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
-    multi_program(shape, unit=unit)
-    places = [_integers(linear_index, "linear_index")]
-    is_marked = padding == "mark"
-    rank = shape.rank
-    found = _by_blocks(multi_block, places, "multi-index", threads, (rank,), shape=shape, mark=is_marked, unit=unit)
-    return tuple(found[d] for d in range(rank))
+    mark = check_padding(padding)
+    program = multi_program(shape, unit=unit)
+    given = _places(linear_index, "multi-index")
+    return tuple(convert(program, given, partial(bad_place, shape=shape, unit=unit), mark, threads))
 
 
 def convert_index(
@@ -154,10 +149,11 @@ def convert_index(
     >>> fi.convert_index("f32[3,5]", "f32[3,5]{1,0:T(2,2)}", da.arange(13, 15, chunks=1)).compute()
     array([17, 20])
     """
-    shapes = as_shape(source), as_shape(destination)
-    conversion_program(*shapes, unit=unit)
-    places = [_integers(linear_index, "linear_index")]
-    return _by_blocks(convert_block, places, "convert-index", threads, shapes=shapes, unit=unit)
+    source, destination = as_shape(source), as_shape(destination)
+    program = conversion_program(source, destination, unit=unit)
+    given = _places(linear_index, "convert-index")
+    (found,) = convert(program, given, partial(bad_place, shape=source, unit=unit), False, threads)
+    return found
 
 
 def _integers(value: Any, name: str) -> da.Array:
@@ -169,25 +165,44 @@ def _integers(value: Any, name: str) -> da.Array:
     return array
 
 
-def _by_blocks(
-    task: Any, arrays: Sequence[da.Array], label: str, threads: int | None, first: tuple[int, ...] = (), **fixed: Any
-) -> da.Array:
-    """Run a task on the blocks of arrays of equal shape; its results have the dimensions `first` in front."""
+def _places(linear_index: da.Array, label: str) -> Given:
+    return Given((linear_index,), home=LAZY, names=("linear_index",), label=label)
+
+
+def convert(program: IndexProgram, given: Given, error_of: ErrorOf, mark: bool, threads: int | None) -> list[da.Array]:
+    """Do what `fastindex.index.conversions.convert` does later, a task for each block of all outputs."""
     check_threads(threads)
+    values, names = given.inputs, given.names
+    if given.array is not None:
+        values = coordinate_parts(values, given.array)
+        names = tuple(f"multi_index[{d}]" for d in range(len(values)))
+    arrays = [_integers(value, name) for value, name in zip(values, names, strict=True)]
+    try:
+        arrays = list(da.broadcast_arrays(*arrays))
+    except ValueError:
+        listed = ", ".join(str(array.shape) for array in arrays)
+        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
     arrays = list(da.core.unify_chunks(*(part for array in arrays for part in (array, range(array.ndim))))[1])
     along = tuple(range(arrays[0].ndim))
-    in_front = tuple(range(len(along), len(along) + len(first)))
-    return da.blockwise(
-        task,
-        in_front + along,
+    # Several outputs lie along a first axis.
+    count = len(program.outputs)
+    first = () if count == 1 else (len(along),)
+    found = da.blockwise(
+        convert_block,
+        first + along,
         ArraySliceDep(arrays[0].chunks),
         along,
         *(part for array in arrays for part in (array, along)),
-        new_axes=dict(zip(in_front, first, strict=True)),
+        new_axes=dict.fromkeys(first, count),
+        program=program,
+        names=names,
+        error_of=error_of,
+        modes=given.modes,
+        mark=mark,
         threads=1 if threads is None else threads,
         align_arrays=False,
         dtype=np.int64,
         meta=np.empty((0,) * (len(first) + len(along)), np.int64),
-        token=f"fastindex-{label}",
-        **fixed,
+        token=f"fastindex-{given.label}",
     )
+    return [found[d] for d in range(count)] if first else [found]

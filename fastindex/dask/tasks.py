@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import MisfitError
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.fills import Casting, fill_pattern
-from fastindex.arrays.index_arguments import OffenderFoundError, as_integers_in_bulk, common_shape
-from fastindex.bulk.indices import bad_place, out_of_bounds
+from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel
+from fastindex.index.bad_elements import BadElementError, ErrorOf
 from fastindex.index.executors import new_outputs, run
-from fastindex.index.programs import conversion_program, linear_program, multi_program
 from fastindex.moving.relayout_calls import pack, relayout, unpack
 
 # A worker that imports this module to run a task also sends the results.
@@ -83,53 +83,33 @@ def _fill(shape: Shape, pattern: bytes) -> Any:
     return np.frombuffer(pattern, shape.element_type.numpy_dtype).reshape(())
 
 
-# Indices; errors name an element by its place in the whole array.
-
-
-def linear_block(
-    place: tuple[slice, ...], *coordinates: Any, shape: Shape, modes: Sequence[str], unit: str, threads: int
-) -> NDArray[np.int64]:
-    """Return where the elements of a block of coordinates live."""
-    inputs = [as_integers_in_bulk(values, f"multi_index[{d}]") for d, values in enumerate(coordinates)]
-    size = common_shape(inputs)
-    outputs = new_outputs(1, size)
-    try:
-        run(linear_program(shape, unit=unit), inputs, outputs, size, modes=tuple(modes), threads=threads)
-    except OffenderFoundError as found:
-        raise out_of_bounds(_moved(found, place), shape) from None
-    return outputs[0]
-
-
-def multi_block(
-    place: tuple[slice, ...], places: Any, shape: Shape, mark: bool, unit: str, threads: int
-) -> NDArray[np.int64]:
-    """Return the coordinates of the elements in a block of places: an array of (rank, ...)."""
-    inputs = (as_integers_in_bulk(places, "linear_index"),)
-    size = common_shape(inputs)
-    result = np.empty((shape.rank, *size), np.int64)
-    outputs = [result[d, ...] for d in range(shape.rank)]
-    try:
-        run(multi_program(shape, unit=unit), inputs, outputs, size, mark=mark, threads=threads)
-    except OffenderFoundError as found:
-        raise bad_place(_moved(found, place), shape, unit) from None
-    return result
+# Indices
 
 
 def convert_block(
-    place: tuple[slice, ...], places: Any, shapes: tuple[Shape, Shape], unit: str, threads: int
+    place: tuple[slice, ...],
+    *blocks: Any,
+    program: IndexProgram,
+    names: Sequence[str],
+    error_of: ErrorOf,
+    modes: Sequence[str],
+    mark: bool,
+    threads: int,
 ) -> NDArray[np.int64]:
-    """Return where the elements at a block of places live in another layout."""
-    inputs = (as_integers_in_bulk(places, "linear_index"),)
-    size = common_shape(inputs)
-    outputs = new_outputs(1, size)
+    """Return the output of a program for a block, or all its outputs; errors name places in the whole array."""
+    inputs = [as_integers_in_bulk(values, name) for values, name in zip(blocks, names, strict=True)]
+    size, count = common_shape(inputs), len(program.outputs)
+    (result,) = new_outputs(1, size if count == 1 else (count, *size))
+    outputs = [result] if count == 1 else [result[d, ...] for d in range(count)]
     try:
-        run(conversion_program(*shapes, unit=unit), inputs, outputs, size, threads=threads)
-    except OffenderFoundError as found:
-        raise bad_place(_moved(found, place), shapes[0], unit) from None
-    return outputs[0]
+        run(_same(program), inputs, outputs, size, modes=modes, mark=mark, threads=threads)
+    except BadElementError as found:
+        position = tuple(i + along.start for i, along in zip(found.position, place, strict=True))
+        raise error_of(BadElementError(position, found.number, found.values)) from None
+    return result
 
 
-def _moved(found: OffenderFoundError, place: tuple[slice, ...]) -> Any:
-    offender = found.offender
-    position = tuple(i + along.start for i, along in zip(offender.position, place, strict=True))
-    return dataclasses.replace(offender, position=position)
+@lru_cache(maxsize=1024)
+def _same(program: IndexProgram) -> IndexProgram:
+    """Return the program that came first among equals, which has its tables already."""
+    return program

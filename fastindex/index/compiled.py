@@ -12,7 +12,7 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
 from fastindex.arrays.index_arguments import Integers
-from fastindex.index.chunks import chunk_length
+from fastindex.arrays.windows import Counted
 from fastindex.index.numbers import CLIP, COUNTED, RAISE, SWAPPED, WRAP, block_length, scratch_size
 from fastindex.index.step_table import StepTable, step_table
 from fastindex.runtime.machine_code import function
@@ -71,7 +71,7 @@ def run_compiled(
             chunk(0, count)
         else:
             workers = thread_count(threads)
-            run_chunks(chunk, count, workers, chunk_length(count, workers, _TUNING))
+            run_chunks(chunk, count, workers, _TUNING.chunk_length(count, workers))
     except _ChunkStoppedError:
         # Chunks start in order and those that started have ended, so the smallest is the first there is.
         first = min(failures)
@@ -97,10 +97,10 @@ def _arrays_table(
     shape: tuple[int, ...],
     modes: Sequence[str],
 ) -> NDArray[np.int64]:
-    strides: Sequence[Sequence[int]] | None = None
+    strides: Sequence[Sequence[int]] = ()
     sizes: Sequence[int] = (math.prod(shape),)
     for array in (*inputs, *outputs):
-        if isinstance(array, range) or array.shape != shape or not array.flags.c_contiguous:
+        if isinstance(array, Counted) or array.shape != shape or not array.flags.c_contiguous:
             sizes, strides = _axes((*inputs, *outputs), shape)
             break
     streamed = 0
@@ -110,29 +110,21 @@ def _arrays_table(
     bounds = program.input_bounds
     for i, array in enumerate(inputs):
         treatment = _TREATMENTS[modes[i]] if modes else RAISE
-        if isinstance(array, range):
-            numbers += (array.start, COUNTED, treatment, bounds[i], 0)
-            numbers += (array.step,) if strides is None else strides[i]
+        if isinstance(array, Counted):
+            numbers += (array.start, COUNTED, treatment, bounds[i], 0, *strides[i])
         else:
-            flat = strides is None or (array.shape == shape and array.flags.c_contiguous)
+            flat = not strides or (array.shape == shape and array.flags.c_contiguous)
             numbers += (address_of(array), _CODES[array.dtype], treatment, bounds[i], flat)
-            numbers += (array.itemsize,) if strides is None else strides[i]
+            numbers += strides[i] if strides else (array.itemsize,)
     for i, array in enumerate(outputs, len(inputs)):
         numbers += (address_of(array), 0, RAISE, 0, array.flags.c_contiguous)
-        numbers += (8,) if strides is None else strides[i]
+        numbers += strides[i] if strides else (8,)
     return np.array(numbers, np.int64)
 
 
 def _axes(arrays: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
     """Give the fewest axes over which all arrays run, and each array's strides along them, in bytes."""
-    strides = [_broadcast_strides(array, shape) for array in arrays]
-    merged_sizes, merged_strides = merged_axes(shape, strides)
+    merged_sizes, merged_strides = merged_axes(shape, [broadcast_strides(a.shape, a.strides, shape) for a in arrays])
     if not merged_sizes:
         return (1,), [(8,) for _ in arrays]
     return merged_sizes, merged_strides
-
-
-def _broadcast_strides(array: Integers, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(array, range):
-        return broadcast_strides((len(array),), (array.step,), shape)
-    return broadcast_strides(array.shape, array.strides, shape)

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.index_arguments import Integers, Offender, OffenderFoundError, judged, position_of
+from fastindex.arrays.index_arguments import Integers
+from fastindex.arrays.windows import Counted
 from fastindex.errors import FastIndexError
+from fastindex.index.bad_elements import BadElementError, judged, position_of, values_at
 from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads
@@ -21,7 +23,7 @@ from fastindex.runtime.tuning import TUNING
 #: Elements that are taken at a time.
 AT_ONCE = 1 << 18
 
-_Box = tuple[slice, ...]
+Box = tuple[slice, ...]
 
 
 def run_by_numpy(
@@ -44,45 +46,35 @@ def run_by_numpy(
     int or None
         The number of the first element that cannot be converted, the last axis fastest; None if all can.
     """
-    arrays = [np.arange(a.start, a.stop, a.step) if isinstance(a, range) else a for a in inputs]
-    arrays = [array.reshape((1,) * (len(shape) - array.ndim) + array.shape) for array in arrays]
-    for box in _boxes(shape):
+    arrays = [np.asarray(array).reshape((1,) * (len(shape) - len(array.shape)) + array.shape) for array in inputs]
+    for box in boxes(shape, AT_ONCE):
         size = tuple(part.stop - part.start for part in box)
         parts = [array[_clipped(box, array)] for array in arrays]
         place: tuple[Any, ...] = (*box, ...)
         failed = _run_box(program, parts, [output[place] for output in outputs], size, modes, mark)
         if failed is not None:
-            begin = [part.start for part in box]
-            return _number([i + j for i, j in zip(begin, failed, strict=True)], shape)
+            return int(np.ravel_multi_index(tuple(p.start + i for p, i in zip(box, failed, strict=True)), shape))
     return None
 
 
-def _boxes(shape: tuple[int, ...]) -> Iterator[_Box]:
-    """Cut a shape into boxes that are not too large, in the order of their elements."""
-    whole = tuple(slice(0, size) for size in shape)
-    below = math.prod(shape)
-    for axis, size in enumerate(shape):
+def boxes(sizes: Sequence[int], at_once: int) -> Iterator[Box]:
+    """Cut a box into ones of at most so many elements, in the order of its elements."""
+    below = math.prod(sizes)
+    for axis, size in enumerate(sizes):
         below //= size
-        if below <= AT_ONCE:
-            step = max(AT_ONCE // below, 1)
-            for outer in np.ndindex(*shape[:axis]):
+        if below <= at_once:
+            step = max(at_once // below, 1)
+            inner = [slice(0, whole) for whole in sizes[axis + 1 :]]
+            for outer in np.ndindex(*sizes[:axis]):
                 for begin in range(0, size, step):
-                    here = tuple(slice(i, i + 1) for i in outer)
-                    yield (*here, slice(begin, min(begin + step, size)), *whole[axis + 1 :])
+                    yield (*(slice(i, i + 1) for i in outer), slice(begin, min(begin + step, size)), *inner)
             return
-    yield whole
+    yield ()
 
 
-def _clipped(box: _Box, array: NDArray[Any]) -> _Box:
+def _clipped(box: Box, array: NDArray[Any]) -> Box:
     """Return a box of an array that broadcasts."""
     return tuple(slice(0, 1) if size == 1 else part for part, size in zip(box, array.shape, strict=True))
-
-
-def _number(position: Sequence[int], shape: tuple[int, ...]) -> int:
-    number = 0
-    for i, size in zip(position, shape, strict=True):
-        number = number * size + i
-    return number
 
 
 def _run_box(
@@ -109,7 +101,7 @@ def _run_box(
         outside = fails if outside is None else outside | fails
     if outside is not None and np.any(outside):
         # An element may be out of bounds behind one that is padding, or before it.
-        return tuple(int(i) for i in np.unravel_index(int(np.argmax(np.broadcast_to(outside, size))), size))
+        return position_of(int(np.argmax(np.broadcast_to(outside, size))), size)
     for output, result in zip(outputs, results, strict=True):
         output[...] = result
         if mark and holds is not True:
@@ -153,7 +145,7 @@ def run(
     Parameters
     ----------
     program : IndexProgram
-    inputs : sequence of integer arrays or ranges
+    inputs : sequence of integer arrays or counted integers
         They broadcast to `shape`.
     outputs : sequence of int64 arrays of that shape
         They overlap neither each other nor an input.
@@ -166,7 +158,7 @@ def run(
 
     Raises
     ------
-    OffenderFoundError
+    BadElementError
         An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
     """
     check_threads(threads)
@@ -176,11 +168,9 @@ def run(
     if 0 in program.input_bounds:
         # Nothing is in bounds, and there is nothing to wrap or to clip to.
         position, values = _values_at(inputs, shape, 0)
-        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
-    if any(check.bound == 0 for check in program.checks):
-        _run_on_padding_alone(program, inputs, outputs, shape, mark)
-        return
-    if indices_by_numpy(count * len(outputs)):
+        raise BadElementError(position, program.input_bounds.index(0), values)
+    # An array without elements whose buffer has slots, all of them padding; kernels take no bound of 0.
+    if any(check.bound == 0 for check in program.checks) or indices_by_numpy(count * len(outputs)):
         with numpys_time():
             first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
         last = None if first is None else first + 1
@@ -189,23 +179,7 @@ def run(
 
         first, last = run_compiled(program, inputs, outputs, shape, modes, mark, threads)
     if first is not None and last is not None:
-        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last))
-
-
-def _run_on_padding_alone(
-    program: IndexProgram,
-    inputs: Sequence[Integers],
-    outputs: Sequence[NDArray[np.int64]],
-    shape: tuple[int, ...],
-    mark: bool,
-) -> None:
-    """Run a program all of whose slots are padding: the array has no elements, its buffer has slots."""
-    if not mark:
-        raise OffenderFoundError(_first_offender(program, inputs, shape, (), 0, 1))
-    only_bounds = IndexProgram(program.input_bounds, (), ((),) * len(outputs))
-    run(only_bounds, inputs, outputs, shape)
-    for output in outputs:
-        output[...] = -1
+        raise _first_bad(program, inputs, shape, modes, first, last)
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
@@ -215,7 +189,7 @@ def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64
     ------
     FastIndexError
     """
-    arrays = [array for array in inputs if type(array) is not range]
+    arrays = [array for array in inputs if not isinstance(array, Counted)]
     for output in outputs:
         for array in arrays:
             if np.may_share_memory(output, array) and _overlap(output, array):
@@ -247,30 +221,23 @@ def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
 # Finding what went wrong
 
 
-def _first_offender(
+def _first_bad(
     program: IndexProgram,
     inputs: Sequence[Integers],
     shape: tuple[int, ...],
     modes: Sequence[str],
     first: int,
     last: int,
-) -> Offender:
+) -> BadElementError:
     for flat in range(first, last):
         position, values = _values_at(inputs, shape, flat)
-        offender = judged(program, position, values, modes)
-        if offender is not None:
-            return offender
+        found = judged(program, position, values, modes)
+        if found is not None:
+            return found
     raise FastIndexError("an input changed while it was being converted; another thread writes to it")
 
 
 def _values_at(
     inputs: Sequence[Integers], shape: tuple[int, ...], flat: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    position = position_of(flat, shape)
-    values = []
-    for array in inputs:
-        if isinstance(array, range):
-            values.append(array[position[-1] if len(array) > 1 else 0])
-        else:
-            values.append(int(np.broadcast_to(array, shape)[position]))
-    return position, tuple(values)
+    return values_at(inputs, shape, flat, lambda array, position, _: int(np.broadcast_to(array, shape)[position]))

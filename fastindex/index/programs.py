@@ -13,7 +13,6 @@ One form serves every direction and every chain of tiles; `fastindex.algebra.for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -245,12 +244,12 @@ def linear_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> I
     FastIndexError
         Not a unit.
     """
-    bits_of_unit(shape, unit)
+    bits = bits_of_unit(shape, unit)
     builder = ProgramBuilder(shape.dimensions, simplify)
     if shape.slot_count == 0:
         return builder.program([()])
-    coordinates = [builder.variable(d) for d in range(shape.rank)]
-    return builder.program([_in_unit(builder, shape, slot_form(builder, axes_of(shape), coordinates), unit)])
+    slot = slot_form(builder, axes_of(shape), [builder.variable(d) for d in range(shape.rank)])
+    return builder.program([builder.in_units(slot, shape.element_bits, bits, shape.slot_count - 1)])
 
 
 @lru_cache(maxsize=1024)
@@ -297,7 +296,7 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
     if not regrouped and source.dimensions != destination.dimensions:
         raise LayoutError(f"both layouts must be of one array: the dimensions of {source} and {destination} differ")
     require_one_element(source, unit)
-    bits_of_unit(destination, unit)
+    bits = bits_of_unit(destination, unit)
     builder = ProgramBuilder((units_in_buffer(source, unit),), simplify)
     if source.slot_count == 0:
         return builder.program([()])
@@ -311,7 +310,8 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
         slot = slot_form(builder, axes_of(destination), coordinates)
     elif not simplify or source.layout != destination.layout:
         slot = slot_form(builder, axes_of(destination), coordinates)
-    return builder.program([_in_unit(builder, destination, slot, unit)], checks)
+    last = destination.slot_count - 1
+    return builder.program([builder.in_units(slot, destination.element_bits, bits, last)], checks)
 
 
 def coordinate_forms(
@@ -326,17 +326,7 @@ def coordinate_forms(
     return undoing.coordinates(shape.rank), undoing.checks(every_check)
 
 
-def _in_unit(builder: ProgramBuilder, shape: Shape, slot: Form, unit: str) -> Form:
-    """Return where a slot begins."""
-    common = math.gcd(shape.element_bits, bits_of_unit(shape, unit))
-    factor, divisor = shape.element_bits // common, bits_of_unit(shape, unit) // common
-    last = (shape.slot_count - 1) * factor
-    return builder.quotient(scaled_sum((factor, slot)), divisor, last) if divisor > 1 else scaled_sum((factor, slot))
-
-
 def _slot_of_unit(builder: ProgramBuilder, shape: Shape, unit: str) -> tuple[Form, int]:
     """Return the slot that holds the input, and the last there may be: the last byte may have bits to spare."""
-    divisor = shape.element_bits // bits_of_unit(shape, unit)
-    last = units_in_buffer(shape, unit) - 1
-    place = builder.variable(0)
-    return (place if divisor == 1 else builder.quotient(place, divisor, last)), last // divisor
+    bits, last = bits_of_unit(shape, unit), units_in_buffer(shape, unit) - 1
+    return builder.in_units(builder.variable(0), bits, shape.element_bits, last), last * bits // shape.element_bits

@@ -1,4 +1,4 @@
-"""The contiguous pieces of a window: as few strided records, and one by one.
+"""The contiguous pieces of a window in a buffer: one by one, and as few strided records.
 
 Where the slot of an element is a sum of digits of its coordinates, they are read off the digits
 (`fastindex.algebra.run_tree`); elsewhere slots are looked up and sorted.
@@ -6,81 +6,141 @@ Where the slot of an element is a sum of digits of its coordinates, they are rea
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.algebra.run_tree import run_tree
 from fastindex.algebra.strided_runs import Numbers, StridedRun, expanded, joined_pieces, joined_records, joined_runs
-from fastindex.core.shape import Shape
-from fastindex.index.programs import linear_program, multi_program
+from fastindex.arrays.windows import as_window
+from fastindex.core.shape import Shape, as_shape
+from fastindex.index.executors import boxes
+from fastindex.index.programs import bits_of_unit, linear_program, multi_program
 
 #: How many elements to take at a time where they are looked at one by one.
 _AT_ONCE = 1 << 20
 
 
-def strided_runs_of(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
-    """Return the maximal contiguous pieces of a window as few records, by where they start.
+def runs(
+    shape: Shape | str, window: Any = None, *, unit: str = "slot", padding: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the maximal contiguous pieces of a window in the buffer, in the order of memory.
 
     Parameters
     ----------
-    shape : Shape
-    window : sequence of range
-        The coordinates along each dimension, all within it; their order does not matter.
+    shape : Shape or str
+    window : slices, ranges and integers, optional
+        One per dimension, by NumPy's rules (``numpy.s_[100:108, :]``); without it, the whole array.
+    unit : {"slot", "byte", "bit"}
+        In what to count. Of elements below a byte, the bytes that hold them.
+    padding : bool
+        Whether pieces with nothing but padding in between are one piece. Padding before the first element and behind
+        the last one stays out.
+
+    Returns
+    -------
+    (start, length) : int64 arrays of one dimension
 
     Raises
     ------
+    FastIndexError
+        A window with another number of entries, a step of 0, or not a unit.
+    OutOfBoundsError
+        An integer or a range of the window that leaves its dimension.
+    ArgumentTypeError
+        Other things than slices, ranges and integers.
     UnsupportedError, LayoutError
-        As `linear_program`.
+        As `linear_index`; the units of the buffer do not fit int64.
+
+    See Also
+    --------
+    strided_runs : the same as few records
 
     Examples
     --------
-    >>> strided_runs_of(Shape.parse("f32[32,256]{1,0:T(8,128)}"), (range(4, 6), range(256)))
-    (StridedRun(start=512, length=256, counts=(2,), strides=(1024,)),)
+    >>> import fastindex as fi, numpy as np
+    >>> fi.runs("f32[3,5]{1,0:T(2,2)}", np.s_[:, 2:])
+    (array([ 4, 10, 16, 20]), array([5, 1, 2, 1]))
+    >>> fi.runs("f32[3,5]{1,0:T(2,2)}", np.s_[:, 2:], padding=True)
+    (array([ 4, 16]), array([7, 5]))
     """
-    linear_program(shape)
+    shape, ranges = _asked(shape, window)
+    bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
+    start, length = expanded(_records(shape, ranges))
+    if padding:
+        start, length = _bridged(shape, start, length)
+    if element_bits % bits == 0:
+        return start * (element_bits // bits), length * (element_bits // bits)
+    first = start * element_bits // bits
+    behind = -(-(start + length) * element_bits // bits)
+    return joined_pieces(first, behind - first)
+
+
+def strided_runs(
+    shape: Shape | str, window: Any = None, *, unit: str = "slot", padding: bool = False
+) -> tuple[StridedRun, ...]:
+    """Return the maximal contiguous pieces of a window in the buffer as few records, as DMA engines take them.
+
+    Parameters
+    ----------
+    shape, window, unit, padding
+        As for `runs`.
+
+    Returns
+    -------
+    tuple of StridedRun
+        By where they start; each with ``start``, ``length``, ``counts`` and ``strides``: pieces of one length at the
+        points of a grid. ``starts()`` gives those points. All pieces of all records are those of `runs`.
+
+    Raises
+    ------
+    FastIndexError, OutOfBoundsError, ArgumentTypeError, UnsupportedError, LayoutError
+        As `runs`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.strided_runs("bf16[1024,1000]{1,0:T(8,128)(2,1)}", np.s_[100:108, 128:512], unit="byte")
+    (StridedRun(start=199680, length=1024, counts=(2, 3), strides=(15360, 2048)),)
+    """
+    shape, ranges = _asked(shape, window)
+    bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
+    records = () if padding else _records(shape, ranges)
+    numbers = [n for r in records for n in (r.start, r.length, *r.strides)]
+    if padding or any(number * element_bits % bits for number in numbers):
+        return joined_runs(*runs(shape, window, unit=unit, padding=padding))
+    return tuple(
+        StridedRun(
+            record.start * element_bits // bits,
+            record.length * element_bits // bits,
+            record.counts,
+            tuple(stride * element_bits // bits for stride in record.strides),
+        )
+        for record in records
+    )
+
+
+def _asked(shape: Shape | str, window: Any) -> tuple[Shape, list[range]]:
+    """Return the coordinates along each dimension in ascending order; the step of a single one is 1."""
+    shape = as_shape(shape)
+    ranges = map(range, shape.dimensions) if window is None else as_window(window, shape).ranges
+    return shape, [range(r[0], r[0] + 1) if len(r) == 1 else r if r.step > 0 else r[::-1] for r in ranges]
+
+
+def _records(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
+    """Return the maximal contiguous pieces of a window as few records, by where they start."""
+    program = linear_program(shape)
     if any(len(along) == 0 for along in window):
         return ()
-    ascending = [_ascending(along) for along in window]
-    tree = run_tree(shape, ascending)
-    if tree is None:
-        return joined_runs(*_looked_up(shape, ascending))
-    return joined_records(tree.runs())
+    tree = run_tree(shape, window)
+    return joined_runs(*_looked_up(program, window)) if tree is None else joined_records(tree.runs())
 
 
-def _ascending(along: range) -> range:
-    """Return the same numbers in ascending order; the step of a single one is 1."""
-    if len(along) == 1:
-        return range(along[0], along[0] + 1)
-    return along if along.step > 0 else along[::-1]
-
-
-def runs_of(shape: Shape, window: Sequence[range]) -> tuple[Numbers, Numbers]:
-    """Return where the maximal contiguous pieces of a window start, and their lengths, in the order of memory.
-
-    Parameters and errors as for `strided_runs_of`.
-
-    Examples
-    --------
-    >>> start, length = runs_of(Shape.parse("f32[3,5]{1,0:T(2,2)}"), (range(3), range(2, 5)))
-    >>> start.tolist(), length.tolist()
-    ([4, 10, 16, 20], [5, 1, 2, 1])
-    """
-    return expanded(strided_runs_of(shape, window))
-
-
-def bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
-    """Join the pieces of a window between which there is nothing but padding.
-
-    Examples
-    --------
-    >>> start, length = bridged(Shape.parse("f32[2,3]{1,0:T(2,4)}"), *(np.array(n) for n in ([0, 4], [3, 3])))
-    >>> start.tolist(), length.tolist()
-    ([0], [7])
-    """
+def _bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
+    """Join the pieces of a window between which there is nothing but padding."""
     if len(start) < 2:
         return start, length
     program = multi_program(shape)
@@ -100,33 +160,14 @@ def bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Num
     return start[first], (start + length)[last] - start[first]
 
 
-# Layouts that are no sums of digits, element by element
-
-
-def _looked_up(shape: Shape, window: Sequence[range]) -> tuple[Numbers, Numbers]:
-    program = linear_program(shape)
+def _looked_up(program: IndexProgram, window: Sequence[range]) -> tuple[Numbers, Numbers]:
+    """Return the pieces of a layout that is no sum of digits, element by element."""
     parts = []
-    for box in _boxes(window):
-        axes = [np.arange(r.start, r.stop, r.step) for r in box]
-        (slots,), _ = program.evaluate(np.ix_(*axes) if axes else ())
-        flat = np.sort(np.broadcast_to(slots, [len(r) for r in box]).reshape(-1))
+    for box in boxes([len(along) for along in window], _AT_ONCE):
+        ranges = [along[part] for along, part in zip(window, box, strict=True)]
+        (slots,), _ = program.evaluate(np.ix_(*(np.arange(r.start, r.stop, r.step) for r in ranges)))
+        flat = np.sort(np.broadcast_to(slots, [len(r) for r in ranges]).reshape(-1))
         parts.append(joined_pieces(flat, np.ones(len(flat), np.int64)))
-    start = np.concatenate([part[0] for part in parts])
-    length = np.concatenate([part[1] for part in parts])
+    start, length = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(start)
     return joined_pieces(start[order], length[order])
-
-
-def _boxes(window: Sequence[range]) -> Iterator[list[range]]:
-    """Cut a window into boxes that are not too large."""
-    below = math.prod(len(along) for along in window)
-    for axis, along in enumerate(window):
-        below //= len(along)
-        if below <= _AT_ONCE:
-            step = max(_AT_ONCE // below, 1)
-            parts = [along[at : at + step] for at in range(0, len(along), step)]
-            for outer in itertools.product(*window[:axis]):
-                for part in parts:
-                    yield [*(range(at, at + 1) for at in outer), part, *window[axis + 1 :]]
-            return
-    yield list(window)

@@ -172,11 +172,7 @@ def flat_tile_program(shape: Shape, level: int, unit: str = "slot") -> IndexProg
     slot = slot_form(builder, axes_of(shape), [builder.variable(d) for d in range(shape.rank)])
     number = builder.quotient(slot, tiles.slots_per_tile, shape.slot_count - 1)
     within = scaled_sum((1, slot), (-tiles.slots_per_tile, number))
-    common = math.gcd(shape.element_bits, bits)
-    place = scaled_sum((shape.element_bits // common, within))
-    if bits > common:
-        place = builder.quotient(place, bits // common, tiles.bits_per_tile // common - 1)
-    return builder.program([number, place])
+    return builder.program([number, builder.in_units(within, shape.element_bits, bits, tiles.slots_per_tile - 1)])
 
 
 @lru_cache(maxsize=1024)
@@ -194,9 +190,7 @@ def from_flat_tile_program(shape: Shape, level: int, unit: str = "slot") -> Inde
     builder = ProgramBuilder((tiles.tile_count, units))
     if shape.slot_count == 0:
         return builder.program([()] * shape.rank)
-    within = builder.variable(1)
-    if shape.element_bits > bits:
-        within = builder.quotient(within, shape.element_bits // bits, units - 1)
+    within = builder.in_units(builder.variable(1), bits, shape.element_bits, units - 1)
     slot = scaled_sum((tiles.slots_per_tile, builder.variable(0)), (1, within))
     last = tiles.tile_count * tiles.slots_per_tile - 1
     return builder.program(*coordinate_forms(builder, shape, slot, last))

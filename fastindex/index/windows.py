@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
 from fastindex.arrays.addresses import address_of
+from fastindex.arrays.windows import Window
 from fastindex.index import window_numbers as places
-from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import run
 from fastindex.runtime.first_answer import MOST_INDICES, load_kernels, may_be_numpy
 from fastindex.runtime.threads import run_chunks, thread_count
@@ -401,12 +401,11 @@ def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) 
         kernel(numbers, table, address_of(scratch), target, begin, end, streamed)
 
     workers = thread_count(threads)
-    run_chunks(chunk, output.size, workers, chunk_length(output.size, workers))
+    run_chunks(chunk, output.size, workers, TUNING.chunk_length(output.size, workers))
 
 
 def _run_generally(
     program: IndexProgram, ranges: Sequence[range], outputs: Sequence[NDArray[np.int64]], threads: int | None
 ) -> None:
-    shape = tuple(len(along) for along in ranges)
-    axes = np.ix_(*(np.arange(along.start, along.stop, along.step) for along in ranges))
-    run(program, axes, outputs, shape, threads=threads)
+    window = Window(tuple(ranges), (True,) * len(ranges))
+    run(program, window.counted(), outputs, window.shape, threads=threads)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arrays.index_arguments import as_window
-from fastindex.bulk.indices import linear_index, multi_index
+from fastindex.arrays.windows import as_window
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.index.indices import linear_index, multi_index
 from fastindex.jobs.input_files import InputFile, open_input
 from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
 from fastindex.jobs.writing import OutputFile, header_for

@@ -233,7 +233,7 @@ class Movement:
 
         def task(begin: int, end: int) -> None:
             found = np.empty(end - begin, np.int64)
-            run(program, (range(begin, end),), (found,), found.shape, mark=True, threads=1)
+            run(program, (Counted(begin, 1, found.shape),), (found,), found.shape, mark=True, threads=1)
             place = destination + begin * width
             kernel(width, place, source, address_of(found), len(found), address_of(repeated))
 

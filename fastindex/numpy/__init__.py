@@ -11,7 +11,7 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.bulk.numpy_dropins": ("ravel_multi_index", "unravel_index"),
         "fastindex.moving.numpy_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
+        "fastindex.index.numpy_indices": ("ravel_multi_index", "unravel_index"),
     },
 )

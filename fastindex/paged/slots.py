@@ -14,7 +14,6 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.index.chunks import chunk_length
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import check_interleave, size_and_rank
 from fastindex.paged.places import check_mode
@@ -192,7 +191,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
         if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
 
-    run_chunks(chunk, batch.tokens, workers, chunk_length(batch.tokens, workers))
+    run_chunks(chunk, batch.tokens, workers, TUNING.chunk_length(batch.tokens, workers))
     return bool(failures)
 
 

@@ -87,6 +87,17 @@ class Tuning:
     least_conversion_share: int = 1 << 15
     most_conversion_share: int = 1 << 18
 
+    def chunk_length(self, count: int, workers: int) -> int:
+        """Return how many elements a thread converts at a time, whole cache lines of them.
+
+        Examples
+        --------
+        >>> TUNING.chunk_length(1 << 24, 2)
+        262144
+        """
+        length = min(max(count // (4 * workers), self.least_conversion_share), self.most_conversion_share)
+        return -(-length // 8) * 8
+
 
 #: What is used unless a caller says otherwise.
 TUNING = Tuning()

@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.bulk.resharding": ("ReshardPlan", "plan_reshard"),
         "fastindex.bulk.sharded_arrays": ("shard", "unshard"),
-        "fastindex.bulk.sharded_indices": ("shard_index", "shards", "unshard_index"),
+        "fastindex.sharding.indices": ("shard_index", "shards", "unshard_index"),
         "fastindex.sharding.placement": ("Shard",),
         "fastindex.sharding.sharding": ("Sharding",),
     },

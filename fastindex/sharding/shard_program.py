@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
+from fastindex.index.conversions import LookUp
 from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.sharding.device_order import Digits, inverse
 from fastindex.sharding.sharding import Sharding
@@ -31,12 +31,12 @@ class ShardProgram:
     Attributes
     ----------
     program : IndexProgram
-    table : int64 array or None
+    table : LookUp or None
         From places to devices, or from devices to places; None if a counter does it.
     """
 
     program: IndexProgram
-    table: NDArray[np.int64] | None
+    table: LookUp | None
 
 
 @lru_cache(maxsize=512)
@@ -72,13 +72,15 @@ def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> Shard
         tiles.append(builder.quotient(coordinate, size, shape.dimensions[d] - 1))
         within.append(scaled_sum((1, coordinate), (-size, tiles[-1])))
     slot = slot_form(builder, axes_of(shard), within)
+    if sharding.device is not None:
+        return ShardProgram(builder.program([(), slot]), LookUp(np.array([sharding.device])))
     if sharding.order is None:
         return ShardProgram(builder.program([replica, slot]), None)
     rank = len(tiles)
     place = scaled_sum(*zip(_place_strides(sharding.dimensions)[:rank], tiles, strict=True), (1, replica))
     counter = sharding.order.counter()
     if counter is None:
-        return ShardProgram(builder.program([place, slot]), sharding.order.array())
+        return ShardProgram(builder.program([place, slot]), LookUp(sharding.order.array()))
     device = _counted(builder, place, counter, sharding.order.count - 1)
     return ShardProgram(builder.program([device, slot]), None)
 
@@ -110,8 +112,7 @@ def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
     counter = sharding.order.counter()
     place, table = builder.variable(0), None
     if counter is None:
-        table = np.empty(sharding.order.count, np.int64)
-        table[sharding.order.array()] = np.arange(sharding.order.count)
+        table = LookUp(np.argsort(sharding.order.array()))
     else:
         place = _counted(builder, place, inverse(counter), sharding.order.count - 1)
     coordinates = []

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.bulk.relayouts import pack
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import InputFile
 from fastindex.jobs.reading import StoredArray
+from fastindex.moving.relayout_calls import pack
 from fastindex.patterns.named_formats import Chosen, multiple_of, padded_sizes
 from fastindex.weights.repack_arguments import has_words, rows_of_words, signed_bits, word_bits, words_of
 from fastindex.weights.repack_jobs import Formats, copies_of_move

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.segments import Box, box_shape, slab_grid, slab_order
 from fastindex.arrays.buffers import aligned_bytes, check_movable, logical_array
-from fastindex.bulk.indices import multi_index
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.index.indices import multi_index
 from fastindex.moving.relayout_calls import pack, unpack
 from fastindex.patterns.named_formats import PLAIN, check_name, takes_any_width
 from fastindex.weights.repack_arguments import (

@@ -1,6 +1,6 @@
 """Runs the files `simulated_*` in a process of their own: the simulator is chosen once, before Numba is imported.
 
-Tests of: cuda.casts, cuda.gathers, cuda.indices, cuda.sharded_indices, cuda.strided_copies, cuda.transfers,
+Tests of: cuda.casts, cuda.gathers, cuda.indices, cuda.strided_copies, cuda.transfers,
 cuda.kernels.casts, cuda.kernels.cast_values, cuda.kernels.copies, cuda.launches.casts, cuda.kernels.gather_kernel,
 cuda.kernels.index_kernel, cuda.kernels.lanes, cuda.kernels.loops, cuda.kernels.memory, cuda.kernels.partial_stores,
 cuda.kernels.registers, cuda.kernels.rows, cuda.kernels.shifts, cuda.kernels.stages, cuda.kernels.tiles,

@@ -165,9 +165,9 @@ def test_an_input_out_of_bounds_is_found_in_any_program(seed):
     number, place = source.randrange(len(inputs)), source.randrange(count)
     inputs[number][place] = source.choice([-1, program.input_bounds[number], -(2**63), 2**63 - 1])
     outputs = [np.empty(count, np.int64) for _ in program.outputs]
-    with pytest.raises(execution.OffenderFoundError) as caught:
+    with pytest.raises(execution.BadElementError) as caught:
         execution.run(program, inputs, outputs, (count,))
-    offender = caught.value.offender
+    offender = caught.value
     assert (offender.number, offender.position) == (number, (place,))
     assert offender.values[number] == inputs[number][place]
 

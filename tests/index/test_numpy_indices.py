@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import numpy_dropins
+from fastindex.index import numpy_indices
 
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 
@@ -14,16 +14,16 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.index import executors as execution
+    from fastindex.index import conversions
 
     count = [0]
-    right = execution.run
+    right = conversions.run
 
     def counted(*arguments, **options):
         count[0] += 1
         return right(*arguments, **options)
 
-    monkeypatch.setattr(execution, "run", counted)
+    monkeypatch.setattr(conversions, "run", counted)
     return count
 
 
@@ -72,7 +72,7 @@ def test_bulk_calls(seed, calls):
         multi[0] = multi[0][..., :1]
     plain = dtype.isnative and dtype != np.uint64
     both("ravel_multi_index", tuple(multi), dims, mode=mode, order=order)
-    ravelled = plain and np.broadcast(*multi).size >= numpy_dropins.SMALLEST
+    ravelled = plain and np.broadcast(*multi).size >= numpy_indices.SMALLEST
     assert calls[0] == ravelled
     linear = numbers.integers(0, np.prod(dims), common)
     if source.random() < 0.3:
@@ -152,4 +152,4 @@ def test_wide_dimensions_are_exact(calls):
 def test_small_calls_are_numpys(calls):
     both("unravel_index", np.arange(6), (2, 3))
     assert calls == [0]
-    assert numpy_dropins.SMALLEST > 6
+    assert numpy_indices.SMALLEST > 6

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.engines import on_gpu
-from fastindex.arrays.index_arguments import (
-    Integers,
-    Offender,
-    OffenderFoundError,
-    as_coordinates,
-    as_integers_in_bulk,
-    as_outputs,
-    common_shape,
-    common_shape_of_coordinates,
-)
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.index_arguments import GPU, Integers, check_padding, given_coordinates, given_integers
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
-from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
-from fastindex.first_use import load
-from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.errors import OutOfBoundsError, UnsupportedError
+from fastindex.index.bad_elements import BadElementError, out_of_bounds, position_of
+from fastindex.index.conversions import convert
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.shard_program import shard_program, unshard_program
@@ -124,41 +116,19 @@ def shard_index(
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)
     replicas = _replica_count(sharding, device_count)
-    every = replica is None
-    if every and replicas is None:
-        sharding.checked_device_count(device_count)
-    number = 0 if replica is None else as_integer(replica, "replica")
-    if number < 0 or (replicas is not None and number >= replicas):
-        raise OutOfBoundsError(f"replica {number} is out of bounds for the {replicas} replicas of {sharding}")
-    with_replica = every or number > 0
-    found = shard_program(shape, sharding, with_replica)
-    if on_gpu(multi_index, stream):
-        load("fastindex.cuda.sharded_indices")
-        from fastindex.cuda.sharded_indices import shard_index as shard_on_gpu
-
-        replicas_asked = range(replicas or 0) if every else number if with_replica else None
-        return shard_on_gpu(found, shape, sharding, multi_index, replicas_asked, out, stream, _out_of_bounds)
-    coordinates = as_coordinates(multi_index, shape)
-    size = common_shape_of_coordinates(coordinates, multi_index)
-    numbers: list[Integers] = list(coordinates)
-    if every:
-        assert replicas is not None
-        size = (replicas, *size)
-        numbers.append(np.arange(replicas).reshape(replicas, *(1,) * (len(size) - 1)))
-    elif with_replica:
-        numbers.append(np.array(number, np.int64))
-    outputs = new_outputs(2, size) if out is None else as_outputs(out, 2, size, "out")
-    if out is not None:
-        check_overlap(numbers, outputs)
-    try:
-        run(found.program, numbers, outputs, size, threads=threads)
-    except OffenderFoundError as offence:
-        raise _out_of_bounds(offence.offender, shape) from None
-    if found.table is not None:
-        _look_up(found.table, outputs[0], threads)
-    if sharding.device is not None:
-        outputs[0][...] = sharding.device
-    return (outputs[0][()], outputs[1][()]) if out is None else (out[0], out[1])
+    last: int | range | None
+    if replica is None:
+        last = range(sharding.checked_device_count(device_count) if replicas is None else replicas)
+    else:
+        number = as_integer(replica, "replica")
+        if number < 0 or (replicas is not None and number >= replicas):
+            raise OutOfBoundsError(f"replica {number} is out of bounds for the {replicas} replicas of {sharding}")
+        last = number or None
+    found = shard_program(shape, sharding, last is not None)
+    given = given_coordinates(multi_index, shape, stream=stream, last=last)
+    error_of = partial(out_of_bounds, shape=shape)
+    device, slot = convert(found.program, given, error_of, out=out, threads=threads, table=found.table)
+    return device, slot
 
 
 def unshard_index(
@@ -210,34 +180,25 @@ def unshard_index(
     (array([3, 3]), array([  5, 200]))
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)
-    if padding not in ("raise", "mark"):
-        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    mark = check_padding(padding)
     found = unshard_program(shape, sharding)
-
-    def error_of(offender: Offender, _: Shape) -> OutOfBoundsError:
-        return _bad_place(offender, shape, sharding, found.table)
-
-    if on_gpu(device, stream) or on_gpu(slot, stream):
+    table = None if found.table is None else found.table.numbers
+    error_of = partial(_bad_place, shape=shape, sharding=sharding, table=table)
+    given = given_integers({"device": device, "slot": slot}, stream=stream)
+    if given.home is GPU:
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
-        load("fastindex.cuda.sharded_indices")
-        from fastindex.cuda.sharded_indices import unshard_index as unshard_on_gpu
-
-        return unshard_on_gpu(found, shape, device, slot, padding == "mark", out, stream, error_of)
-    places, slots = as_integers_in_bulk(device, "device"), as_integers_in_bulk(slot, "slot")
-    size = common_shape((places, slots))
-    outputs = new_outputs(shape.rank, size) if out is None else as_outputs(out, shape.rank, size, "out")
-    if out is not None:
-        check_overlap((places, slots), outputs)
-    if found.table is not None:
-        places = _places(places, found.table, sharding, threads)
-    try:
-        run(found.program, (places, slots), outputs, size, mark=padding == "mark", threads=threads)
-    except OffenderFoundError as offence:
-        raise error_of(offence.offender, shape) from None
+        if found.table is not None:
+            # The slots are there for the common shape.
+            first, clipped = _first_of_two(len(found.table.numbers)), given._replace(modes=("raise", "clip"))
+            place = convert(first, clipped, error_of, single=True, table=found.table)
+            given = given._replace(inputs=(place, slot))
+    elif table is not None:
+        given.inputs[0] = _places(given.inputs[0], table, sharding, threads)
+    outputs = convert(found.program, given, error_of, out=out, mark=mark, threads=threads)
     if sharding.device is not None:
-        _mark_others(places, outputs, size, padding, sharding)
-    return tuple(outputs) if size or out is not None else tuple([part[()] for part in outputs])
+        outputs = _mark_others(given.inputs[0], outputs, given.shape, mark, sharding)
+    return tuple(outputs)
 
 
 def _replica_count(sharding: Sharding, device_count: int | None) -> int | None:
@@ -248,19 +209,9 @@ def _replica_count(sharding: Sharding, device_count: int | None) -> int | None:
     return sharding.replica_count
 
 
-def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
-    """Replace places by the devices that stand there."""
-    flat = places.reshape(-1) if places.flags.c_contiguous else None
-    if flat is None:
-        places[...] = table[places]
-        return
-
-    def chunk(begin: int, end: int) -> None:
-        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
-            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
-            part[...] = table.take(part, mode="clip")
-
-    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
+@lru_cache(maxsize=64)
+def _first_of_two(bound: int) -> IndexProgram:
+    return IndexProgram((bound, 2**63 - 1), (), (((0, 1),),))
 
 
 def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, threads: int | None) -> NDArray[Any]:
@@ -282,50 +233,37 @@ def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, thr
 
     run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
     if wrong:
-        position = tuple(map(int, np.unravel_index(min(wrong), np.shape(devices))))
-        raise _no_such_device(int(flat[min(wrong)]), position, sharding)
-    return places.reshape(np.shape(devices))
+        device = int(flat[min(wrong)])
+        raise _no_such_device(BadElementError(position_of(min(wrong), devices.shape), 0, (device,)), sharding)
+    return places.reshape(devices.shape)
 
 
 def _mark_others(
-    devices: Integers, outputs: list[NDArray[np.int64]], size: tuple[int, ...], padding: str, sharding: Sharding
-) -> None:
+    devices: Integers, outputs: list[Any], size: tuple[int, ...], mark: bool, sharding: Sharding
+) -> list[Any]:
     """Treat the buffers of devices that a maximal sharding does not name as padding."""
     others = np.broadcast_to(np.asarray(devices) != sharding.device, size)
     if not others.any():
-        return
-    if padding == "raise":
+        return outputs
+    if not mark:
         raise OutOfBoundsError(f"{sharding} means the contents of device {sharding.device} only, not those of others")
     for output in outputs:
         output[others] = -1
+    return outputs
 
 
-def _at(position: tuple[int, ...]) -> str:
-    if not position:
-        return ""
-    return f" at position {position if len(position) > 1 else position[0]}"
-
-
-def _out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
-    number = offender.number or 0
-    return OutOfBoundsError(
-        f"coordinate {offender.values[number]}{_at(offender.position)} is out of bounds for dimension {number} "
-        f"of size {shape.dimensions[number]} of {shape}"
-    )
-
-
-def _no_such_device(device: int, position: tuple[int, ...], sharding: Sharding) -> OutOfBoundsError:
-    return OutOfBoundsError(f"device {device}{_at(position)} is out of bounds for {sharding}")
+def _no_such_device(found: BadElementError, sharding: Sharding) -> OutOfBoundsError:
+    return OutOfBoundsError(f"device {found.values[0]}{found.where} is out of bounds for {sharding}")
 
 
 def _bad_place(
-    offender: Offender, shape: Shape, sharding: Sharding, table: NDArray[np.int64] | None
+    found: BadElementError, shape: Shape, sharding: Sharding, table: NDArray[np.int64] | None
 ) -> OutOfBoundsError:
-    device, slot = offender.values
-    where, shard = _at(offender.position), sharding.shard_shape(shape)
-    if offender.number == 0:
-        return _no_such_device(device, offender.position, sharding)
-    if offender.number == 1:
+    device, slot = found.values
+    where, shard = found.where, sharding.shard_shape(shape)
+    if found.number == 0:
+        return _no_such_device(found, sharding)
+    if found.number == 1:
         return OutOfBoundsError(f"slot {slot}{where} is out of bounds for the {shard.slot_count} slots of {shard}")
     if table is not None:
         device = int(np.flatnonzero(table == device)[0])

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.index_arguments import (
-    Offender,
-    OffenderFoundError,
-    as_coordinates,
+    Given,
     as_integers_in_bulk,
-    as_outputs,
-    as_window,
+    check_padding,
     common_shape,
-    common_shape_of_coordinates,
-    is_window,
+    given_coordinates,
+    given_window,
 )
-from fastindex.bulk.indices import out_of_bounds, position_text, window_results
+from fastindex.arrays.windows import is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
-from fastindex.first_use import load
-from fastindex.index.executors import check_overlap, new_outputs, run
+from fastindex.index.bad_elements import BadElementError, out_of_bounds
+from fastindex.index.conversions import convert
 from fastindex.index.tile_programs import (
     TileSlots,
     flat_tile_program,
@@ -104,25 +101,8 @@ def tile_index(
     level = _checked_level(shape, level)
     program, split = _program_to_tiles(shape, level, flat, unit)
     both = None if out is None else _outputs_in_a_row(out, flat)
-    if is_window(multi_index):
-        found = window_results(program, as_window(multi_index, shape), both, threads, stream)
-    elif on_gpu(multi_index, stream):
-        load("fastindex.cuda.indices")
-        from fastindex.cuda.indices import convert, coordinates_on_gpu
-
-        found = convert(program, coordinates_on_gpu(multi_index, shape), both, stream, shape, out_of_bounds)
-    else:
-        coordinates = as_coordinates(multi_index, shape)
-        size = common_shape_of_coordinates(coordinates, multi_index)
-        outputs = new_outputs(len(program.outputs), size)
-        if both is not None:
-            outputs = as_outputs(both, len(program.outputs), size, "out")
-            check_overlap(coordinates, outputs)
-        try:
-            run(program, coordinates, outputs, size, threads=threads)
-        except OffenderFoundError as stopped:
-            raise out_of_bounds(stopped.offender, shape) from None
-        found = [part[()] for part in outputs] if out is None else list(outputs)
+    given = (given_window if is_window(multi_index) else given_coordinates)(multi_index, shape, stream=stream)
+    found = convert(program, given, partial(out_of_bounds, shape=shape), out=both, threads=threads)
     return (found[0], found[1]) if flat else (tuple(found[:split]), tuple(found[split:]))
 
 
@@ -194,32 +174,25 @@ def from_tile_index(
     """
     shape = as_shape(shape)
     level = _checked_level(shape, level)
-    if padding not in ("raise", "mark"):
-        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    mark = check_padding(padding)
     if flat:
         program = from_flat_tile_program(shape, level, unit)
-        inputs = [as_integers_in_bulk(tile, "tile"), as_integers_in_bulk(within, "within")]
+        values = {"tile": tile, "within": within}
         names = ["tile", f"the {unit} within the tile"]
     else:
         _require_slots(unit)
         program = from_tile_program(shape, level)
         inside = within_tile_count(shape, level)
         outside = len(program.input_bounds) - inside
-        inputs = [*_parts(tile, outside, "tile", shape), *_parts(within, inside, "within", shape)]
-        names = [*(f"tile[{i}]" for i in range(outside)), *(f"within[{i}]" for i in range(inside))]
-    size = common_shape(inputs)
-    outputs = new_outputs(shape.rank, size)
-    if out is not None:
-        outputs = as_outputs(out, shape.rank, size, "out")
-        check_overlap(inputs, outputs)
-    try:
-        run(program, inputs, outputs, size, mark=padding == "mark", threads=threads)
-    except OffenderFoundError as found:
-        raise _bad_tile(found.offender, names, program, shape, level) from None
-    return tuple(outputs) if out is not None else tuple([part[()] for part in outputs])
+        values = {**_parts(tile, outside, "tile", shape), **_parts(within, inside, "within", shape)}
+        names = [*values]
+    inputs = [as_integers_in_bulk(value, name) for name, value in values.items()]
+    error_of = partial(_bad_tile, names=names, program=program, shape=shape, level=level)
+    given = Given(inputs, common_shape(inputs))
+    return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
 
 
-def _parts(values: Any, count: int, name: str, shape: Shape) -> list[Any]:
+def _parts(values: Any, count: int, name: str, shape: Shape) -> dict[str, Any]:
     try:
         parts = tuple(values)
     except TypeError:
@@ -229,7 +202,7 @@ def _parts(values: Any, count: int, name: str, shape: Shape) -> list[Any]:
         raise FastIndexError(
             f"{name} must hold {count} arrays of coordinates for {shape}, got {got}; numbers of tiles need flat=True"
         )
-    return [as_integers_in_bulk(part, f"{name}[{i}]") for i, part in enumerate(parts)]
+    return {f"{name}[{i}]": part for i, part in enumerate(parts)}
 
 
 def tile_slots(shape: Shape | str, level: int = 0) -> TileSlots:
@@ -290,14 +263,14 @@ def _outputs_in_a_row(out: Any, flat: bool) -> list[Any]:
 
 
 def _bad_tile(
-    offender: Offender, names: list[str], program: IndexProgram, shape: Shape, level: int
+    found: BadElementError, names: list[str], program: IndexProgram, shape: Shape, level: int
 ) -> OutOfBoundsError:
-    where = position_text(offender)
-    if offender.number is None:
-        given = ", ".join(f"{name} = {value}" for name, value in zip(names, offender.values, strict=True))
+    where = found.where
+    if found.number is None:
+        given = ", ".join(f"{name} = {value}" for name, value in zip(names, found.values, strict=True))
         return OutOfBoundsError(f"{given}{where} is padding of {shape} and holds no element")
-    name, bound = names[offender.number], program.input_bounds[offender.number]
+    name, bound = names[found.number], program.input_bounds[found.number]
     return OutOfBoundsError(
-        f"{name} is {offender.values[offender.number]}{where}, out of bounds for the {bound} there are at level "
+        f"{name} is {found.values[found.number]}{where}, out of bounds for the {bound} there are at level "
         f"{level} of {shape}"
     )

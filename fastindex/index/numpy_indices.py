@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import engine_of, on_gpu
-from fastindex.arrays.index_arguments import MODES, common_shape
+from fastindex.arrays.index_arguments import MODES, Given, common_shape, given_coordinates, given_integers
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.errors import OutOfBoundsError
-from fastindex.first_use import load
+from fastindex.index.bad_elements import BadElementError, bad_place
+from fastindex.index.conversions import convert
 from fastindex.index.programs import linear_program, multi_program
 
 #: With fewer elements than this, NumPy has finished before a kernel has started.
@@ -41,13 +41,14 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
     array([31, 41, 13])
     """
     if on_gpu(multi_index):
-        return _ravel_on_gpu(multi_index, dims, mode, order)
+        shape = _shape_on_gpu(dims, order)
+        return convert(linear_program(shape), given_coordinates(multi_index, shape, mode), _bad_entry, single=True)
     _check_lazy(multi_index, dims)
-    coordinates = _bulk(multi_index)
-    if coordinates is not None:
-        sizes, modes = _sizes(dims), _modes(mode, len(coordinates))
-        if sizes is not None and modes is not None and len(sizes) == len(coordinates) and order in _ORDERS:
-            flat = _run_ravel(coordinates, sizes, modes, order)
+    parts = _bulk(multi_index)
+    if parts is not None:
+        sizes, modes = _sizes(dims), _modes(mode, len(parts))
+        if sizes is not None and modes is not None and len(sizes) == len(parts) and order in _ORDERS:
+            flat = _run_ravel(parts, sizes, modes, order)
             if flat is not None:
                 return flat
     return np.ravel_multi_index(multi_index, dims, mode=mode, order=order)  # type: ignore[call-overload]
@@ -64,13 +65,15 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     (array([3, 6, 6]), array([4, 5, 1]))
     """
     if on_gpu(indices):
-        return _unravel_on_gpu(indices, shape, order)
+        of = _shape_on_gpu(shape, order)
+        given = given_integers({"linear_index": indices})
+        return tuple(convert(multi_program(of), given, lambda found: _bad_index(found, of)))
     if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
         sizes = _sizes(shape)
         if sizes is not None and order in _ORDERS:
-            coordinates = _run_unravel(indices, sizes, order)
-            if coordinates is not None:
-                return coordinates
+            found = _run_unravel(indices, sizes, order)
+            if found is not None:
+                return found
     return np.unravel_index(indices, shape, order=order)  # type: ignore[call-overload]
 
 
@@ -136,25 +139,21 @@ def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
 
 
 def _run_ravel(
-    coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
+    parts: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
     """Return the result, or None if NumPy should report what is wrong."""
-    load("fastindex.index.executors")
-    from fastindex.arrays.index_arguments import OffenderFoundError
-    from fastindex.index.executors import new_outputs, run
-
-    turned = _all_turned(coordinates)
+    turned = _all_turned(parts)
     if turned:
-        coordinates = [array.T for array in coordinates]
+        parts = [array.T for array in parts]
     try:
-        common = common_shape(coordinates)
+        common = common_shape(parts)
         if math.prod(common) < SMALLEST:
             return None
-        outputs = new_outputs(1, common)
-        run(_programs(sizes, order)[0], coordinates, outputs, common, modes=modes)
-    except (OffenderFoundError, ValueError):
+        given = Given(parts, common, modes=modes)
+        flat: NDArray[np.int64] = convert(_programs(sizes, order)[0], given, _bad_entry, single=True)
+    except ValueError:
         return None
-    return outputs[0].T if turned else outputs[0]
+    return flat.T if turned else flat
 
 
 def _all_turned(arrays: list[NDArray[Any]]) -> bool:
@@ -163,42 +162,25 @@ def _all_turned(arrays: list[NDArray[Any]]) -> bool:
 
 
 def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
-    load("fastindex.index.executors")
-    from fastindex.arrays.index_arguments import OffenderFoundError
-    from fastindex.index.executors import new_outputs, run
-
     turned = _all_turned([indices])
     slots = indices.T if turned else indices
-    outputs = new_outputs(len(sizes), slots.shape)
     try:
-        run(_programs(sizes, order)[1], (slots,), outputs, slots.shape)
-    except OffenderFoundError:
+        found = convert(_programs(sizes, order)[1], Given([slots], slots.shape), _bad_entry)
+    except ValueError:
         return None
-    return tuple(part.T for part in outputs) if turned else tuple(outputs)
+    return tuple(part.T for part in found) if turned else tuple(found)
+
+
+def _bad_entry(_: BadElementError) -> ValueError:
+    return ValueError("invalid entry in coordinates array")
 
 
 # Arrays on the GPU
 
 
-def _ravel_on_gpu(multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
-    load("fastindex.bulk.indices")
-    from fastindex.bulk.indices import linear_index
-
-    try:
-        return linear_index(_shape_on_gpu(dims, order), multi_index, mode)
-    except OutOfBoundsError:
-        raise ValueError("invalid entry in coordinates array") from None
-
-
-def _unravel_on_gpu(indices: Any, dims: Any, order: str) -> Any:
-    load("fastindex.bulk.indices")
-    from fastindex.bulk.indices import multi_index
-
-    shape = _shape_on_gpu(dims, order)
-    try:
-        return multi_index(shape, indices)
-    except OutOfBoundsError as error:
-        raise ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}") from None
+def _bad_index(found: BadElementError, shape: Shape) -> ValueError:
+    error = bad_place(found, shape)
+    return ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}")
 
 
 def _shape_on_gpu(dims: Any, order: str) -> Shape:
