@@ -22,6 +22,7 @@ from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.windows import Counted
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.slot_format import SlotFormat, slot_format
