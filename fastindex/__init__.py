@@ -50,6 +50,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     submodules=("cuda", "dask", "hlo", "layouts", "numpy", "paged", "sharding", "weights", "xla"),
     meant={
         # Commands.
+        "convert": "fastindex.weights.convert_checkpoint(source, folder, rules)",
         "copies": "fastindex.hlo.layout_copies(program), or fastindex.hlo.try_layouts(function, *arguments)",
         "demo": "the command 'fastindex demo'",
         "explore": "draw(shape) for a picture, or the command 'fastindex explore'",

@@ -1,4 +1,4 @@
-"""The page of named formats, written from their table: what each is, whose function it is, and pictures of its layouts.
+"""The page of named formats, generated from their table: layouts, sources and pictures.
 
 A picture shows the split array at the smallest sizes that fill a block.
 """
@@ -33,10 +33,10 @@ _MOST = 1024
 
 _HEAD = """# Named formats
 
-What `repack` moves between, and `formats()` lists. A format is an XLA layout of the array once its dimensions are
-split: capital letters are its dimensions, numbers between them what they are split into, `b` the bits of a code, `e` an
-element of any whole number of bytes, other names are parameters. Pictures show the smallest sizes that fill a block;
-point at them to see where a code lies. [Quantised weights](../how-to/formats.md) says how to use them.
+The formats that `repack` converts between and `formats()` lists. A format is an XLA layout of the array with split
+dimensions: capital letters are dimensions, numbers between them the sizes they are split into, `b` the bits of a code,
+`e` an element of any whole number of bytes, other names are parameters. Pictures show the smallest sizes that fill a
+block; their interactive pages locate every code. [Quantised weights](../how-to/formats.md) says how to use them.
 
 """
 
@@ -72,7 +72,7 @@ def _variant(text: str, rows: list[Row]) -> Iterator[str]:
     where = [", ".join(dict.fromkeys(_condition(k, row.when[k]) for row in rows if k in row.when)) for k in first.when]
     also = [f"{k} a multiple of {v}" for k, v in first.divides.items()]
     also += [f"{k} padded to a multiple of {v}" for k, v in first.pads.items()]
-    also += ["the most minor bits in an order of their own"] if first.order else []
+    also += ["a format-specific order of the most minor bits"] if first.order else []
     also += _MEANINGS.get(first.stored, [])
     yield f"{widths}{''.join(f', {one}' for one in where)}: `{text}`{''.join(f'; {one}' for one in also)}."
     one = chosen(first.name, first.bits or 16, values_for(first))
@@ -161,6 +161,6 @@ def _side(one: Chosen, sizes: Mapping[str, int]) -> RegroupedShape:
 
 def _rest() -> str:
     lines = ["## onednn", "", "Any tag that `named_layout` knows, as in `tag='OIhw16i16o'`:", ""]
-    lines += ["```layout", "u8[16,16,1,1]{3,2,1,0:T(16,16,1,1)(16,1,1,1)}", "```", "", "## What is no format", ""]
+    lines += ["```layout", "u8[16,16,1,1]{3,2,1,0:T(16,16,1,1)(16,1,1,1)}", "```", "", "## Unsupported formats", ""]
     lines += [f"* `{name}`: {why}" for name, why in REFUSED.items()]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 Four kinds of fenced blocks become something else on the site; everywhere else they stay readable text:
 
-* ``layout``: a shape, or two for a relayout, drawn, with a link to a page to point at;
+* ``layout``: a shape, or two for a relayout, drawn, with a link to an interactive page;
 * ``sharding``: a shape and a sharding, drawn;
 * ``figures``: rows of the tables in ``benchmarks/README.md``, by their names;
 * ``help``: commands, replaced by their help.
@@ -46,7 +46,7 @@ def picture_name(kind: str, body: str) -> str:
 
 
 def picture(kind: str, body: str) -> tuple[str, str | None]:
-    """Return the SVG that a block asks for, and the page to point at where there is one."""
+    """Return the SVG that a block asks for, and the interactive page if there is one."""
     lines = body.split()
     if kind == "sharding":
         from fastindex.show.shard_picture import ShardPicture
@@ -116,7 +116,7 @@ def expand(markdown: str, folder: str) -> str:
         between = " to " if kind == "layout" else ", "
         caption = between.join(f"`{line}`" for line in body.split("\n"))
         if kind == "layout":
-            caption += f" · [point at it]({name}.html)"
+            caption += f" · [interactive page]({name}.html)"
         alt = escape(body.replace("\n", between), quote=True).replace("[", "\\[").replace("]", "\\]")
         return (
             f'<figure class="layout-picture" markdown>\n![Picture of {alt}]({name}.svg)\n'

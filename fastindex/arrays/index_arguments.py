@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,19 +149,6 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     return broadcast_shape([array.shape for array in arrays])
 
 
-def common_shape_of_coordinates(coordinates: Sequence[Integers], multi_index: Any) -> tuple[int, ...]:
-    """Return the shape to which coordinates broadcast; an array of none has the rest of its own.
-
-    Raises
-    ------
-    FastIndexError
-        They do not broadcast together.
-    """
-    if not coordinates and isinstance(multi_index, np.ndarray):
-        return tuple(multi_index.shape[1:])
-    return common_shape(coordinates)
-
-
 # What is handed in, as one record
 
 HOST, GPU, LAZY = "host", "GPU", "lazy"
@@ -242,15 +229,17 @@ def given_coordinates(
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     if home is not HOST:
         return Given(inputs, (), home, shape, (), modes, last, label, stream)
-    size = common_shape_of_coordinates(inputs, multi_index)
+    # An array of no coordinates has the rest of a shape.
+    none = not inputs and isinstance(multi_index, np.ndarray)
+    size = tuple(multi_index.shape[1:]) if none else broadcast_shape([array.shape for array in inputs])
     if last is not None:
         inputs.append(last_input(last, len(size)))
         size = (*inputs[-1].shape[:1], *size)
     return Given(inputs, size, modes=modes)
 
 
-def given_integers(values: Mapping[str, Any], stream: Any = None, *, label: str = "") -> Given:
-    """Check arrays of integers, by their names; a label as for `given_coordinates`.
+def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any = None, *, label: str = "") -> Given:
+    """Check arrays of integers; a label as for `given_coordinates`.
 
     Raises
     ------
@@ -259,12 +248,11 @@ def given_integers(values: Mapping[str, Any], stream: Any = None, *, label: str 
     ArgumentTypeError
         Not integers.
     """
-    handed = tuple(values.values())
-    one = handed[0] if len(handed) == 1 else handed
+    one = values[0] if len(values) == 1 else values
     home = GPU if on_gpu(one, stream) else LAZY if label and engine_of(one) is not None else HOST
     if home is not HOST:
-        return Given(handed, (), home, None, tuple(values), label=label, stream=stream)
-    inputs = [as_integers_in_bulk(value, name) for name, value in values.items()]
+        return Given(values, (), home, None, names, label=label, stream=stream)
+    inputs = [as_integers_in_bulk(value, name) for value, name in zip(values, names, strict=True)]
     return Given(inputs, common_shape(inputs))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,14 +47,17 @@ def run_by_numpy(
     int or None
         The number of the first element that cannot be converted, the last axis fastest; None if all can.
     """
-    arrays = [np.asarray(array).reshape((1,) * (len(shape) - len(array.shape)) + array.shape) for array in inputs]
+    arrays = [np.asarray(array) for array in inputs]
+    if math.prod(shape) <= AT_ONCE:
+        return _run_box(program, arrays, outputs, shape, modes, mark)
+    arrays = [array.reshape((1,) * (len(shape) - array.ndim) + array.shape) for array in arrays]
     for box in boxes(shape, AT_ONCE):
-        size = tuple(part.stop - part.start for part in box)
+        size = tuple([part.stop - part.start for part in box])
         parts = [array[_clipped(box, array)] for array in arrays]
-        place: tuple[Any, ...] = (*box, ...)
-        failed = _run_box(program, parts, [output[place] for output in outputs], size, modes, mark)
+        failed = _run_box(program, parts, [output[box] for output in outputs], size, modes, mark)
         if failed is not None:
-            return int(np.ravel_multi_index(tuple(p.start + i for p, i in zip(box, failed, strict=True)), shape))
+            place = [part.start + i for part, i in zip(box, position_of(failed, size), strict=True)]
+            return int(np.ravel_multi_index(place, shape))
     return None
 
 
@@ -84,8 +88,8 @@ def _run_box(
     size: tuple[int, ...],
     modes: Sequence[str],
     mark: bool,
-) -> tuple[int, ...] | None:
-    """Run a program on a box; return the first element that cannot be converted."""
+) -> int | None:
+    """Run a program on a box; return the number of the first element that cannot be converted."""
     values = []
     outside: NDArray[np.bool_] | None = None
     for i, (array, bound) in enumerate(zip(inputs, program.input_bounds, strict=True)):
@@ -101,7 +105,7 @@ def _run_box(
         outside = fails if outside is None else outside | fails
     if outside is not None and np.any(outside):
         # An element may be out of bounds behind one that is padding, or before it.
-        return position_of(int(np.argmax(np.broadcast_to(outside, size))), size)
+        return int(np.argmax(np.broadcast_to(outside, size)))
     for output, result in zip(outputs, results, strict=True):
         output[...] = result
         if mark and holds is not True:
@@ -161,7 +165,8 @@ def run(
     BadElementError
         An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
     """
-    check_threads(threads)
+    if threads is not None:
+        check_threads(threads)
     count = math.prod(shape)
     if count == 0:
         return
@@ -170,16 +175,22 @@ def run(
         position, values = _values_at(inputs, shape, 0)
         raise BadElementError(position, program.input_bounds.index(0), values)
     # An array without elements whose buffer has slots, all of them padding; kernels take no bound of 0.
-    if any(check.bound == 0 for check in program.checks) or indices_by_numpy(count * len(outputs)):
+    if 0 in [check.bound for check in program.checks] or indices_by_numpy(count * len(outputs)):
         with numpys_time():
             first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
         last = None if first is None else first + 1
     else:
-        from fastindex.index.compiled import run_compiled
-
-        first, last = run_compiled(program, inputs, outputs, shape, modes, mark, threads)
+        first, last = _by_kernels()(program, inputs, outputs, shape, modes, mark, threads)
     if first is not None and last is not None:
         raise _first_bad(program, inputs, shape, modes, first, last)
+
+
+@cache
+def _by_kernels() -> Callable[..., tuple[int, int] | tuple[None, None]]:
+    # It imports the compiler; asked for at each call, the import takes a microsecond.
+    from fastindex.index.compiled import run_compiled
+
+    return run_compiled
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:

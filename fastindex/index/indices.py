@@ -145,7 +145,7 @@ def multi_index(
     error_of = partial(bad_place, shape=shape, unit=unit)
     if isinstance(linear_index, slice):
         linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
-    given = given_integers({"linear_index": linear_index}, stream, label="multi-index")
+    given = given_integers(("linear_index",), (linear_index,), stream, label="multi-index")
     return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
 
 
@@ -200,5 +200,5 @@ def convert_index(
     error_of = partial(bad_place, shape=source, unit=unit)
     if isinstance(linear_index, slice):
         linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
-    given = given_integers({"linear_index": linear_index}, stream, label="convert-index")
+    given = given_integers(("linear_index",), (linear_index,), stream, label="convert-index")
     return convert(program, given, error_of, out=out, threads=threads, single=True)

@@ -66,7 +66,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """
     if on_gpu(indices):
         of = _shape_on_gpu(shape, order)
-        given = given_integers({"linear_index": indices})
+        given = given_integers(("linear_index",), (indices,))
         return tuple(convert(multi_program(of), given, lambda found: _bad_index(found, of)))
     if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
         sizes = _sizes(shape)

@@ -177,22 +177,21 @@ def from_tile_index(
     mark = check_padding(padding)
     if flat:
         program = from_flat_tile_program(shape, level, unit)
-        values = {"tile": tile, "within": within}
+        inputs = [as_integers_in_bulk(tile, "tile"), as_integers_in_bulk(within, "within")]
         names = ["tile", f"the {unit} within the tile"]
     else:
         _require_slots(unit)
         program = from_tile_program(shape, level)
         inside = within_tile_count(shape, level)
         outside = len(program.input_bounds) - inside
-        values = {**_parts(tile, outside, "tile", shape), **_parts(within, inside, "within", shape)}
-        names = [*values]
-    inputs = [as_integers_in_bulk(value, name) for name, value in values.items()]
+        inputs = [*_parts(tile, outside, "tile", shape), *_parts(within, inside, "within", shape)]
+        names = [*(f"tile[{i}]" for i in range(outside)), *(f"within[{i}]" for i in range(inside))]
     error_of = partial(_bad_tile, names=names, program=program, shape=shape, level=level)
     given = Given(inputs, common_shape(inputs))
     return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
 
 
-def _parts(values: Any, count: int, name: str, shape: Shape) -> dict[str, Any]:
+def _parts(values: Any, count: int, name: str, shape: Shape) -> list[Any]:
     try:
         parts = tuple(values)
     except TypeError:
@@ -202,7 +201,7 @@ def _parts(values: Any, count: int, name: str, shape: Shape) -> dict[str, Any]:
         raise FastIndexError(
             f"{name} must hold {count} arrays of coordinates for {shape}, got {got}; numbers of tiles need flat=True"
         )
-    return {f"{name}[{i}]": part for i, part in enumerate(parts)}
+    return [as_integers_in_bulk(part, f"{name}[{i}]") for i, part in enumerate(parts)]
 
 
 def tile_slots(shape: Shape | str, level: int = 0) -> TileSlots:

@@ -225,34 +225,46 @@ def convert_checkpoint(
             if one.equals is not None or one.expression.may_fail():
                 _check(one, room)
         told = [casting, repr(parsed), [tensor.told() for tensor in found.tensors.values()]]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
-        pieces = {
-            shard.name: Piece(shard.name, shard.nbytes, [digest, hashlib.sha256(shard.header).hexdigest()])
-            for shard in shards
-        }
-        staging = place.with_name(f"{place.name}.partial")
-        if progress is not None:
-            progress.start(sum(shard.nbytes for shard in shards))
-        # Complete is what has its name: a job that was stopped after the manifest goes on, too.
-        with opened_journal(staging, pieces, complete=None) as journal:
-            for shard in shards:
-                if shard.name not in journal.done:
-                    told_of = _write_shard(staging, shard, room, progress)
-                    journal.add(shard.name, {"name": shard.name, "sha256": told_of})
-                elif progress is not None:
-                    progress.advance(shard.nbytes)
-            files = {name: journal.done[name]["sha256"] for name in pieces}
-            if len(shards) > 1:
-                beside["model.safetensors.index.json"] = _index_of(shards)
-            for name, content in beside.items():
-                write_file(str(staging / name), content, force=True)
-                files[name] = hashlib.sha256(content).hexdigest()
-            manifest = {"format": _FORMAT, "version": 1, "files": files}
-            write_file(str(staging / MANIFEST), json.dumps(manifest, indent=1).encode(), force=True)
-            os.rename(staging, place)
-            os.unlink(place / JOURNAL)
-            sync_folder(place.parent)
+        _write(place, shards, beside, hashlib.sha256(json.dumps(told).encode()).hexdigest(), room, progress)
     return result
+
+
+def _write(
+    place: Path,
+    shards: Sequence[_Shard],
+    beside: Mapping[str, bytes],
+    digest: str,
+    room: int,
+    progress: Progress | None,
+) -> None:
+    """Write all files into a folder beside the target, or go on there, and give it its name; `digest` is of the job."""
+    staging = place.with_name(f"{place.name}.partial")
+    pieces = {
+        shard.name: Piece(shard.name, shard.nbytes, [digest, hashlib.sha256(shard.header).hexdigest()])
+        for shard in shards
+    }
+    small = dict(beside)
+    if len(shards) > 1:
+        small["model.safetensors.index.json"] = _index_of(shards)
+    if progress is not None:
+        progress.start(sum(shard.nbytes for shard in shards))
+    # Complete is what has its name: a job that was stopped after the manifest goes on, too.
+    with opened_journal(staging, pieces, complete=None) as journal:
+        for shard in shards:
+            if shard.name not in journal.done:
+                sha256 = _write_shard(staging, shard, room, progress)
+                journal.add(shard.name, {"name": shard.name, "sha256": sha256})
+            elif progress is not None:
+                progress.advance(shard.nbytes)
+        files = {name: journal.done[name]["sha256"] for name in pieces}
+        for name, content in small.items():
+            write_file(str(staging / name), content, force=True)
+            files[name] = hashlib.sha256(content).hexdigest()
+        manifest = {"format": _FORMAT, "version": 1, "files": files}
+        write_file(str(staging / MANIFEST), json.dumps(manifest, indent=1).encode(), force=True)
+        os.rename(staging, place)
+        os.unlink(place / JOURNAL)
+        sync_folder(place.parent)
 
 
 def _recipe_of(given: Any) -> dict[str, Any]:

@@ -34,6 +34,8 @@ Box = tuple[range, ...]
 
 #: What a band takes at most, if that is less than the memory.
 _BAND_BYTES = 256 << 20
+#: Rows are read whole, so many bytes at a time, where a box has at least such a part of them.
+_ROWS_BYTES, _MOST_READ_AGAIN = 1 << 20, 8
 #: Of how many bands the cost is looked at.
 _BANDS_SEEN = 300
 #: Formats whose words lie in rows and columns as the codes do: any rows and columns of whole words are such a matrix.
@@ -131,11 +133,31 @@ class Stored(Expression):
         self.file: InputFile | None = None
 
     def made(self, box: Box, parts: list[Array]) -> Array:
-        assert self.file is not None
+        file = self.file
+        assert file is not None
         into = np.empty(self._bytes_of(box), np.uint8)
-        if into.size:
-            StoredArray(self.file, self.shape).read(box, into)
+        if into.size and self._is_wide(box):
+            self._read_rows(file, box, into)
+        elif into.size:
+            StoredArray(file, self.shape).read(box, into)
         return into.view(self.dtype).reshape([len(along) for along in box])
+
+    def _is_wide(self, box: Box) -> bool:
+        """Whether a box has much of each of its rows, so that reading all of these costs less than many small reads."""
+        if len(box) < 2 or tuple(map(len, box[1:-1])) != self.sizes[1:-1]:
+            return False
+        return self.sizes[-1] > len(box[-1]) >= self.sizes[-1] // _MOST_READ_AGAIN
+
+    def _read_rows(self, file: InputFile, box: Box, into: Array) -> None:
+        width, inner = self.dtype.itemsize, math.prod(self.sizes[1:-1])
+        row, columns = self.sizes[-1] * width, slice(box[-1].start * width, box[-1].stop * width)
+        found = into.reshape(len(box[0]) * inner, -1)
+        step = max(_ROWS_BYTES // row, 1)
+        for begin in range(0, len(found), step):
+            part = found[begin : begin + step]
+            rows = np.empty((len(part), row), np.uint8)
+            file.read((box[0].start * inner + begin) * row, rows.reshape(-1))
+            part[...] = rows[:, columns]
 
     def leaves(self) -> Iterator[Stored]:
         yield self

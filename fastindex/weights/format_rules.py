@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +26,6 @@ from fastindex.weights.repack_plans import End
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("from", "to", "shape", "bits")
-#: Bytes of codes at the end of a block of 32, by GGUF type.
-_BODY_IN_BLOCK = {"Q4_0": 16, "Q4_1": 16, "Q5_0": 16, "Q5_1": 16, "IQ4_NL": 16, "MXFP4": 16, "Q8_0": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,10 @@ class FormatRule:
             The sizes, the width or the bytes of the tensor do not fit.
         """
         if tensor.is_opaque and self.names[0].startswith("gguf_"):
-            raise FastIndexError(_why_blocks_are_no_codes(tensor, self.names[0]))
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and "
+                f'{self.names[0]} is the codes alone: fastindex convert takes them apart, with "field": "codes"'
+            )
         width, bits = _bits_of(tensor), self.bits
         if bits is None and self.names[0] == PLAIN and takes_any_width(self.names[1]):
             bits = width
@@ -86,18 +86,6 @@ class FormatRule:
         one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
         *batch, last = tensor.sizes
         return sizes_of_words(one, (*batch, last * width // word_bits(one)))
-
-
-def _why_blocks_are_no_codes(tensor: Tensor, name: str) -> str:
-    """Say that blocks have scales among their codes, and how blocks of 32 codes are taken apart."""
-    how = ""
-    if name == "gguf_body" and tensor.dtype in _BODY_IN_BLOCK:
-        block = 32 * tensor.shape.nbytes // max(math.prod(tensor.sizes), 1)
-        how = f", as in blocks.reshape(-1, {block})[:, {block - _BODY_IN_BLOCK[tensor.dtype]}:]"
-    return (
-        f"{tensor.name!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and {name} is the codes "
-        f"alone: take them apart in Python first{how}"
-    )
 
 
 def _bits_of(tensor: Tensor) -> int:
