@@ -146,14 +146,14 @@ def execute(one: Request) -> NDArray[Any]:
     cast = cast_between(read.plain.element_type, written.plain.element_type, one.casting != "unsafe")
     if side is None:
         written, side = _staged(written, cast is not None), written.plain
-    moved = None if read.side is None else movement(read.side, side, _TUNING, cast=cast)
+    moved = None if read.side is None else movement(read.side, side, _TUNING, None, cast)
     if moved is None or not moved.exists:
         # Strides that share no loops with a layout: elements go by way of an array without gaps.
         if isinstance(read.side, Shape):
             written = _staged(written, cast is not None)
         else:
             read = read._replace(array=np.ascontiguousarray(read.array))
-        moved = movement(read.plain, written.plain, _TUNING, cast=cast)
+        moved = movement(read.plain, written.plain, _TUNING, None, cast)
     moved.run(address_of(read.array), address_of(written.array), one.pattern, one.threads)
     if written is not one.target:
         copyto(one.target.array, written.array, threads=one.threads)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastindex.lazy import lazy_property
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Tuning:
     """Thresholds, in bytes but for numbers of things.
 
@@ -97,6 +99,14 @@ class Tuning:
         """
         length = min(max(count // (4 * workers), self.least_conversion_share), self.most_conversion_share)
         return -(-length // 8) * 8
+
+    @lazy_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__dataclass_fields__))
+
+    def __hash__(self) -> int:
+        # Plans are kept by it: 20 fields take as long as a small copy.
+        return self._hash
 
 
 #: What is used unless a caller says otherwise.
