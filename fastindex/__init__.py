@@ -7,8 +7,8 @@ from fastindex.lazy import HOOKS, lazy_names
 __version__ = "0.1.0"
 
 HOOKS["shape_html"] = "fastindex.show.picture", "shape_html"
-HOOKS["convert_on_gpu"] = "fastindex.cuda.indices", "convert"
-HOOKS["convert_lazily"] = "fastindex.dask.indices", "convert"
+HOOKS["cuda.convert"] = "fastindex.cuda.indices", "convert"
+HOOKS["dask.convert"] = "fastindex.dask.indices", "convert"
 
 # The public names; `__init__.pyi` tells type checkers the same.
 __getattr__, __dir__, __all__ = lazy_names(
