@@ -32,7 +32,7 @@ print(packed, fi.unpack(packed, shape), fi.relayout(packed, shape, "f32[3,5]{0,1
 print(fi.linear_index(shape, (2, 4)), fi.multi_index(shape, 7), fi.runs(shape, np.s_[1:, :]))
 print(fi.explain(shape), fi.draw(shape).text(), fi.draw(shape).html())
 print(fi.rearrange(array, "a b -> b a"), fi.plan_relayout(shape, "f32[3,5]{0,1}"))
-print(fi.report("HloModule m\\n\\nENTRY e {\\n  ROOT p = f32[3,5]{1,0} parameter(0)\\n}\\n"))
+print(fi.hlo.report("HloModule m\\n\\nENTRY e {\\n  ROOT p = f32[3,5]{1,0} parameter(0)\\n}\\n"))
 print(fi.__file__, sys.modules.get("numba"), file=sys.stderr)
 from fastindex.cli.commands import main
 main(["info", shape])

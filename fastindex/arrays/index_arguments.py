@@ -151,7 +151,8 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
 
 # What is handed in, as one record
 
-HOST, GPU, LAZY = "host", "GPU", "lazy"
+#: Where inputs are; elsewhere than on the host, `fastindex.lazy.HOOKS` has what converts them.
+HOST, GPU, LAZY = "host", "cuda", "dask"
 
 
 class Given(NamedTuple):
@@ -225,9 +226,9 @@ def given_coordinates(
         Not integers.
     """
     home = GPU if on_gpu(multi_index, stream) else LAZY if label and engine_of(multi_index) is not None else HOST
-    inputs = multi_index if home is not HOST else as_coordinates(multi_index, shape)
+    inputs = multi_index if home != HOST else as_coordinates(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    if home is not HOST:
+    if home != HOST:
         return Given(inputs, (), home, shape, (), modes, last, label, stream)
     # An array of no coordinates has the rest of a shape.
     none = not inputs and isinstance(multi_index, np.ndarray)
@@ -250,7 +251,7 @@ def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any 
     """
     one = values[0] if len(values) == 1 else values
     home = GPU if on_gpu(one, stream) else LAZY if label and engine_of(one) is not None else HOST
-    if home is not HOST:
+    if home != HOST:
         return Given(values, (), home, None, names, label=label, stream=stream)
     inputs = [as_integers_in_bulk(value, name) for value, name in zip(values, names, strict=True)]
     return Given(inputs, common_shape(inputs))

@@ -1,1 +1,1 @@
-"""The public functions that touch data. Each checks, plans and hands over; loops are elsewhere."""
+"""The public functions that move data. Each checks, plans and hands over; loops are elsewhere."""

@@ -83,7 +83,7 @@ def _check_alignment(value: DeviceArray, name: str) -> None:
 
 
 def convert(
-    program: IndexProgram, given: Given, error_of: ErrorOf, out: Any, mark: bool, table: LookUp | None
+    program: IndexProgram, given: Given, error_of: ErrorOf, out: Any, mark: bool, _: int | None, table: LookUp | None
 ) -> list[Any]:
     """Do what `fastindex.index.conversions.convert` does; results are arrays of the library of the first input.
 

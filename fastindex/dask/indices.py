@@ -12,6 +12,7 @@ import numpy as np
 from dask.layers import ArraySliceDep
 
 from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.engines import require_lazy
 from fastindex.arrays.index_arguments import LAZY, Given, as_modes, check_padding, coordinate_parts
 from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
@@ -66,7 +67,7 @@ def linear_index(
         as_window(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     given = Given(multi_index, home=LAZY, array=shape, modes=modes, label="linear-index")
-    (found,) = convert(program, given, partial(out_of_bounds, shape=shape), False, threads)
+    (found,) = convert(program, given, partial(out_of_bounds, shape=shape), threads=threads)
     return found
 
 
@@ -110,7 +111,7 @@ def multi_index(
     mark = check_padding(padding)
     program = multi_program(shape, unit=unit)
     given = _places(linear_index, "multi-index")
-    return tuple(convert(program, given, partial(bad_place, shape=shape, unit=unit), mark, threads))
+    return tuple(convert(program, given, partial(bad_place, shape=shape, unit=unit), None, mark, threads))
 
 
 def convert_index(
@@ -152,7 +153,7 @@ def convert_index(
     source, destination = as_shape(source), as_shape(destination)
     program = conversion_program(source, destination, unit=unit)
     given = _places(linear_index, "convert-index")
-    (found,) = convert(program, given, partial(bad_place, shape=source, unit=unit), False, threads)
+    (found,) = convert(program, given, partial(bad_place, shape=source, unit=unit), threads=threads)
     return found
 
 
@@ -169,8 +170,17 @@ def _places(linear_index: da.Array, label: str) -> Given:
     return Given((linear_index,), home=LAZY, names=("linear_index",), label=label)
 
 
-def convert(program: IndexProgram, given: Given, error_of: ErrorOf, mark: bool, threads: int | None) -> list[da.Array]:
+def convert(
+    program: IndexProgram,
+    given: Given,
+    error_of: ErrorOf,
+    out: Any = None,
+    mark: bool = False,
+    threads: int | None = None,
+    _: Any = None,
+) -> list[da.Array]:
     """Do what `fastindex.index.conversions.convert` does later, a task for each block of all outputs."""
+    require_lazy(out=out)
     check_threads(threads)
     values, names = given.inputs, given.names
     if given.array is not None:

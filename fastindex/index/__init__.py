@@ -1,1 +1,1 @@
-"""Index programs: coordinates to slots, tiles and back, by NumPy or by kernels, and over windows."""
+"""Index functions and their programs: coordinates to slots, tiles and back, by NumPy or kernels, and over windows."""

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.engines import is_cuda_array, require_lazy
-from fastindex.arrays.index_arguments import GPU, LAZY, Given, as_output, as_outputs
+from fastindex.arrays.engines import is_cuda_array
+from fastindex.arrays.index_arguments import GPU, HOST, Given, as_output, as_outputs
 from fastindex.arrays.windows import Window
 from fastindex.errors import FastIndexError
 from fastindex.index.bad_elements import BadElementError, ErrorOf
@@ -69,15 +69,13 @@ def convert(
     ArgumentTypeError, FastIndexError
         `out` does not fit; a stream, though no array is on the GPU.
     """
-    if given.home is LAZY:
-        require_lazy(out=out)
-        results = hook("dask.convert")(program, given, error_of, mark, threads)
-        return results[0] if single else results
+    inputs, size, home = given.inputs, given.shape, given.home
     outs = (out,) if single and out is not None else out
-    inputs, size = given.inputs, given.shape
     windowed = type(inputs) is Window
-    if given.home is GPU or (windowed and out is not None and any(map(is_cuda_array, outs))):
-        results = hook("cuda.convert")(program, given, error_of, outs, mark, table)
+    if windowed and out is not None and any(map(is_cuda_array, outs)):
+        home = GPU
+    if home != HOST:
+        results = hook(f"{home}.convert")(program, given, error_of, outs, mark, threads, table)
         return results[0] if single else results
     if windowed and given.stream is not None:
         raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")

@@ -1,6 +1,6 @@
 """How an array is divided over devices: shardings as frozen values, their text and protos, and what each device holds.
 
-In this folder are no buffers and no kernels; the functions here that touch data are defined in `fastindex.bulk`.
+In this folder are no buffers and no kernels; the functions here that move data are defined in `fastindex.bulk`.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def unshard_index(
     table = None if found.table is None else found.table.numbers
     error_of = partial(_bad_place, shape=shape, sharding=sharding, table=table)
     given = given_integers(("device", "slot"), (device, slot), stream)
-    if given.home is GPU:
+    if given.home == GPU:
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
         if found.table is not None:
