@@ -228,6 +228,7 @@ def test_what_is_not_exact_is_refused(tmp_path: Path, recipe: str) -> None:
 def test_config_and_small_files(tmp_path: Path) -> None:
     """Other files go along; config.json says what is there now, with values from the old one."""
     tensors = {f"{LAYER}.{key}": one for key, one in awq(vendors.layer(384, 192, 3)).items()}
+    tensors |= {"lm_head.weight": GATE, "norm.weight": GATE[0]}
     config = {"a": 1, "quantization_config": {"quant_method": "awq", "group_size": GROUP_SIZE, "bits": 4}}
     source = saved(tmp_path / "in", tensors, config)
     for name in ("tokenizer.json", "generation_config.json", "notes.txt", "pytorch_model.bin"):
@@ -241,6 +242,7 @@ def test_config_and_small_files(tmp_path: Path) -> None:
     found = json.loads((out / "config.json").read_text())
     assert (found["a"], found["quantization_config"]["quant_method"]) == (1, "compressed-tensors")
     assert found["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == GROUP_SIZE
+    assert found["quantization_config"]["ignore"] == ["lm_head"]
     for changed, reason in (
         ({"quant_method": "gptq", "group_size": 128}, "quant_method is 'gptq', and the recipe is for 'awq'"),
         ({"version": "gemv", "group_size": 128}, "version is 'gemv', and the recipe is for 'gemm' or 'GEMM'"),
