@@ -38,7 +38,7 @@ from fastindex.weights.name_patterns import STAR, captured, captures_of, filled,
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_plans import common_letters
 from fastindex.weights.rules import check_characters, mappings_of, order_of, shown, stacks_of
-from fastindex.weights.safetensors_files import DTYPES, packed_shape, stored_as
+from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
 
 _RULE_KEYS = ("names", "type", "optional", "outputs")
@@ -128,7 +128,7 @@ class Conversion:
     remedy: str = ""
 
     def __str__(self) -> str:
-        made = f"{self.name} {self.dtype} {list(self.sizes)}" if self.equals is None else "(compared)"
+        made = f"{_printed(self.name)} {self.dtype} {list(self.sizes)}" if self.equals is None else "(compared)"
         return f"{' + '.join(self.sources)} -> {made}{f'  ({self.how})' if self.how else ''}"
 
 
@@ -240,10 +240,11 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
         number = next((i for i, rule in enumerate(rules) if _follows(rule, tensor)), None)
         if number is not None:
             followed[number].append(tensor)
-        elif tensor.is_opaque and tensor.dtype in FIELDS:
+        elif tensor.is_opaque and tensor.dtype not in OPAQUE_BITS:
+            fields = ", ".join(FIELDS.get(tensor.dtype, ()))
             raise FastIndexError(
-                f"{shown(name)} is blocks of {tensor.dtype}, and no rule says what becomes of them: add one, with a "
-                f"field ({', '.join(FIELDS[tensor.dtype])})"
+                f"{shown(name)} is blocks of {tensor.dtype}, and no rule says what becomes of them: add one"
+                f'{f", with a field ({fields})" if fields else ""}, or one with "outputs": [] to leave it out'
             )
         else:
             found.append(Conversion(name, *stored_as(tensor), Stored(tensor), (_told(tensor),), ""))
@@ -280,8 +281,12 @@ def _follows(rule: ConversionRule, tensor: Tensor) -> bool:
     return rule.type in (None, tensor.dtype) and any(captured(one, tensor.name) is not None for one in rule.names)
 
 
+def _printed(name: str) -> str:
+    return name if name.isprintable() else repr(name)
+
+
 def _told(tensor: Tensor) -> str:
-    return f"{tensor.name} {tensor.dtype} {list(tensor.sizes)}"
+    return f"{_printed(tensor.name)} {tensor.dtype} {list(tensor.sizes)}"
 
 
 def _groups(

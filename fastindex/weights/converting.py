@@ -21,14 +21,16 @@ import numpy as np
 from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.jobs.input_files import read_whole
+from fastindex.jobs.input_files import open_raw, read_whole
 from fastindex.jobs.layout_jobs import Progress, memory_limit
 from fastindex.jobs.positions import sync_folder
+from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
 from fastindex.runtime.first_answer import without_kernels
+from fastindex.weights.buffers import checksum_of
 from fastindex.weights.conversions import Conversion, conversion_rules_of, conversions_of
-from fastindex.weights.expressions import Expression
+from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
@@ -57,7 +59,6 @@ _BESIDE = (
 _MOST_SMALL_BYTES = 256 << 20
 #: A room for a band, even where the process has more than its limit already.
 _LEAST_ROOM_BYTES = 16 << 20
-_MOST_AT_ONCE = 4 << 20
 #: The size of a file of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
 
@@ -98,7 +99,8 @@ class ConvertedCheckpoint:
         if files is None:
             raise FastIndexError(f"{self.folder} holds no converted checkpoint: {MANIFEST} is not that of one")
         for name, told in files.items():
-            if _checksum(os.path.join(self.folder, name)) != told:
+            file = open_raw(os.path.join(self.folder, name), 0, None)
+            if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != told:
                 raise FastIndexError(f"{self.folder}: {name} is not as it was written")
         return len(files)
 
@@ -208,7 +210,7 @@ def convert_checkpoint(
     found = read_tensors(source)
     parsed = conversion_rules_of(recipe["rules"])
     conversions = conversions_of(found.tensors, parsed, casting)
-    beside = _small_files(os.fspath(source), recipe)
+    beside = _small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
     result = ConvertedCheckpoint(os.fspath(folder), [str(one) for one in conversions])
     by_numpy = is_for_numpy(limit)
@@ -288,7 +290,7 @@ def _recipe_of(given: Any) -> dict[str, Any]:
     return recipe
 
 
-def _small_files(source: str, recipe: Mapping[str, Any]) -> dict[str, bytes]:
+def _small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[Conversion]) -> dict[str, bytes]:
     """Return the content of the small files that are written, by their names."""
     beside = Path(source) if os.path.isdir(source) else Path(source).parent
     paths = sorted({path for pattern in _BESIDE for path in beside.glob(pattern) if path.is_file()})
@@ -304,8 +306,15 @@ def _small_files(source: str, recipe: Mapping[str, Any]) -> dict[str, bytes]:
                 f"{where}: {place} is {shown(value)}, and the recipe is for {' or '.join(map(repr, values))}"
             )
     if recipe["config"]:
+        # Modules whose matrices stay as they are: configs of some formats list them.
+        unquantized = [
+            one.name.removesuffix(".weight")
+            for one in conversions
+            if isinstance(one.expression, Stored) and one.name.endswith(".weight") and len(one.sizes) > 1
+        ]
+        known = {**config, "unquantized": unquantized}
         for key, value in recipe["config"].items():
-            config[key] = _resolved(value, config, where)
+            config[key] = _resolved(value, known, where)
         kept = {key: value for key, value in config.items() if value is not None or key not in recipe["config"]}
         found[_CONFIG] = json.dumps(kept, indent=2, ensure_ascii=False).encode() + b"\n"
     return found
@@ -427,11 +436,3 @@ def _named(one: Conversion) -> Iterator[None]:
         yield
     except FastIndexError as error:
         raise type(error)(f"{' + '.join(one.sources)}, as {one.name or 'it has to be'}: {error}") from error
-
-
-def _checksum(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while content := file.read(_MOST_AT_ONCE):
-            digest.update(content)
-    return digest.hexdigest()

@@ -23,7 +23,7 @@ _COMPRESSED = {
                 "output_activations": None,
             }
         },
-        "ignore": ["lm_head"],
+        "ignore": "${unquantized}",
         "kv_cache_scheme": None,
     }
 }

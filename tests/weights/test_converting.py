@@ -146,6 +146,22 @@ def test_gguf_blocks_to_mlx(tmp_path: Path, kind: str, sizes: tuple[int, int]) -
     assert ("flip" in str(result)) == (kind == "Q8_0")
 
 
+def test_gguf_blocks_without_a_rule(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    blocks = np.zeros((2, 144), np.uint8)
+    vendors.write_gguf(tmp_path / "model.gguf", {"a.weight": blocks}, "Q4_K")
+    for rules in ("gguf-to-mlx", [{"names": "b", "optional": True}]):
+        with pytest.raises(
+            fi.FastIndexError, match=r"'a\.weight' is blocks of Q4_K, and no rule .* \(scale, min, scales"
+        ):
+            fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", rules)
+    with pytest.raises(fi.FastIndexError, match="Q4_K has no field 'code'; its blocks have scale, min"):
+        fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", [{"names": "*", "field": "code"}])
+    rule = {"names": "*", "field": "codes", "format": {"from": "gguf_body", "to": "plain"}}
+    found = fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", [rule])
+    assert found.lines == ("a.weight Q4_K [2, 256] -> a.weight U8 [2, 256]  (field codes; gguf_body -> plain)",)
+
+
 def test_fields_of_gguf_blocks() -> None:
     """Those of a type cover its blocks without holes, and are as long as gguf-py says."""
     constants = pytest.importorskip("gguf.constants")
@@ -228,6 +244,7 @@ def test_what_is_not_exact_is_refused(tmp_path: Path, recipe: str) -> None:
 def test_config_and_small_files(tmp_path: Path) -> None:
     """Other files go along; config.json says what is there now, with values from the old one."""
     tensors = {f"{LAYER}.{key}": one for key, one in awq(vendors.layer(384, 192, 3)).items()}
+    tensors |= {"lm_head.weight": GATE, "norm.weight": GATE[0]}
     config = {"a": 1, "quantization_config": {"quant_method": "awq", "group_size": GROUP_SIZE, "bits": 4}}
     source = saved(tmp_path / "in", tensors, config)
     for name in ("tokenizer.json", "generation_config.json", "notes.txt", "pytorch_model.bin"):
@@ -241,6 +258,7 @@ def test_config_and_small_files(tmp_path: Path) -> None:
     found = json.loads((out / "config.json").read_text())
     assert (found["a"], found["quantization_config"]["quant_method"]) == (1, "compressed-tensors")
     assert found["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == GROUP_SIZE
+    assert found["quantization_config"]["ignore"] == ["lm_head"]
     for changed, reason in (
         ({"quant_method": "gptq", "group_size": 128}, "quant_method is 'gptq', and the recipe is for 'awq'"),
         ({"version": "gemv", "group_size": 128}, "version is 'gemv', and the recipe is for 'gemm' or 'GEMM'"),
@@ -628,6 +646,35 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
         assert (out / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     assert result.verify() == len(os.listdir(out)) - 1
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_one_job_at_a_time_and_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, rules = saved(tmp_path / "in", {"a": GATE}), [{"names": "*"}]
+
+    class Second:
+        reason = ""
+
+        def start(self, total: int) -> None:
+            pass
+
+        def advance(self, count: int) -> None:
+            with pytest.raises(fi.FastIndexError) as caught:
+                fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
+            self.reason = str(caught.value)
+
+    def stopped(*names: Any) -> None:
+        raise OSError("stopped")
+
+    second = Second()
+    with monkeypatch.context() as patch:
+        # Everything is there, and has no name yet.
+        patch.setattr("fastindex.weights.converting.os.rename", stopped)
+        with pytest.raises(OSError, match="stopped"):
+            fi.weights.convert_checkpoint(source, tmp_path / "out", rules, progress=second)
+    assert "another job is writing into" in second.reason
+    assert (tmp_path / "out.partial" / "manifest.json").exists()
+    assert fi.weights.convert_checkpoint(source, tmp_path / "out", rules).verify() == 1
+    assert sorted(os.listdir(tmp_path / "out")) == ["manifest.json", "model.safetensors"]
 
 
 def test_command(tmp_path: Path) -> None:
