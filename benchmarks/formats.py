@@ -44,7 +44,7 @@ def _vllm_awq_to_marlin(buffer: Any, shape: tuple[int, int], out: Any) -> Callab
     try:
         import torch
 
-        from tests.bulk.test_vendor_formats import of_vllm
+        from tests.weights.test_vendor_formats import of_vllm
 
         found = of_vllm("unpack_cols")
     except BaseException:

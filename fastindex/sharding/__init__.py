@@ -1,7 +1,4 @@
-"""How an array is divided over devices: shardings as frozen values, their text and protos, and what each device holds.
-
-In this folder are no buffers and no kernels; the functions here that move data are defined in `fastindex.bulk`.
-"""
+"""How an array is divided over devices: shardings as frozen values, their text and protos, and what each device holds."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.bulk.resharding": ("ReshardPlan", "plan_reshard"),
-        "fastindex.bulk.sharded_arrays": ("shard", "unshard"),
+        "fastindex.sharding.resharding": ("ReshardPlan", "plan_reshard"),
+        "fastindex.sharding.sharded_arrays": ("shard", "unshard"),
         "fastindex.sharding.indices": ("shard_index", "shards", "unshard_index"),
         "fastindex.sharding.placement": ("Shard",),
         "fastindex.sharding.sharding": ("Sharding",),

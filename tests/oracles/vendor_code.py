@@ -22,7 +22,7 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     tar xzf vendors/gptqmodel-7.7.0.tar.gz -C vendors/unpacked
     export PYTHONPATH=$(printf '%s:' vendors/unpacked/*)
     for level in avx512 avx2 default; do
-        ATEN_CPU_CAPABILITY=$level python -m pytest -q -rs tests/bulk/test_vendor_formats.py
+        ATEN_CPU_CAPABILITY=$level python -m pytest -q -rs tests/weights/test_vendor_formats.py
     done
 
 On 2026-11-27 all of them agreed: 94 tests at a level, each of which skips the two other levels of PyTorch's

@@ -18,7 +18,7 @@ from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.lazy import lazy_property, untraced
+from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.tuning import TUNING
@@ -233,10 +233,7 @@ class ReshardPlan(ShownInNotebooks):
         return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
 
     def _repr_html_(self) -> str:
-        load("fastindex.show.reshard_html")
-        from fastindex.show.reshard_html import reshard_html
-
-        return reshard_html(self.describe(), self.bytes_between)
+        return str(hook("reshard_html")(self.describe(), self.bytes_between))
 
     @untraced
     def __call__(self, buffers: Sequence[Any], *, threads: int | None = None) -> list[Any]:

@@ -1,1 +1,0 @@
-"""The public functions that move data. Each checks, plans and hands over; loops are elsewhere."""
