@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.runtime.machine import Cache
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.tuning import Tuning
-
-if TYPE_CHECKING:
-    from fastindex.moving.passes import Draft
 
 
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -293,8 +290,3 @@ COEFFICIENTS = Counts(
 def cycles(counts: Counts) -> float:
     """Return what counts cost together."""
     return sum([value * each for value, each in zip(counts, COEFFICIENTS, strict=True)])
-
-
-def cost(found: Iterable[Draft]) -> float:
-    """Return what passes cost, all tasks together."""
-    return cycles(total(one.counts for one in found))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.integers import counted
-from fastindex.moving.counts import Counts
+from fastindex.moving.counts import Counts, cycles, total
 from fastindex.moving.numbers import (
     OuterLoop,
 )
@@ -281,3 +281,8 @@ def iterations(loops: Sequence[Loop]) -> int:
 def readable_bytes(nest: Nest, width: int) -> int:
     """Return how many bytes may be read from the start of a nest, in bytes, in the source."""
     return width + sum([(k.size - 1) * k.source_stride for k in nest.loops if k.source_stride > 0])
+
+
+def cost(found: Iterable[Draft]) -> float:
+    """Return what passes cost, all tasks together."""
+    return cycles(total(one.counts for one in found))

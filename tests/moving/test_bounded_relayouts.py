@@ -19,9 +19,9 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.arrays import described
 from fastindex.moving import box_arrays, memory_maps
-from tests.moving.mapped_files import ENOUGH, Mapped
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
+from tests.moving.mapped_files import ENOUGH, Mapped
 from tests.oracles.comparison import differences_in_packing, differences_in_relayout
 
 ROOT = Path(__file__).resolve().parents[2]

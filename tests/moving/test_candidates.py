@@ -15,13 +15,13 @@ from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.moving.assembly_numbers import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import cost, read_lines
+from fastindex.moving.counts import read_lines
 from fastindex.moving.movements import Movement, movement
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
 from fastindex.moving.moves.blocks.plan import BlockPermutes
 from fastindex.moving.moves.nests.plan import drafts
 from fastindex.moving.numbers import STREAM, TRANSPOSE
-from fastindex.moving.passes import Draft, Pass, with_tables
+from fastindex.moving.passes import Draft, Pass, cost, with_tables
 from fastindex.moving.problem import Context, Problem, slot_move
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.tuning import TUNING

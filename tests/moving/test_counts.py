@@ -15,8 +15,9 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.choice import plans, select_plan
-from fastindex.moving.counts import COEFFICIENTS, Counts, cost, cycles, overflows, piece_ends, total
+from fastindex.moving.counts import COEFFICIENTS, Counts, cycles, overflows, piece_ends, total
 from fastindex.moving.movements import movement
+from fastindex.moving.passes import cost
 from fastindex.runtime.machine import EPYC_1M, Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from tests.cases import strategies

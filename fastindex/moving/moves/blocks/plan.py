@@ -15,12 +15,12 @@ from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
 from fastindex.core.shape import Shape
 from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
-from fastindex.moving.counts import LINES_AHEAD, Counts, cost, cycles, overflows, piece_ends
+from fastindex.moving.counts import LINES_AHEAD, Counts, cycles, overflows, piece_ends
 from fastindex.moving.moves.block_permute.geometry import Block, PermutedBlocks, permuted_blocks
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns
 from fastindex.moving.moves.nests.plan import fill_pass
-from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cut, even_steps, iterations, without
+from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cost, cut, even_steps, iterations, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Caches
 from fastindex.runtime.numbers import LINE_BYTES

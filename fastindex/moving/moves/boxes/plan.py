@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.moving.counts import Counts, cost, distinct, piece_ends, read_lines, total
+from fastindex.moving.counts import Counts, distinct, piece_ends, read_lines, total
 from fastindex.moving.moves.boxes.geometry import (
     MOST_KINDS,
     Joint,
@@ -50,7 +50,7 @@ from fastindex.moving.moves.boxes.geometry import (
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_nest_passes
 from fastindex.moving.moves.transposes.plan import is_few
 from fastindex.moving.numbers import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry, TransposeGeometry
-from fastindex.moving.passes import Draft, Tables, iterations, no_tables, without
+from fastindex.moving.passes import Draft, Tables, cost, iterations, no_tables, without
 from fastindex.moving.problem import UNIT_BYTES, Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.moving.assembly_numbers import NIBBLE_BITS
-from fastindex.moving.counts import Counts, cost
+from fastindex.moving.counts import Counts
 from fastindex.moving.moves.nests.plan import fill_pass
 from fastindex.moving.numbers import DIGITS, KEPT, MOST_ROW_DIGITS, OF_ROWS, PIECES, WITHIN, SwapGeometry
-from fastindex.moving.passes import Draft, Tables, iterations, without
+from fastindex.moving.passes import Draft, Tables, cost, iterations, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
-from fastindex.moving.counts import Counts, cost, piece_ends
+from fastindex.moving.counts import Counts, piece_ends
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.streams.plan import (
     NARROW_BYTES,
@@ -24,7 +24,7 @@ from fastindex.moving.moves.streams.plan import (
 )
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, UNIT_BYTES, FillGeometry, StridedGeometry
-from fastindex.moving.passes import Draft, Pass, along, cut, iterations, with_tables, without
+from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, with_tables, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
