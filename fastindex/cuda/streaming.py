@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.arrays.addresses import address_of
-from fastindex.arrays.buffers import (
-    as_buffer_bytes,
-    check_disjoint,
-    check_output_buffer,
-    new_buffer,
-    require_movable_pair,
-)
+from fastindex.arrays.buffers import require_movable_pair
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -32,6 +26,7 @@ from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.problem import loops_of_values, slot_move
+from fastindex.moving.requests import relaying
 from fastindex.runtime.machine import this_machine
 
 #: Memory for chunks where the caller says nothing.
@@ -46,11 +41,8 @@ def relayout_in_chunks(
 ) -> NDArray[Any]:
     """Do what `fastindex.cuda.relayout_through_device` does."""
     require_movable_pair(source, destination, casting)
-    slots = as_buffer_bytes(buffer, source)
-    result = new_buffer(destination) if out is None else check_output_buffer(out, destination)
-    if out is not None:
-        check_disjoint(result, slots)
-    pattern = fill_pattern(destination, fill)
+    one = relaying(buffer, (source, destination), fill_pattern(destination, fill), out, casting, None)
+    slots, result, pattern = one.source.array, one.target.array, one.pattern
     memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
     if memory < 1:
         raise FastIndexError(f"max_memory must be at least 1 byte, got {max_memory}")
