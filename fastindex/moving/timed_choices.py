@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,18 +53,11 @@ def remember(source: Shape, destination: Shape, machine: Machine, tuning: Tuning
     if folder is None:
         return
     text = json.dumps({"key": key, "choice": choice.name, "seconds": dict(choice.seconds)}, indent=1)
-    part = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
-            part = file.name
-            file.write(text)
-        os.replace(part, _path(folder, key))
-    except OSError:
-        # A full disk, a folder that has become read-only: the choice is this process's alone.
-        if part is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+    from fastindex.runtime.machine_code import write_whole
+
+    # A full disk, a folder that has become read-only: the choice is this process's alone.
+    with contextlib.suppress(OSError):
+        write_whole(_path(folder, key), text.encode())
 
 
 def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuning) -> Choice | None:

@@ -16,9 +16,10 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -230,14 +231,16 @@ def cache_folder() -> Path | None:
 
 # What code depends on
 
-#: The sources that compiled kernels are made of, by their paths in the package.
-KERNEL_SOURCES = (
-    "runtime/kernels.py",
-    "**/*kernel.py",
-    "**/*numbers.py",
-    "**/kernels/*.py",
-    "**/lines/*.py",
-)
+#: The sources that compiled kernels are made of, by their paths in the package, and what Python makes of them.
+KERNEL_SOURCES = re.compile(r"(runtime/kernels|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers))\.pyc?")
+
+
+def kernel_sources() -> Iterator[str]:
+    """Yield the paths of what kernels are made of, in the package; none within an archive."""
+    for folder, folders, names in os.walk(PACKAGE_FOLDER):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        inside = folder[len(PACKAGE_FOLDER) + 1 :].replace(os.sep, "/")
+        yield from filter(KERNEL_SOURCES.fullmatch, (f"{inside}/{name}" for name in sorted(names)))
 
 
 @lru_cache(maxsize=1)
@@ -245,10 +248,9 @@ def digest_of_sources() -> str:
     """Return a digest of all kernels, and of the subroutines and the numbers that they take."""
     digest = hashlib.sha256()
     package = Path(PACKAGE_FOLDER)
-    found = {path for pattern in KERNEL_SOURCES for ending in ("", "c") for path in package.glob(pattern + ending)}
-    for source in sorted(found):
-        digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
-    # Within an archive there are no files.
+    found = list(kernel_sources())
+    for source in found:
+        digest.update(source.encode() + b"\0" + (package / source).read_bytes())
     for archive in (path for path in package.parents if not found and path.is_file()):
         digest.update(repr((archive.stat().st_mtime_ns, archive.stat().st_size)).encode())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""How an array is divided over devices: shardings as frozen values, their text and protos, and what each device holds."""
+"""How arrays are divided over devices: shardings as frozen values, text and protos, what each device holds, moves."""
 
 from __future__ import annotations
 

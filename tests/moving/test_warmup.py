@@ -122,4 +122,4 @@ def test_every_kernel_on_the_list_can_be_asked_for() -> None:
     for key in warmup.relayout_kernels():
         if key[0] in ("copy", "fill"):
             assert pass_kernel(*key)
-    assert function("gather_slots")
+    assert callable(function("gather_slots"))

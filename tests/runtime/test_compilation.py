@@ -16,7 +16,7 @@ import pytest
 from numba import njit
 from numba.core.registry import cpu_target
 
-from fastindex.runtime import first_answer, machine_code
+from fastindex.runtime import first_answer, machine_code, numbers
 from fastindex.runtime import kernels as compilation
 from fastindex.runtime.lines.memory import literal
 from tests.cases.hangs import HANG_SECONDS
@@ -333,7 +333,7 @@ def test_what_python_hands_over_is_checked():
 def test_code_calls_nothing_but_what_is_there():
     """LLVM would end the process. What is compiled calls what C has, and Python's built-in functions."""
     for name in ("copy 1 0", "close", "lead", "are_distinct"):
-        kernel = machine_code.CALLED.get(name) or machine_code.Kernel(
+        kernel = machine_code.CALLED.get(name) or numbers.Kernel(
             "fastindex.moving.moves.streams.kernel", "copy_chunks", (1, 0)
         )
         functions = compilation.compiled(kernel).library._final_module.functions

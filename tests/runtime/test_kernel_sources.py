@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from fastindex.runtime.machine_code import KERNEL_SOURCES
+from fastindex.runtime.machine_code import kernel_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "fastindex"
@@ -26,7 +26,7 @@ def imports_of(path: Path) -> set[Path]:
 
 
 def covered() -> set[Path]:
-    return {path for pattern in KERNEL_SOURCES for path in PACKAGE.glob(pattern)}
+    return {PACKAGE / path for path in kernel_sources()}
 
 
 def reached(start: set[Path]) -> set[Path]:

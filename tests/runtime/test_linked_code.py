@@ -11,7 +11,8 @@ import pytest
 from numba import njit
 
 from fastindex.runtime.kernels import LinkedCode, kernel, subroutine
-from fastindex.runtime.machine_code import CALLED, Kernel, address, function
+from fastindex.runtime.machine_code import CALLED, address, function
+from fastindex.runtime.numbers import Kernel
 
 
 @subroutine()
