@@ -340,7 +340,7 @@ def _made(
         return
     if output.unstack is not None:
         (tensor,) = group
-        if tensor.is_opaque or tensor.shape.layout.element_size_in_bits or not tensor.sizes:
+        if tensor.is_opaque or tensor.shape.layout.element_size_in_bits or not tensor.sizes or output.field:
             raise UnsupportedError(f"{tensor.dtype} {list(tensor.sizes)} is not unstacked")
         inner = replace(tensor, sizes=tensor.sizes[1:], shape=packed_shape(tensor.shape.element_type, tensor.sizes[1:]))
         front, back = filled(output.unstack, captures).split("*")
@@ -377,7 +377,8 @@ def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
     blocks = Stored(tensor)
     if output.field is None:
         needs = (output.transpose, output.steps, output.dtype, output.join, output.stack)
-        if len(blocks.sizes) != len(tensor.sizes) and any(one not in (None, ()) for one in needs):
+        is_whole = tensor.is_opaque or tensor.shape.layout.element_size_in_bits
+        if is_whole and any(one not in (None, ()) for one in needs):
             raise UnsupportedError(f"elements of {tensor.dtype} are not moved one by one: they are copied as they are")
         return blocks, tensor
     fields = FIELDS.get(tensor.dtype, {})
@@ -385,9 +386,7 @@ def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
         known = f"its blocks have {', '.join(fields)}" if fields else "it is no blocks"
         raise FastIndexError(f"{tensor.dtype} has no field {shown(output.field)}; {known}")
     begin, end, kind = fields[output.field]
-    place = begin, end
-    block = max(end for _, end, _ in fields.values())
-    field = Field(blocks, block, place, kind)
+    field = Field(blocks, max(last for _, last, _ in fields.values()), (begin, end), kind)
     element_type = element_type_of(field.dtype)
     assert element_type is not None
     shape = packed_shape(element_type, field.sizes)

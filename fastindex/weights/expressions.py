@@ -286,6 +286,10 @@ class Step(Expression):
     def may_fail(self) -> bool:
         return True
 
+    def cost(self, box: Box) -> int:
+        # What is compared takes as much again.
+        return super().cost(box) + 2 * self._bytes_of(box)
+
     def made(self, box: Box, parts: list[Array]) -> Array:
         found, exact = self._change(parts[0])
         if not np.all(exact):

@@ -154,6 +154,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "config": _gptq_config(sym=True, checkpoint_format="marlin", is_marlin_format=True),
     },
     "gguf-to-mlx": {
+        "metadata": {"format": "mlx"},
         "rules": [
             _gguf(
                 "Q4_0",

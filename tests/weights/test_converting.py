@@ -157,6 +157,9 @@ def test_gguf_blocks_without_a_rule(tmp_path: Path) -> None:
             fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", rules)
     with pytest.raises(fi.FastIndexError, match="Q4_K has no field 'code'; its blocks have scale, min"):
         fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", [{"names": "*", "field": "code"}])
+    for more in ({"transpose": "a b -> b a"}, {"steps": ["flip"]}, {"unstack": "x.*"}):
+        with pytest.raises(fi.UnsupportedError, match=r"not moved one by one|is not unstacked"):
+            fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", [{"names": "*", **more}])
     rule = {"names": "*", "field": "codes", "format": {"from": "gguf_body", "to": "plain"}}
     found = fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", [rule])
     assert found.lines == ("a.weight Q4_K [2, 256] -> a.weight U8 [2, 256]  (field codes; gguf_body -> plain)",)
