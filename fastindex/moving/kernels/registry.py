@@ -78,7 +78,7 @@ class PassKernel(NamedTuple):
 
 
 #: The casts of weights and images; others are compiled when they are first used.
-_CASTS = (
+CASTS = (
     *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
     *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "s8"), ("f32", "narrow")),
     *(("byte", "two bytes"), ("byte", "four bytes")),
@@ -149,7 +149,7 @@ _ALL = (
         reads_ahead=True,
     ),
     PassKernel(
-        "cast", "casts.kernel", ("cast_runs",), by_width, lambda _: [(conversion_code(*pair), 0) for pair in _CASTS]
+        "cast", "casts.kernel", ("cast_runs",), by_width, lambda _: [(conversion_code(*pair), 0) for pair in CASTS]
     ),
     PassKernel("expand", "streams.packed_runs_kernel", ("expand_chunks",)),
     PassKernel("compress", "streams.packed_runs_kernel", ("compress_chunks",)),
