@@ -481,7 +481,13 @@ def test_names_of_tensors() -> None:
     assert captured("[!ab].w", "b.w") is None
     assert captured("a+(b", "a+(b") == {}
     assert captured("a[b", "a[b") == {}
-    assert captured("*.*", "x.y.z") == {"*": "x.y"}
+    assert captured("*.*", "x.y.z") == {}
+    assert captured("a.*", "a.y.z") == {"*": "y.z"}
+    # In a moment, whatever the length.
+    long = "a." * 100_000
+    assert captured("*.x.*.y.*.z", long) is None
+    assert captured("{x}.x.{y}.y.*.z", long) is None
+    assert captured("*", long) == {"*": long}
     assert captured("{x}", "") is None
     assert captured("a?", "a\n") == {}
 
