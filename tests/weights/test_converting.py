@@ -677,7 +677,7 @@ def test_one_job_at_a_time_and_the_last_moment(tmp_path: Path, monkeypatch: pyte
     second = Second()
     with monkeypatch.context() as patch:
         # Everything is there, and has no name yet.
-        patch.setattr("fastindex.weights.converting.os.rename", stopped)
+        patch.setattr(os, "rename", stopped)
         with pytest.raises(OSError, match="stopped"):
             fi.weights.convert_checkpoint(source, tmp_path / "out", rules, progress=second)
     assert "another job is writing into" in second.reason
