@@ -9,12 +9,14 @@ from functools import lru_cache
 
 _TOKEN = re.compile(r"\{([A-Za-z_]\w*)\}|(\*)|(\?)|(\[!?\]?[^]]*\])")
 _CAPTURE = re.compile(r"\{([A-Za-z_]\w*)\}")
+#: The longest name that a pattern with several captures matches: trying them takes time by the square and more.
+_MOST_CAPTURED = 1000
 #: What captures call the text that the first ``*`` stands for.
 STAR = "*"
 
 
 def captured(pattern: str, name: str) -> dict[str, str] | None:
-    """Return what the captures of a pattern stand for in a name, and its first ``*``; None where it does not match.
+    """Return what the captures of a pattern stand for in a name, and its ``*`` if there is one; None without a match.
 
     Examples
     --------
@@ -23,6 +25,11 @@ def captured(pattern: str, name: str) -> dict[str, str] | None:
     >>> captured("*.[qk]", "a.v") is None
     True
     """
+    count = len(_CAPTURE.findall(pattern)) + pattern.count("*")
+    if count > 1 and not captures_of(pattern):
+        return None if re.fullmatch(translate(pattern), name) is None else {}
+    if count > 1 and len(name) > _MOST_CAPTURED:
+        return None
     found = _compiled(pattern).fullmatch(name)
     return None if found is None else {STAR if key == "_star" else key: text for key, text in found.groupdict().items()}
 

@@ -481,7 +481,13 @@ def test_names_of_tensors() -> None:
     assert captured("[!ab].w", "b.w") is None
     assert captured("a+(b", "a+(b") == {}
     assert captured("a[b", "a[b") == {}
-    assert captured("*.*", "x.y.z") == {"*": "x.y"}
+    assert captured("*.*", "x.y.z") == {}
+    assert captured("a.*", "a.y.z") == {"*": "y.z"}
+    # In a moment, whatever the length.
+    long = "a." * 100_000
+    assert captured("*.x.*.y.*.z", long) is None
+    assert captured("{x}.x.{y}.y.*.z", long) is None
+    assert captured("*", long) == {"*": long}
     assert captured("{x}", "") is None
     assert captured("a?", "a\n") == {}
 
@@ -671,7 +677,7 @@ def test_one_job_at_a_time_and_the_last_moment(tmp_path: Path, monkeypatch: pyte
     second = Second()
     with monkeypatch.context() as patch:
         # Everything is there, and has no name yet.
-        patch.setattr("fastindex.weights.converting.os.rename", stopped)
+        patch.setattr(os, "rename", stopped)
         with pytest.raises(OSError, match="stopped"):
             fi.weights.convert_checkpoint(source, tmp_path / "out", rules, progress=second)
     assert "another job is writing into" in second.reason
