@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fastindex.cli.options import CASTING, MAX_MEMORY, OUT_PATH, PATH, byte_size, check_memory
+from fastindex.cli.options import CASTING, MAX_MEMORY, PATH, byte_size, check_memory
 from fastindex.cli.progress import ProgressBar
 
 
@@ -87,9 +87,9 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 
 @click.command(short_help="Convert a checkpoint for another engine.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=OUT_PATH)
+@click.argument("folder", metavar="OUT", type=click.Path())
 @click.option("--rules", metavar="NAME|FILE", required=True, help="A recipe by its name, or rules as JSON.")
-@click.option("--dry-run", is_flag=True, help="Print what becomes what, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what becomes what, without doing it.")
 @click.option(
     "--max-shard",
     type=byte_size,
@@ -100,7 +100,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 )
 @MAX_MEMORY
 @CASTING
-def convert(source: str, target: str, rules: str, dry_run: bool, max_shard: int, max_memory: int, casting: str) -> None:
+def convert(source: str, folder: str, rules: str, dry_run: bool, max_shard: int, max_memory: int, casting: str) -> None:
     """Convert the checkpoint IN, of safetensors or GGUF, to the folder OUT, as another engine loads it.
 
     OUT appears when it is complete; a job that was stopped goes on when it is started again. Recipes:
@@ -116,7 +116,7 @@ def convert(source: str, target: str, rules: str, dry_run: bool, max_shard: int,
     with ProgressBar("converting") as progress:
         converted = convert_checkpoint(
             source,
-            target,
+            folder,
             given,
             dry_run=dry_run,
             casting=casting,  # type: ignore[arg-type]

@@ -51,6 +51,7 @@ PRINTING = {
     "copies to stdout": "copies module",
     "copies --json": "copies module --json",
     "completion": "completion bash",
+    "convert --dry-run": "convert in.safetensors converted --rules rules.json --dry-run",
     "verify": "verify packed",
     "info of a checkpoint": "info packed",
 }
@@ -218,6 +219,7 @@ def folder() -> Iterator[Path]:
     save_file({"a": np.zeros((2, 3), np.float32)}, path / "in.safetensors")
     fi.weights.pack_checkpoint(path / "in.safetensors", path / "packed", [])
     (path / "module").write_text(MODULE)
+    (path / "rules.json").write_text('[{"names": "a", "outputs": [{"name": "b"}]}]')
     for name in ("folder", "folder.html", "folder.svg", "locked", "hidden"):
         (path / name).mkdir()
     (path / "hidden" / "in").write_bytes(bytes(96))

@@ -73,9 +73,9 @@ def test_caches_and_target_decide_plans_and_processors_do_not() -> None:
 
 def test_plans_of_two_machines_are_two() -> None:
     shapes = fi.Shape.parse(SHARED[0]), fi.Shape.parse(SHARED[1])
-    of_each = [movement(*shapes, machine=machine) for machine in (EPYC_1M, NEON_4M, None)]
+    of_each = [movement(*shapes, TUNING, machine, None) for machine in (EPYC_1M, NEON_4M, None)]
     assert len(set(map(id, of_each))) == 3
-    assert movement(*shapes, machine=replace(EPYC_1M)) is of_each[0]
+    assert movement(*shapes, TUNING, replace(EPYC_1M), None) is of_each[0]
     casts = [movement_between(*shapes_of_a_cast(), machine=machine) for machine in (EPYC_1M, NEON_4M, None)]
     assert len(set(map(id, casts))) == 3
     assert casts[0].cast is not None
