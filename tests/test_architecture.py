@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,6 +222,14 @@ def named_in_tests() -> dict[str, list[Path]]:
 
 
 @pytest.mark.in_turn(seconds=2)
+def test_the_picture_of_the_folders_is_the_contract() -> None:
+    picture = (ROOT / "ARCHITECTURE.md").read_text().split("```text\n")[1].split("```")[0]
+    drawn = [name for line in picture.splitlines() for name in line.strip().partition("   ")[0].split()]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["id"] == "layers")
+    assert drawn == " ".join(layers).replace("|", "").split()
+
+
 def test_every_module_has_its_tests() -> None:
     """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ."."""
     elsewhere = named_in_tests()
