@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fastindex.errors import FastIndexError
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.runtime.machine import usable_processors
+
+if sys.platform == "win32":
+    raise UnsupportedError(
+        "fastindex converts indices, moves arrays and writes files on Linux and macOS; on Windows, run it in WSL "
+        "(what it says of shapes and programs works without)"
+    )
 
 #: Environment variable that sets the number of threads where a call does not.
 THREADS_VARIABLE = "FASTINDEX_NUM_THREADS"

@@ -15,7 +15,10 @@ import pytest
 PROVIDED = ("Py", "NRT_", "numba_", "memcpy", "memmove", "memset")
 
 #: Kernels that move one element at a time, or only call others, or only tell other threads what to call.
-SCALAR = {"run_passes", "run_plain", "serve", "lead", "lead_plain", "dismiss", "close", "boxes 1 0", "boxes 1 1"}
+SCALAR = {
+    *("run_passes", "run_plain", "serve", "lead", "lead_plain", "dismiss", "close", "boxes 1 0", "boxes 1 1"),
+    *("run_page_passes", "write_runs", "are_distinct", "order_blocks"),
+}
 
 
 #: What keeps Numba from writing code for this machine.
