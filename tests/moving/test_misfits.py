@@ -198,10 +198,10 @@ def test_stores(tmp_path: Path) -> None:
     for name, code in (("good.zarr", 15), ("bad.zarr", 16)):
         values[50, 30] = code
         zarr.create_array(tmp_path / name, shape=values.shape, chunks=(16, 16), dtype="u1")[...] = values
-    pack_file(str(tmp_path / "good.zarr"), str(tmp_path / "good"), shape, NoProgress())
+    pack_file(str(tmp_path / "good.zarr"), str(tmp_path / "good"), shape, NoProgress(), 1 << 33)
     source, target = str(tmp_path / "bad.zarr"), str(tmp_path / "bad")
-    refused(lambda: pack_file(source, target, shape, NoProgress()), 16, (50, 30), "u4")
-    pack_file(source, target, shape, NoProgress(), casting="unsafe")
+    refused(lambda: pack_file(source, target, shape, NoProgress(), 1 << 33), 16, (50, 30), "u4")
+    pack_file(source, target, shape, NoProgress(), 1 << 33, casting="unsafe")
     assert Path(target).read_bytes() == fi.pack(values, shape, casting="unsafe").tobytes()
 
 

@@ -295,6 +295,8 @@ def test_the_target_is_numbas(monkeypatch):
     ],
 )
 def test_the_target_is_what_the_environment_says(monkeypatch, variables, expected):
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     machine_code.target.cache_clear()
@@ -306,6 +308,8 @@ def test_the_target_is_what_the_environment_says(monkeypatch, variables, expecte
 
 @pytest.mark.parametrize("variables", [{"NUMBA_CPU_NAME": "sandybridge"}, {"NUMBA_ENABLE_AVX": "0"}])
 def test_no_avx_where_numba_has_none(monkeypatch, variables):
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
