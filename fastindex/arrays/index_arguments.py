@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import wrapped_int64
 from fastindex.arrays.arrays import broadcast_shape
-from fastindex.arrays.engines import engine_of, on_gpu
+from fastindex.arrays.engines import place_of
 from fastindex.arrays.windows import Counted, as_window
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
@@ -151,9 +151,6 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
 
 # What is handed in, as one record
 
-#: Where inputs are; elsewhere than on the host, `fastindex.lazy.HOOKS` has what converts them.
-HOST, GPU, LAZY = "host", "cuda", "dask"
-
 
 class Given(NamedTuple):
     """What is handed in to an index conversion, checked.
@@ -164,7 +161,8 @@ class Given(NamedTuple):
         Elsewhere than on the host, what was handed in, which its home checks.
     shape : tuple of int
         Of the result, on the host.
-    home : {HOST, GPU, LAZY}
+    home : str or None
+        Where they are, as `place_of` says.
     array : Shape or None
         That of which `inputs` are coordinates, elsewhere than on the host.
     names : tuple of str
@@ -180,7 +178,7 @@ class Given(NamedTuple):
 
     inputs: Any
     shape: tuple[int, ...] = ()
-    home: str = HOST
+    home: str | None = None
     array: Shape | None = None
     names: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
@@ -225,10 +223,10 @@ def given_coordinates(
     ArgumentTypeError
         Not integers.
     """
-    home = GPU if on_gpu(multi_index, stream) else LAZY if label and engine_of(multi_index) is not None else HOST
-    inputs = multi_index if home != HOST else as_coordinates(multi_index, shape)
+    home = _home_of(multi_index, stream, label)
+    inputs = as_coordinates(multi_index, shape) if home is None else multi_index
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    if home != HOST:
+    if home is not None:
         return Given(inputs, (), home, shape, (), modes, last, label, stream)
     # An array of no coordinates has the rest of a shape.
     none = not inputs and isinstance(multi_index, np.ndarray)
@@ -250,11 +248,17 @@ def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any 
         Not integers.
     """
     one = values[0] if len(values) == 1 else values
-    home = GPU if on_gpu(one, stream) else LAZY if label and engine_of(one) is not None else HOST
-    if home != HOST:
+    home = _home_of(one, stream, label)
+    if home is not None:
         return Given(values, (), home, None, names, label=label, stream=stream)
     inputs = [as_integers_in_bulk(value, name) for value, name in zip(values, names, strict=True)]
     return Given(inputs, common_shape(inputs))
+
+
+def _home_of(values: Any, stream: Any, label: str) -> str | None:
+    """Return where values are; without a label for their tasks, lazy arrays are computed on the host."""
+    home = place_of(values, stream)
+    return home if label or home == "cuda" else None
 
 
 def last_input(last: int | range, rank: int) -> Counted:

@@ -13,7 +13,7 @@ from dask.layers import ArraySliceDep
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import require_lazy
-from fastindex.arrays.index_arguments import LAZY, Given, as_modes, check_padding, coordinate_parts
+from fastindex.arrays.index_arguments import Given, as_modes, check_padding, coordinate_parts
 from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.tasks import convert_block
@@ -66,7 +66,7 @@ def linear_index(
     if is_window(multi_index):
         as_window(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    given = Given(multi_index, home=LAZY, array=shape, modes=modes, label="linear-index")
+    given = Given(multi_index, home="dask", array=shape, modes=modes, label="linear-index")
     (found,) = convert(program, given, partial(out_of_bounds, shape=shape), threads=threads)
     return found
 
@@ -167,7 +167,7 @@ def _integers(value: Any, name: str) -> da.Array:
 
 
 def _places(linear_index: da.Array, label: str) -> Given:
-    return Given((linear_index,), home=LAZY, names=("linear_index",), label=label)
+    return Given((linear_index,), home="dask", names=("linear_index",), label=label)
 
 
 def convert(

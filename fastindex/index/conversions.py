@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import GPU, HOST, Given, as_output, as_outputs
+from fastindex.arrays.index_arguments import Given, as_output, as_outputs
 from fastindex.arrays.windows import Window
 from fastindex.errors import FastIndexError
 from fastindex.index.bad_elements import BadElementError, ErrorOf
@@ -73,8 +73,8 @@ def convert(
     outs = (out,) if single and out is not None else out
     windowed = type(inputs) is Window
     if windowed and out is not None and any(map(is_cuda_array, outs)):
-        home = GPU
-    if home != HOST:
+        home = "cuda"
+    if home is not None:
         results = hook(f"{home}.convert")(program, given, error_of, outs, mark, threads, table)
         return results[0] if single else results
     if windowed and given.stream is not None:

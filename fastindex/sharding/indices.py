@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.index_arguments import GPU, Integers, check_padding, given_coordinates, given_integers
+from fastindex.arrays.index_arguments import Integers, check_padding, given_coordinates, given_integers
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError, UnsupportedError
@@ -185,7 +185,7 @@ def unshard_index(
     table = None if found.table is None else found.table.numbers
     error_of = partial(_bad_place, shape=shape, sharding=sharding, table=table)
     given = given_integers(("device", "slot"), (device, slot), stream)
-    if given.home == GPU:
+    if given.home == "cuda":
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
         if found.table is not None:

@@ -1,11 +1,7 @@
-"""What the tensors of a checkpoint become in another one: rules with outputs, and the expressions that these are.
-
-The grammar is that of `fastindex.weights.rules`, with keys for what is written to safetensors files.
-"""
+"""What the tensors of a checkpoint become in another one: expressions, made by the rules of `conversion_rules`."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +15,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
 from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
+from fastindex.weights.conversion_rules import ConversionRule, Output
 from fastindex.weights.expressions import (
     Alternating,
     Cast,
@@ -32,69 +29,15 @@ from fastindex.weights.expressions import (
     Stored,
     Transposed,
 )
-from fastindex.weights.format_rules import FormatRule, format_rule_of
+from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
-from fastindex.weights.name_patterns import STAR, captured, captures_of, filled, is_of_one_star
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_plans import common_letters
-from fastindex.weights.rules import check_characters, mappings_of, order_of, shown, stacks_of
+from fastindex.weights.rules import STAR, captured, captures_of, filled, order_of, shown, stacks_of
 from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
 
-_RULE_KEYS = ("names", "type", "optional", "outputs")
-_TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
-_OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
 _REFERENCE = re.compile(r"(.+)\[(\d)\](?:\*(\d+))?")
-_DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
-#: Steps of a rule, and what follows their names.
-STEPS = {
-    "add": "a number",
-    "flip": "",
-    "multiply": "a power of two",
-    "halves": "a dimension",
-    "interleave": "a dimension",
-    "swap": "a dimension",
-    "part": "a dimension, the first index and the one after the last, such as 0 1/2",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A tensor that a rule makes, or what it requires of one. Attributes are the keys of rules; steps are words."""
-
-    name: str | None = None
-    field: str | None = None
-    transpose: str | None = None
-    stack: str | None = None
-    unstack: str | None = None
-    dtype: str | None = None
-    remedy: str = _DEFAULT_REMEDY
-    format: FormatRule | None = None
-    steps: tuple[tuple[str, ...], ...] = ()
-    join: int | None = None
-    constant: Any = None
-    equals: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConversionRule:
-    """What becomes of tensors.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Patterns; of several, each matches one tensor, with the same captures.
-    type : str, optional
-        The file's name of the element type, such as Q4_0.
-    is_optional : bool
-        Whether there may be no such tensors.
-    outputs : tuple of Output
-    """
-
-    names: tuple[str, ...]
-    type: str | None
-    is_optional: bool
-    outputs: tuple[Output, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,98 +73,6 @@ class Conversion:
     def __str__(self) -> str:
         made = f"{_printed(self.name)} {self.dtype} {list(self.sizes)}" if self.equals is None else "(compared)"
         return f"{' + '.join(self.sources)} -> {made}{f'  ({self.how})' if self.how else ''}"
-
-
-def conversion_rules_of(given: Any) -> tuple[ConversionRule, ...]:
-    """Return rules that callers give as mappings.
-
-    Raises
-    ------
-    ArgumentTypeError
-        A value of another type than the key takes.
-    FastIndexError
-        An unknown key, or a value that is none; the message names the rule.
-    """
-    return tuple(_rule_of(one) for one in mappings_of(given))
-
-
-def _rule_of(one: Mapping[str, Any]) -> ConversionRule:
-    unknown = set(one) - {*_RULE_KEYS, *_OUTPUT_KEYS}
-    if unknown or "names" not in one:
-        raise FastIndexError(
-            f"a rule has names, and perhaps {', '.join((*_RULE_KEYS[1:], *_OUTPUT_KEYS))}; got {shown(list(one))}"
-        )
-    names = [one["names"]] if isinstance(one["names"], str) else one["names"]
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentTypeError(f"names of a rule are a text, or a list of texts, got {shown(one['names'])}")
-    where = f"the rule for {shown(names[0])}"
-    own = {key: value for key, value in one.items() if key in _OUTPUT_KEYS}
-    outputs = one.get("outputs", [own])
-    if "outputs" in one and own:
-        raise FastIndexError(f"{where} has outputs, so {min(own)} belongs to one of these")
-    if not isinstance(outputs, list | tuple) or not all(isinstance(output, Mapping) for output in outputs):
-        raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
-    if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
-        raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
-    return ConversionRule(
-        tuple(names), one.get("type"), one.get("optional", False), tuple(_output_of(where, names, o) for o in outputs)
-    )
-
-
-def _output_of(where: str, names: Sequence[str], given: Mapping[str, Any]) -> Output:
-    unknown = set(given) - set(_OUTPUT_KEYS)
-    if unknown:
-        raise FastIndexError(f"{where}: an output has {', '.join(_OUTPUT_KEYS)}; got {shown(min(unknown))}")
-    texts = {key: given[key] for key in _TEXT_KEYS if key in given}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise ArgumentTypeError(f"{where}: {key} is a text, got {shown(text)}")
-        check_characters(key, text)
-        if key in ("name", "stack", "unstack") and captures_of(text) - _common(names):
-            raise FastIndexError(f"{where}: {key} is {shown(text)}, which has a capture that its names have not")
-    if len({"stack", "unstack", "name", "equals"} & set(given)) > 1:
-        raise FastIndexError(f"{where}: an output has one of name, stack, unstack and equals; got {shown(list(given))}")
-    join = given.get("join")
-    if (type(join) is not int or join < 0) if len(names) > 1 else join is not None:
-        raise FastIndexError(f"{where}: join is the dimension along which several names are joined, got {shown(join)}")
-    if len(names) > 1 and not {"name", "equals"} & set(given):
-        raise FastIndexError(f"{where}: what several names become has a name")
-    if "unstack" in texts and not is_of_one_star(texts["unstack"]):
-        raise FastIndexError(
-            f"{where}: unstack is a name with one *, which stands for the number; got {given['unstack']!r}"
-        )
-    steps = given.get("steps", [])
-    if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
-        raise ArgumentTypeError(f"{where}: steps are a list of texts, got {shown(steps)}")
-    made = format_rule_of(given["format"]) if "format" in given else None
-    parsed = tuple(_step_of(where, step) for step in steps)
-    return Output(
-        **texts, format=made, steps=parsed, join=join, **{k: given[k] for k in ("constant", "equals") if k in given}
-    )
-
-
-def _common(names: Sequence[str]) -> set[str]:
-    """Return the captures that all patterns have."""
-    found = captures_of(names[0])
-    for name in names[1:]:
-        found &= captures_of(name)
-    return found
-
-
-def _step_of(where: str, text: str) -> tuple[str, ...]:
-    words = tuple(text.split())
-    kind = words[0] if words else ""
-    wanted = {"flip": 1, "part": 4}.get(kind, 2)
-    if kind not in STEPS or len(words) != wanted:
-        known = "; ".join(f"{name}{f' and {what}' if what else ''}" for name, what in STEPS.items())
-        raise FastIndexError(f"{where}: the step {shown(text)} is none of: {known}")
-    for i, word in enumerate(words[1:]):
-        number = re.fullmatch(r"-?\d{1,18}(/\d{1,18})?", word)
-        if number is None or (number[1] and (kind == "add" or (kind != "multiply" and i == 0))) or word.endswith("/0"):
-            raise FastIndexError(f"{where}: the step {shown(text)} has {shown(word)} in place of a number")
-    if kind == "multiply" and math.frexp(abs(float(Fraction(words[1]))))[0] != 0.5:
-        raise FastIndexError(f"{where}: {shown(text)} is not exact; a power of two, such as -8 or 1/16, is")
-    return words
 
 
 def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule], casting: str) -> list[Conversion]:

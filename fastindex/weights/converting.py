@@ -29,7 +29,8 @@ from fastindex.jobs.writing import OutputFile, write_file
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
 from fastindex.runtime.first_answer import without_kernels
 from fastindex.weights.buffers import checksum_of
-from fastindex.weights.conversions import Conversion, conversion_rules_of, conversions_of
+from fastindex.weights.conversion_rules import conversion_rules_of
+from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal

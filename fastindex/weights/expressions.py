@@ -32,11 +32,11 @@ from fastindex.weights.tensors import Tensor
 Array = NDArray[Any]
 Box = tuple[range, ...]
 
-#: What a band takes at most, if that is less than the memory.
+#: The largest band.
 _BAND_BYTES = 256 << 20
-#: Rows are read whole, so many bytes at a time, where a box has at least such a part of them.
+#: Rows are read whole, about a mebibyte at a time, if a box has at least an eighth of each.
 _ROWS_BYTES, _MOST_READ_AGAIN = 1 << 20, 8
-#: Of how many bands the cost is looked at.
+#: The number of bands whose cost is computed.
 _BANDS_SEEN = 300
 #: Formats whose words lie in rows and columns as the codes do: any rows and columns of whole words are such a matrix.
 _RECTANGULAR = ("awq", "gptq", "pack_quantized", "mlx", "nvfp4", "marlin_scales", "marlin_zero_points")
@@ -90,7 +90,7 @@ class Expression:
         return math.prod(map(len, box)) * self.dtype.itemsize
 
     def bands(self, room: int) -> Iterator[Box]:
-        """Yield boxes that lie one after the other in C order, each read within so many bytes.
+        """Yield boxes that follow each other in C order, each of which takes at most `room` bytes to read.
 
         Raises
         ------

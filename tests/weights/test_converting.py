@@ -1,6 +1,6 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
-Tests of: weights.converting, weights.conversions, weights.expressions, weights.name_patterns, weights.recipes,
+Tests of: weights.converting, weights.conversion_rules, weights.conversions, weights.expressions, weights.recipes,
 cli.checkpoints.
 """
 
@@ -21,12 +21,12 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.weights.conversions import STEPS
+from fastindex.weights.conversion_rules import STEPS
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
-from fastindex.weights.name_patterns import captured
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.rules import captured
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
@@ -617,7 +617,7 @@ def test_damaged_input(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-#: Ends the process after so many bytes.
+#: Ends the process once it has written a given number of bytes.
 KILLED = """
 import os, signal, sys
 import fastindex as fi
