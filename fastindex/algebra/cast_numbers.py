@@ -9,9 +9,9 @@ from fastindex.runtime.numbers import CODE_NUMBERS, LINE_BYTES
 #: How elements are read: one of these types, or a byte that is looked up in a table of 256 results.
 SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
 
-#: What is written: a result that the table of a byte holds, of so many bytes; a byte of which `MISFIT_BIT` says that
-#: the target does not hold the value; "code", an integer of at most 8 bits; one of these types; or "narrow", a float of
-#: at most 8 bits, which a table holds for each f32 of 16 bits.
+#: How results are written: "byte" to "eight bytes", copied from the table of a byte; "checked byte", the same with
+#: `MISFIT_BIT` set where the target cannot hold the value; "code", an integer of at most 8 bits; "narrow", a float of
+#: at most 8 bits, from a table by the upper 16 bits of an f32; or one of these.
 TARGETS = (
     *("byte", "two bytes", "four bytes", "eight bytes", "checked byte", "code", "narrow", "pred"),
     *(f"{sign}{bits}" for bits in (16, 32, 64) for sign in "su"),

@@ -56,7 +56,7 @@ def require_lazy(**given: Any) -> None:
 
 # Arrays in GPU memory
 
-#: Types that are on the host whatever they hold: most calls need to look no further.
+#: Types whose values are always in host memory: the fast path of most calls.
 _HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
 
 #: DLPack's numbers for memory of a GPU: its own, and managed.

@@ -62,7 +62,7 @@ def run_by_numpy(
 
 
 def boxes(sizes: Sequence[int], at_once: int) -> Iterator[Box]:
-    """Cut a box into ones of at most so many elements, in the order of its elements."""
+    """Cut a box into boxes of at most `at_once` elements, in C order."""
     below = math.prod(sizes)
     for axis, size in enumerate(sizes):
         below //= size

@@ -219,9 +219,7 @@ def kernel_folders() -> tuple[Path, ...]:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return (Path(chosen, f"fastindex-{package}"),)
-    if sys.platform == "win32":
-        of_user = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
-    elif sys.platform == "darwin":
+    if sys.platform == "darwin":
         of_user = os.path.expanduser("~/Library/Caches")
     else:
         of_user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

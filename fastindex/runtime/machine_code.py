@@ -1,8 +1,8 @@
 """Machine code of kernels: kept on disk and loaded by LLVM alone, without the compiler.
 
 A kernel is a function of integers: addresses and numbers. What is compiled of it once (`fastindex.runtime.kernels`,
-which imports Numba) is kept as an object file: a process that finds it loads and calls it in milliseconds, where
-Numba's import and its registries took half a second.
+which imports Numba) is kept as an object file: a process that finds it loads it in milliseconds, and never waits for
+Numba's import and its registries of types.
 
 A kernel has a file for each target. It begins with a digest of all that the code depends on and of the code itself: a
 file that is damaged, or of other sources or another compiler, is ignored and written again. Files are replaced as a

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.runtime.machine import usable_processors
 
+# All that converts, moves or writes imports this; shapes and reports do not.
 if sys.platform == "win32":
     raise UnsupportedError(
         "fastindex converts indices, moves arrays and writes files on Linux and macOS; on Windows, run it in WSL "

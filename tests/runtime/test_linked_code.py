@@ -1,4 +1,4 @@
-"""What kernels call, kernels too, is linked into them and has no machine code of its own for Python to call.
+"""Functions that kernels call are linked into them, other kernels too, and have no separate machine code.
 
 Tests of: runtime.kernels.
 """
