@@ -140,3 +140,13 @@ def test_names_are_deterministic_and_readable() -> None:
     assert fi.convert_index(PLAIN, TILED, slots).name != fi.convert_index(TILED, PLAIN, slots).name
     assert fi.convert_index(PLAIN, TILED, slots).name.startswith("fastindex-convert-index-")
     assert fi.linear_index(PLAIN, (slots, 0)).name.startswith("fastindex-linear-index-")
+
+
+def test_functions_without_tasks_compute_what_is_lazy() -> None:
+    coordinates = np.array([1, 2, 299]), np.array([3, 4, 499])
+    lazy = tuple(da.from_array(one, chunks=2) for one in coordinates)
+    halves = "{devices=[2,1]<=[2]}"
+    expected = fi.sharding.shard_index(PLAIN, halves, coordinates)
+    for found, wanted in zip(fi.sharding.shard_index(PLAIN, halves, lazy), expected, strict=True):
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, wanted)
