@@ -406,7 +406,9 @@ def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str) -> None:
     subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), kind], cwd=ROOT, check=True, timeout=HANG_SECONDS)
     saved = read(tmp_path / "tally")
     if kind == "planted":
-        assert any("is half" in finding or "could not" in finding for finding in saved.findings), saved.findings
+        # Seen at once, or when the next job finds that file in its way: which one is a race between two writers.
+        signs = ("is half", "could not", "ended without a manifest")
+        assert any(sign in finding for finding in saved.findings for sign in signs), saved.findings
         return
     assert saved.findings == []
     assert saved.rows["SIGKILL at calls of checkpoint jobs"].runs >= 20
