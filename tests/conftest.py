@@ -19,9 +19,9 @@ takes a part of the sweep, with `rotating_seeds` or the few cases that matter mo
     def test_every_width(width): ...                # in `.ci/run` only
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
-takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a run of the whole suite
-takes its part; files and tests that are named run whole. What is marked should not rotate within: it
-would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute; `.ci/run`
+takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. A plain run of the whole suite
+leaves these out too, one with a part takes its part; files and tests that are named run whole. What is marked should not
+rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute; `.ci/run`
 names them, for the part of each day.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
@@ -97,10 +97,10 @@ def which_seeds() -> str:
     if strategies.PART is None:
         return f"random tests: all seeds from {strategies.FIRST_SEED}, and all sweeps"
     part = f"{strategies.PART + 1}/{strategies.PARTS}"
-    sweeps = ", no sweeps" if strategies.PLAIN else " and of sweeps"
+    rest = "rotates, nothing that runs in turn, no sweeps" if strategies.PLAIN else "rotates, runs in turn or sweeps"
     again = f"FASTINDEX_TEST_PART={'plain' if strategies.PLAIN else part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
     return (
-        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of what rotates or runs in turn{sweeps}; "
+        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of what {rest}; "
         f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
     )
 
@@ -135,7 +135,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = out_of_turn(sweeps) if whole and not strategies.PLAIN else {*sweeps}
     if whole:
         marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn")) and item not in sweeps}
-        left_out |= out_of_turn({item: mark.kwargs["seconds"] for item, mark in marks.items()})
+        left_out |= (
+            {*marks}
+            if strategies.PLAIN
+            else out_of_turn({item: mark.kwargs["seconds"] for item, mark in marks.items()})
+        )
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

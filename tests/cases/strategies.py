@@ -21,10 +21,9 @@ T = TypeVar("T")
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
 
 #: Says which part of what rotates a run takes: "3/12", "2/6", "1/4", or "all". Without it a run is "plain": the same
-#: part each day, and no sweeps. `.ci/run` names another part each day.
+#: seeds each day, no sweeps, and nothing that runs in turn. `.ci/run` names another part each day.
 PART_VARIABLE = "FASTINDEX_TEST_PART"
 PLAIN = os.environ.setdefault(PART_VARIABLE, "plain") == "plain"
-#: Of what runs in turn it has the most tests, none of them long.
 _PLAIN_PART = "9/12"
 
 

@@ -131,7 +131,8 @@ def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [
-        (None, ["-n", "0"], {18, 30}),
+        (None, ["-n", "0"], set()),
+        (None, ["-n", "0", "dear"], {*range(10, 34)}),
         ("2/12", ["-n", "0"], {11, 23, 35}),
         ("2/12", ["-n", "2"], {11, 23, 35}),
         ("6/6", ["-n", "0"], {15, 21, 27, 33, 39, 45}),
@@ -149,7 +150,8 @@ def test_dear_tests_and_sweeps_run_in_turn_in_whole_runs_only(
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = dear\nmarkers =\n in_turn\n sweep\n long\n")
     (folder / "test_dear.py").write_text(DEAR)
     done = run_tests(part, tmp_path, *options)
-    assert done.returncode == 0, done.stdout
+    # pytest's 5: there was nothing to run.
+    assert done.returncode == (0 if expected else 5), done.stdout
     lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
     assert {int(number) for line in lines for number in re.findall(r"test_dear(?:er)?\[(\d+)\]", line)} == expected
 

@@ -82,7 +82,7 @@ class Package:
                 for one in node.names:
                     name, meant = (one.asname, one.name) if one.asname else [one.name.split(".")[0]] * 2
                     self._imported[Definition(module, name)] = Definition(meant)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy_names":
                 for home, names in ast.literal_eval(node.args[1]).items():
                     self._imported |= {Definition(module, name): Definition(home, name) for name in names}
         for stated in tree.body:

@@ -334,6 +334,7 @@ def test_what_python_hands_over_is_checked():
     assert take(0, 0, 0) == 1
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_code_calls_nothing_but_what_is_there():
     """LLVM would end the process. What is compiled calls what C has, and Python's built-in functions."""
     for name in ("copy 1 0", "close", "lead", "are_distinct"):
