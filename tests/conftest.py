@@ -20,9 +20,9 @@ takes a part of the sweep, with `rotating_seeds` or the few cases that matter mo
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
 takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. A plain run of the whole suite
-leaves these out too, one with a part takes its part; files and tests that are named run whole. What is marked should not
-rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute; `.ci/run`
-names them, for the part of each day.
+leaves these out too, one with a part takes its part; files and tests that are named run whole. What is marked should
+not rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half
+a minute; `.ci/run` names them, for the part of each day.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
 processes where the processors are busy with other work. Files and tests that are named, ``-k``, ``-m`` and ``-n 0`` run
@@ -135,11 +135,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = out_of_turn(sweeps) if whole and not strategies.PLAIN else {*sweeps}
     if whole:
         marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn")) and item not in sweeps}
-        left_out |= (
-            {*marks}
-            if strategies.PLAIN
-            else out_of_turn({item: mark.kwargs["seconds"] for item, mark in marks.items()})
-        )
+        dear = {item: mark.kwargs["seconds"] for item, mark in marks.items()}
+        left_out |= {*dear} if strategies.PLAIN else out_of_turn(dear)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -83,11 +83,8 @@ def replaced_in(package: Package, module: str, where: str, node: ast.AST) -> Ite
 
 def is_patch(function: ast.expr) -> bool:
     """Whether a function is `setattr` of `monkeypatch`, or of another name that ends so."""
-    return (
-        isinstance(function, ast.Attribute)
-        and function.attr == "setattr"
-        and ast.unparse(function.value).endswith("patch")
-    )
+    is_setattr = isinstance(function, ast.Attribute) and function.attr == "setattr"
+    return is_setattr and ast.unparse(function.value).endswith("patch")
 
 
 def dotted_meaning(package: Package, dotted: str) -> Definition | None:
