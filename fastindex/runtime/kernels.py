@@ -1,8 +1,9 @@
 """Kernels: functions of integers that Numba compiles to machine code, without the GIL.
 
-Numba makes machine code of every function that a kernel calls, and of all that this one calls, for callers from Python
-that there are not. Here all of them are linked into the kernel, whose code is an object file; what keeps and loads it
-is `fastindex.runtime.machine_code`, which imports this module only where something has to be compiled.
+Numba optimises every function that a kernel calls and makes machine code of it, for callers from Python. Kernels have
+no such callers: here subroutines are only typed and lowered, once for each set of literals, linked into the kernel, and
+optimised with it, once. The code of a kernel is an object file; `fastindex.runtime.machine_code` keeps and loads it, and
+imports this module only where something has to be compiled.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ class LinkedCode(JITCodeLibrary):  # type: ignore[misc]
         assert found is not None
         return found
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Set the data layout only: `compiled` optimises a kernel once, with all that it calls."""
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing, as `_optimize_functions`."""
+
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
@@ -78,15 +86,16 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "
 kernel: Callable[[Callable[..., Any]], Any] = njit(pipeline_class=KernelCompiler, **_OPTIONS)
 
 
-def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
+def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Make a decorator for a function that kernels call, compiled for the types of its arguments.
 
-    Numba compiles a function anew for every constant that is handed to it: parts of a transpose were compiled six times
-    in one kernel. Here only `literals`, names of parameters, are what they are; other constants are numbers.
+    Numba compiles a function again for each constant argument: parts of a transpose were compiled six times in one
+    kernel. Here only the parameters named in `literals` stay literals; other constants are passed as numbers. With
+    `inline`, LLVM inlines the function into every caller; Numba's own inlining copies the caller's code for each call.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(**_OPTIONS)(function)
+        dispatcher = njit(forceinline=inline, **_OPTIONS)(function)
         if not hasattr(dispatcher, "get_call_template"):
             return dispatcher
         are_kept = [name in literals for name in inspect.signature(function).parameters]
@@ -152,7 +161,19 @@ def compiled(kernel: Kernel) -> Any:
     numbers = len(inspect.signature(dispatcher.py_func).parameters) - len(kernel.literals)
     signature = (*map(types.literal, kernel.literals), *[types.int64] * numbers)
     dispatcher.compile(signature)
-    return dispatcher.overloads[signature]
+    found = dispatcher.overloads[signature]
+    _optimise(found.library, found.fndesc.llvm_func_name)
+    return found
+
+
+def _optimise(library: Any, name: str) -> None:
+    """Optimise a kernel with its subroutines, and drop those that were inlined everywhere."""
+    module = library._final_module
+    for function in module.functions:
+        if not function.is_declaration and function.name != name:
+            function.linkage = "internal"
+    passes, builder = library.codegen._module_pass_manager()
+    passes.run(module, builder)
 
 
 def machine_code(kernel: Kernel) -> bytes:

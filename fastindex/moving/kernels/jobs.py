@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
 
 from fastindex.moving.kernels.runner import exchange, run_all
-from fastindex.runtime.kernels import instructions, kernel
+from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.memory import entry, fence, set_entry
 from fastindex.runtime.lines.plain_arrays import plain_addresses
 from fastindex.runtime.lines.slices import begin_slice
@@ -50,20 +49,20 @@ def _call_c(builder: Any, function: Any, number: Any) -> None:
     builder.call(builder.inttoptr(function, ir.FunctionType(_INT32, [_INT64]).as_pointer()), [number])
 
 
-@njit(nogil=True)
+@subroutine()
 def _sleep(job):  # type: ignore[no-untyped-def]
     """Sleep until a job is in another state; a signal may wake this thread too."""
     while entry(job, JOB.state) == ASLEEP:
         _call_c(entry(job, JOB.sleep), entry(job, JOB.semaphore))
 
 
-@njit(nogil=True)
+@subroutine()
 def _wake(job):  # type: ignore[no-untyped-def]
     """Wake the thread that slept until now."""
     _call_c(entry(job, JOB.wake), entry(job, JOB.semaphore))
 
 
-@njit(nogil=True)
+@subroutine()
 def _tell(job, state):  # type: ignore[no-untyped-def]
     """Set the state of a job whose helper has nothing to do, and wake the helper if it sleeps."""
     while True:
@@ -108,7 +107,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
             left = spins
 
 
-@njit(nogil=True)
+@subroutine()
 def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
     """Wait until a job is in another state, but not for ever; return how often it was polled."""
     for looked in range(spins):
@@ -119,7 +118,7 @@ def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
     return spins
 
 
-@njit(nogil=True)
+@subroutine()
 def _post(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
     """Ask a helper that has nothing to do to take its share."""
     set_entry(job, JOB.passes, passes)
@@ -131,7 +130,7 @@ def _post(job, passes, count, target, source, padding, counters):  # type: ignor
     _tell(job, POSTED)
 
 
-@njit(nogil=True)
+@subroutine()
 def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
     """Withdraw a job that has not begun, or wait for its end, but not for ever; return whether the helper is idle."""
     if exchange(job, POSTED, WAITING) == POSTED:
@@ -140,7 +139,7 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
     return exchange(job, WORKING, WORKING) != WORKING
 
 
-@njit(nogil=True)
+@subroutine()
 def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
     """Wait for the helpers of a call, but not for ever; free them once none works, and return how many still do."""
     count, left = entry(crew, CREW.size), 0
@@ -154,7 +153,7 @@ def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit(nogil=True)
+@subroutine()
 def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
     limit, asked, counters = begin_slice(call), 0, call + 8 * CALL_COUNTERS
     for i in range(entry(crew, CREW.size)):

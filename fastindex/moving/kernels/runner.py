@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from fastindex.moving.kernels.table import with_padding
 from fastindex.moving.numbers import (
@@ -21,7 +21,7 @@ from fastindex.moving.numbers import (
     PASS_CALL,
     PASS_CALL_BYTES,
 )
-from fastindex.runtime.kernels import instructions, kernel
+from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.memory import entry
 from fastindex.runtime.lines.plain_arrays import plain_addresses
 from fastindex.runtime.lines.slices import slice_is_over
@@ -43,7 +43,7 @@ def call_kernel(
     builder.call(compiled, [_INT64(0), _INT64(0), target, source, table, scratch, first, last])
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
     """Run a pass within a box, all its tasks; `call` is the address of a `BoxCall`."""
     written, read = target + entry(call, CALL_TARGET_START), source + entry(call, CALL_SOURCE_START)
@@ -57,7 +57,7 @@ def exchange(builder: Any, counter: Any, expected: Any, wanted: Any) -> Any:
     return builder.extract_value(builder.cmpxchg(place, expected, wanted, "seq_cst", "seq_cst"), 0)
 
 
-@njit(nogil=True)
+@subroutine()
 def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
 
@@ -74,7 +74,7 @@ def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     return tasks, tasks
 
 
-@njit(nogil=True)
+@subroutine()
 def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ignore[no-untyped-def]
     """Run a pass, or a share of it; return False where the slice of a call was over before nothing was left."""
     target += entry(one, PASS_CALL.target_start)
@@ -94,7 +94,7 @@ def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ig
     return True
 
 
-@njit(nogil=True)
+@subroutine()
 def run_all(passes, count, target, source, padding, scratch, counters, call):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout, as `run_passes`; return whether nothing is left.
 

@@ -7,8 +7,6 @@ kernel adds only `outer_place`. One that writes past the cache ends with `fence(
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.numbers import GEOMETRY, LOOPS, OUTER, OUTER_LOOP, OUTER_LOOP_BYTES, SCRATCH_FRONT_BYTES, STREAM
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry, set_entry
@@ -51,7 +49,7 @@ def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-de
     return source, target
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Return where the chunks of a task start, and how many it has."""
     geometry = entry(table, GEOMETRY)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
 
-from fastindex.runtime.kernels import instructions
+from fastindex.runtime.kernels import instructions, subroutine
 
 
 @instructions()
@@ -19,7 +18,7 @@ def _put_bits(builder: Any, address: Any, kept: Any, added: Any) -> None:
     builder.atomic_rmw("or", place, builder.trunc(added, byte), "monotonic")
 
 
-@njit(nogil=True)
+@subroutine()
 def put_nibble(address, high, value):  # type: ignore[no-untyped-def]
     """Set the low nibble, or if `high` is 1 the high nibble; `value` is below 16."""
     _put_bits(address, 0xF0 >> 4 * high, value << 4 * high)

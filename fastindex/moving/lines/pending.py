@@ -6,8 +6,6 @@ stream is what changes of that: (line, fill, skip). It goes on behind what is pe
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.numbers import MOST_COLUMN_BYTES
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.lines import copy_short
@@ -50,14 +48,14 @@ def _drain(line, fill, skip, pending, streamed):  # type: ignore[no-untyped-def]
     return line + whole, fill - whole, 0
 
 
-@njit(nogil=True, inline="always")
+@subroutine("streamed", inline=True)
 def drain(stream, pending, streamed):  # type: ignore[no-untyped-def]
     """Write the complete lines of what is pending; return the new stream."""
     line, fill, skip = stream
     return _drain(line, fill, skip, pending, streamed)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", "streamed", inline=True)
 def added(stream, size, pending, streamed):  # type: ignore[no-untyped-def]
     """Take bytes that have been put behind what is pending as pending too; return the new stream."""
     line, fill, skip = stream
@@ -72,7 +70,7 @@ def _restart(line, fill, skip, pending, streamed, target):  # type: ignore[no-un
     return target & ~63, target & 63, target & 63
 
 
-@njit(nogil=True, inline="always")
+@subroutine("streamed", inline=True)
 def go_to(stream, target, pending, streamed):  # type: ignore[no-untyped-def]
     """Go on at an address, after writing all that is pending where it does not follow; return the new stream."""
     line, fill, skip = stream
@@ -81,7 +79,7 @@ def go_to(stream, target, pending, streamed):  # type: ignore[no-untyped-def]
     return _restart(line, fill, skip, pending, streamed, target)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("streamed", inline=True)
 def finish(stream, pending, streamed):  # type: ignore[no-untyped-def]
     """Write all that is pending."""
     line, fill, skip = stream

@@ -10,7 +10,6 @@ Where columns begin off a line boundary, what a band has left of a column is car
 
 from __future__ import annotations
 
-from numba import njit
 from numba.extending import overload
 
 from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
@@ -60,7 +59,7 @@ def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
         set_entry(scratch + _NUMBERS, place, 0x0706050403020100 + 0x0808080808080808 * place)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
     """Write the two lines of each of four columns that are the next of what is staged, `done` having been written."""
     group, pending = 16 // literal(width), scratch + _PENDING
@@ -83,7 +82,7 @@ def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
     set_entry(scratch + _PENDING, _COUNT, 0)
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
     """Return where a line of a row begins: the second at `column_first`, the last where it is whole."""
     return min(column_first + (line - 1) * per_line, last) if line else 0

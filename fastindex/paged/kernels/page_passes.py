@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from fastindex.moving.kernels.runner import run_all
 from fastindex.paged.pass_numbers import PAGE_JOB, PAGE_PIECE_BYTES
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
 from fastindex.runtime.lines.memory import entry, fence
 
@@ -44,7 +42,7 @@ def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: A
             around += 1
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _place(job, number):  # type: ignore[no-untyped-def]
     """Return where a page begins on both sides."""
     pages = entry(job, PAGE_JOB.page_count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from fastindex.paged.slot_numbers import COLLECTED, SLOT_MAP
 from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
@@ -32,7 +32,7 @@ _I64 = ir.IntType(64)
 _quotient = inlined(element.narrow_quotient)
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _local(map_, within):  # type: ignore[no-untyped-def]
     """Return the token of a block of this rank, -1 of another rank's; `within` is the place in the tokens of a column.
 
@@ -129,7 +129,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target):  #
     return bad
 
 
-@njit(nogil=True)
+@subroutine()
 def _map_run(map_, request, at, count, target):  # type: ignore[no-untyped-def]
     narrow_table = entry(map_, SLOT_MAP.table_code) == _INT32
     if entry(map_, SLOT_MAP.position_code) == _INT32:

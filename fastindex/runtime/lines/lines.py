@@ -6,8 +6,6 @@ what a kernel produces is gathered until lines are complete, and only the two en
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import copy_vector, entry, literal, prefetch, prefetch_to_write, stream_line
 from fastindex.runtime.lines.vectors import transpose_stage
@@ -63,7 +61,7 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
         transpose_stage(width, target, pitch_bytes, stage)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", inline=True)
 def place_ahead(source, upcoming, later, size):  # type: ignore[no-untyped-def]
     """Return where a place of a run of `size` bytes is, or behind its end that of the run at `upcoming`."""
     return source + later if later < size else upcoming + later - size

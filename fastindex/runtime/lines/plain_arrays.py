@@ -6,8 +6,7 @@ fields are those of ``PyArrayObject_fields`` in NumPy's ``ndarraytypes.h``, whic
 
 from __future__ import annotations
 
-from numba import njit
-
+from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry
 from fastindex.runtime.numbers import (
     ARRAY_TYPE,
@@ -26,7 +25,7 @@ from fastindex.runtime.numbers import (
 _DATA, _RANK, _SIZES, _DTYPE, _FLAGS = 0, 1, 2, 5, 6
 
 
-@njit(nogil=True)
+@subroutine()
 def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
     """Return the addresses of the elements of two arrays, (source, target), or (0, 0) if they are not as expected.
 

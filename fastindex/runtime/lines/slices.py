@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
 
-from fastindex.runtime.kernels import instructions
+from fastindex.runtime.kernels import instructions, subroutine
 from fastindex.runtime.lines.memory import entry, set_entry
 from fastindex.runtime.numbers import CALL
 
@@ -26,14 +25,14 @@ def _ask_clock(builder: Any, function: Any, clock: Any, address: Any) -> None:
     builder.call(builder.inttoptr(function, declared.as_pointer()), [builder.trunc(clock, _INT32), address])
 
 
-@njit(nogil=True)
+@subroutine()
 def _now(call):  # type: ignore[no-untyped-def]
     """Return what the clock of a `LongCall` says, in nanoseconds."""
     _ask_clock(entry(call, CALL.clock), entry(call, CALL.clock_id), call + 8 * CALL.seconds)
     return entry(call, CALL.seconds) * 1_000_000_000 + entry(call, CALL.nanoseconds)
 
 
-@njit(nogil=True)
+@subroutine()
 def begin_slice(call):  # type: ignore[no-untyped-def]
     """Begin a slice of a `LongCall`; return its address, or 0 where no slice has an end."""
     if not entry(call, CALL.clock):
@@ -42,7 +41,7 @@ def begin_slice(call):  # type: ignore[no-untyped-def]
     return call
 
 
-@njit(nogil=True)
+@subroutine()
 def slice_is_over(call):  # type: ignore[no-untyped-def]
     """Whether it is time to look for signals."""
     return _now(call) >= entry(call, CALL.slice_end)

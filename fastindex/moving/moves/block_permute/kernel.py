@@ -6,8 +6,6 @@ the same table serves every chunk.
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.assembly_numbers import (
     ASSEMBLY,
     MOST_BLOCK_BYTES,
@@ -21,7 +19,7 @@ from fastindex.moving.kernels.table import padding_of, start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.lines.permutes import assemble_vector, pad_vector
 from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
@@ -38,7 +36,7 @@ _ASKED_VECTORS = 2
 SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", "read", "nibbles", "streamed", "known", inline=True)
 def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
     """Write the vectors of a run, which all have equally many pieces."""
     target, source, count, offsets, patterns, padding = addresses
@@ -50,7 +48,7 @@ def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # ty
         patterns += pattern_step
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", "nibbles", "streamed", "short", inline=True)
 def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
     """Write a run of vectors of `count` pieces; if `short`, only the first bytes are read where there are several."""
     count = addresses[2]
@@ -68,14 +66,14 @@ def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[
             _put_together(size, size, nibbles, streamed, 0, addresses, steps)
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
     """Prefetch some of the lines of a block of the source."""
     for i in range(first, last):
         prefetch(source + entry(lines, i))
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", "nibbles", "streamed", inline=True)
 def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
     """Write the vectors of a block.
 
@@ -117,7 +115,7 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
             patterns += pattern_step * vectors
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
     """Return where a block is in the source, of this task or of the next, 0 if there is none.
 

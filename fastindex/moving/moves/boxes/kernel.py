@@ -8,8 +8,6 @@ written once, whole.
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.runner import call_in_box
 from fastindex.moving.kernels.table import outer_place, set_end_of_source
 from fastindex.moving.numbers import (
@@ -26,12 +24,12 @@ from fastindex.moving.numbers import (
     SECOND_LENGTH,
     TO_SCRATCH,
 )
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, stream_line
 
 
-@njit(nogil=True)
+@subroutine()
 def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # type: ignore[no-untyped-def]
     """Write the bytes from `begin` to `end` of a box, which count from a line boundary, to the destination.
 
@@ -56,7 +54,7 @@ def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # typ
         copy_short(line + lines_end, box + lines_end, end - lines_end)
 
 
-@njit(nogil=True)
+@subroutine()
 def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout whose boxes are one run of the destination each."""
     geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)

@@ -6,8 +6,6 @@ for memory otherwise.
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.algebra.cast_numbers import (
     CAST_AHEAD,
     CAST_ELEMENTS,
@@ -23,7 +21,7 @@ from fastindex.algebra.cast_numbers import (
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.cast_values import cast_elements, cast_lines, read_bytes, together, written_bytes
 from fastindex.moving.numbers import FIRST, GEOMETRY
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, prefetch_ends
 from fastindex.runtime.lines.memory import entry, fence
 from fastindex.runtime.numbers import LINE_BYTES
@@ -32,14 +30,14 @@ from fastindex.runtime.numbers import LINE_BYTES
 SCRATCH_BYTES = CAST_LANES * 8
 
 
-@njit(nogil=True, inline="always")
+@subroutine("code", inline=True)
 def _one_by_one(code, target, source, begin, end, strides, results):  # type: ignore[no-untyped-def]
     read, written = strides
     for i in range(begin, end):
         cast_elements(code, 1, target + i * written, source + i * read, results)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("code", "streams", inline=True)
 def _in_lines(code, streams, target, source, begin, end, ahead, results):  # type: ignore[no-untyped-def]
     """Convert elements of a dense run from `begin` on, and return how far it came; the rest is no whole line."""
     read, written, step = read_bytes(code), written_bytes(code), together(code)
@@ -49,7 +47,7 @@ def _in_lines(code, streams, target, source, begin, end, ahead, results):  # typ
     return behind
 
 
-@njit(nogil=True, inline="always")
+@subroutine("code", inline=True)
 def _in_vectors(code, target, source, begin, end, count, results, scratch):  # type: ignore[no-untyped-def]
     """Convert the elements from `begin` to `end` of a dense run of `count`, and write no others."""
     read, written = read_bytes(code), written_bytes(code)
@@ -66,7 +64,7 @@ def _in_vectors(code, target, source, begin, end, count, results, scratch):  # t
     copy_run(target + behind * written, scratch + (behind - first) * written, (end - behind) * written, 0)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("code", "streams", inline=True)
 def _dense_run(code, streams, target, source, count, ahead, results, scratch):  # type: ignore[no-untyped-def]
     written, done = written_bytes(code), 0
     if streams and target % written == 0:

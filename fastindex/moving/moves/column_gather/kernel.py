@@ -12,8 +12,6 @@ written stays in the cache, or two bands would have few lines of each row, one b
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.assembly_numbers import (
     COLUMN_BAND,
     COLUMN_BAND_BYTES,
@@ -94,7 +92,7 @@ def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, pad
         set_entry(addresses, i, address if not shifted else 2 * address + (row & 1))
 
 
-@njit(nogil=True, inline="always")
+@subroutine("nibbles", "shifted", inline=True)
 def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
     """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
 
@@ -122,13 +120,13 @@ def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type
     return (addresses, row_count, groups + entry(group, COLUMN_GROUP.offsets), chunks), written
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _end_of_line(offsets, chunk, chunks):  # type: ignore[no-untyped-def]
     """Return where in a row the last byte is that is read of a chunk; lines at the end of a row overlap."""
     return min(entry(offsets, chunk) + LINE_BYTES - 1, entry(offsets, chunks))
 
 
-@njit(nogil=True, inline="always")
+@subroutine("shifted", inline=True)
 def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
     """Prefetch the next lines of rows that are read later, one row after the other; return where to go on.
 
@@ -151,7 +149,7 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
     return row, line
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "nibbles", inline=True)
 def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
     """Transpose the rows of a band within lanes, and write what has been collected of the band before.
 
@@ -185,7 +183,7 @@ def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type:
     return state, job
 
 
-@njit(nogil=True, inline="always")
+@subroutine("streamed", inline=True)
 def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
     if streamed:
         stream_line(target, padding)
@@ -193,7 +191,7 @@ def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
         copy_vector(target, padding, 64)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "nibbles", "streamed", inline=True)
 def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
     """Write whole lines of four columns.
 
@@ -229,7 +227,7 @@ def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # t
                     _write_padding(streamed, begin, padding)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "nibbles", inline=True)
 def _append(width, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
     """Append the lines of one column to what is pending.
 
@@ -252,7 +250,7 @@ def _append(width, nibbles, state, place, column, lines, collected, scratch):  #
     return added(stream, run, scratch, streamed), streamed
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "nibbles", inline=True)
 def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
     """Write the next four columns of a band, or the next one where lines are not whole.
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.nibbles import put_nibble
 from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import byte_at, copy_apart, copy_vector, entry, fence, set_byte, stream_line
 
 
-@njit(nogil=True)
+@subroutine()
 def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a copy of nibbles; the other nibbles of their bytes stay as they are."""
     geometry = entry(table, GEOMETRY)

@@ -6,12 +6,10 @@ an element is a load and a store within the cache. Squares are better only where
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GATHER, GEOMETRY, MOST_PIECE_BYTES, SECOND
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -19,7 +17,7 @@ from fastindex.runtime.numbers import LINE_BYTES
 SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _gather(width, target, source, places, count, asked):  # type: ignore[no-untyped-def]
     w, whole = literal(width), count & ~7
     upcoming, lines, line_count, at_once = asked
@@ -38,7 +36,7 @@ def _gather(width, target, source, places, count, asked):  # type: ignore[no-unt
         copy_vector(target + i * w, source + entry(places, i), width)
 
 
-@njit(nogil=True)
+@subroutine("width")
 def _gather_elements(width, target, source, places, count, asked):  # type: ignore[no-untyped-def]
     """Put elements next to each other; `places` is the address of a table of their byte offsets from `source`.
 

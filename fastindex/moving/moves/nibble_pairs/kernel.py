@@ -6,8 +6,6 @@ bytes, in place of nibbles.
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import end_of_source, start_of_block
 from fastindex.moving.numbers import (
     FIRST,
@@ -19,7 +17,7 @@ from fastindex.moving.numbers import (
     PAIR_GROUP_BYTES,
     PAIR_HIGH,
 )
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
 from fastindex.runtime.lines.vectors import pair_groups, pair_rows
@@ -32,7 +30,7 @@ _SHORT_BYTES = 16
 SCRATCH_BYTES = 2 * _STAGE_BYTES
 
 
-@njit(nogil=True, inline="always")
+@subroutine("shifted", inline=True)
 def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: ignore[no-untyped-def]
     """Pair two rows of `elements` elements.
 
@@ -67,7 +65,7 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
         at += 64
 
 
-@njit(nogil=True, inline="always")
+@subroutine("group_bytes", inline=True)
 def _pair_alternating(group_bytes, target, high, source, elements, end, stage):  # type: ignore[no-untyped-def]
     """Pair rows of `group_bytes` bytes that alternate in a run of `elements` elements, a whole number of pairs."""
     size = elements >> 2

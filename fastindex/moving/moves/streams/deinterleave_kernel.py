@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import deinterleave_lanes
 from fastindex.moving.numbers import (
@@ -23,7 +21,7 @@ from fastindex.moving.numbers import (
     SECOND,
     STREAM,
 )
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_bytes, prefetch_ends
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.runtime.lines.vectors import deinterleave_line
@@ -48,7 +46,7 @@ _LANES_AHEAD_BYTES = 12288
 SCRATCH_BYTES = max(_PLACES + 64 * 8, _LANE_STAGE + 64 * MOST_COLUMN_BYTES + 64)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "ways", "streamed", inline=True)
 def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deinterleave a stream into rows that all begin equally far from a line boundary, whole lines from registers.
 
@@ -80,7 +78,7 @@ def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scra
             copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "ways", "streamed", inline=True)
 def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deinterleave a stream into any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
     w, (count, run) = literal(width), counts
@@ -99,7 +97,7 @@ def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, sc
             copy_run(target + entry(rows, i) + first * w, entry(places, i), piece * w, streamed)
 
 
-@njit(nogil=True)
+@subroutine("streamed")
 def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ignore[no-untyped-def]
     """Write the lines that a piece of a row completes, and keep what is left of the last one.
 
@@ -126,7 +124,7 @@ def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ig
         copy_vector(column, column + size, 64)
 
 
-@njit(nogil=True)
+@subroutine("streamed")
 def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
     """Deinterleave a stream; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
 
@@ -167,7 +165,7 @@ def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scra
             _write_piece(place, scratch + i * pitch, size, first == 0, first + piece >= row_bytes, streamed)
 
 
-@njit(nogil=True, inline="always")
+@subroutine(inline=True)
 def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
     """Whether all rows begin equally far from a line boundary."""
     aligned = True

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.lanes import interleave_lanes
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
 from fastindex.runtime.lines.vectors import interleave_rows
@@ -37,7 +35,7 @@ _ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
 _AHEAD_BYTES, _ROW_AHEAD_BYTES, _LINES_AHEAD = 1024, 256, 32
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "ways", "streamed", inline=True)
 def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
@@ -72,7 +70,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
         copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, rest, streamed)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("streamed", inline=True)
 def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
     """Append a run of each row; return the new stream.
 

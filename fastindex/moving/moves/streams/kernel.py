@@ -5,8 +5,6 @@ A run is a piece that both sides keep contiguous; `chunks` says where the runs b
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_ROOM, added, drain, finish, go_to
 from fastindex.moving.numbers import (
@@ -19,7 +17,7 @@ from fastindex.moving.numbers import (
     SECOND_LENGTH,
     STREAM,
 )
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, copy_short, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
 
@@ -27,7 +25,7 @@ from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch_t
 SCRATCH_BYTES = PENDING_ROOM
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", "streamed", inline=True)
 def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append bytes that are contiguous in the source; return the new stream."""
     if size < PENDING_BYTES and (stream[1] or size & 63):
@@ -54,7 +52,7 @@ def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-unt
     return line + lines, size - lines, 0
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", inline=True)
 def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
     """Copy a run within the cache; what ends within a line, by two moves that overlap."""
     if size < 64:
@@ -66,7 +64,7 @@ def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
         copy_vector(target + size - 64, source + size - 64, 64)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("vector_bytes", inline=True)
 def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
     """Put runs one after the other by whole vectors: each run overwrites what the one before wrote too much."""
     for i in range(row_count):
@@ -76,7 +74,7 @@ def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: i
         target += run
 
 
-@njit(nogil=True)
+@subroutine("exactly")
 def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
     """Put runs one after the other; if `exactly`, without reading beyond them."""
     if exactly:
@@ -90,7 +88,7 @@ def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-u
         _gather_runs(64, target, source, rows, row_count, run)
 
 
-@njit(nogil=True)
+@subroutine()
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
     """Return whether a chunk continues another one in the destination, and whether another one continues it."""
     every, count = entry(geometry, STREAM.follower_every), entry(geometry, STREAM.follower_count)
@@ -100,7 +98,7 @@ def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
     return position > 0, position < count - 1
 
 
-@njit(nogil=True)
+@subroutine()
 def _copy_following(target, source, before, size, goes_on, scratch):  # type: ignore[no-untyped-def]
     """Copy a run of at least a line past the cache; the line that it shares with the run before belongs to it.
 

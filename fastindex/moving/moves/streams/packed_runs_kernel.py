@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, STREAM
-from fastindex.runtime.kernels import kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import entry, fence, prefetch, set_byte
 from fastindex.runtime.lines.vectors import compress_line, expand_line
@@ -19,13 +17,13 @@ _AHEAD_BYTES = 1024
 _CHUNKS_AHEAD = 8
 
 
-@njit(nogil=True, inline="always")
+@subroutine("line_bytes", inline=True)
 def _packed_bytes(elements, line_bytes):  # type: ignore[no-untyped-def]
     """Return how many bytes hold packed elements, 64 in `line_bytes`: a product is faster than a quotient."""
     return (elements * line_bytes + 63) >> 6
 
 
-@njit(nogil=True, inline="always")
+@subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
 def _append_expanded(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` packed elements, a byte each; return the new stream."""
     for _ in range(size >> 6):
@@ -47,7 +45,7 @@ def _append_expanded(per_byte, line_bytes, stream, pending, source, size, stream
     return stream
 
 
-@njit(nogil=True, inline="always")
+@subroutine("per_byte", "line_bytes", "size", inline=True)
 def _expand_run(per_byte, line_bytes, target, source, size, stage):  # type: ignore[no-untyped-def]
     """Expand `size` packed elements, a byte each, to where they stay in the cache."""
     for _ in range(size >> 6):
@@ -59,7 +57,7 @@ def _expand_run(per_byte, line_bytes, target, source, size, stage):  # type: ign
         copy_short(target, stage + 64, size & 63)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
 def _append_compressed(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` elements of a byte each, packed; return the new stream."""
     lines = size & ~63

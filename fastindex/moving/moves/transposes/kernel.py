@@ -11,8 +11,6 @@ two lines of them take too many rows to read at once.
 
 from __future__ import annotations
 
-from numba import njit
-
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.staged_bands import (
     ALIGNED,
@@ -73,7 +71,7 @@ def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[
             copy_short(stage + i * 64, source + entry(rows, i), size)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("size", inline=True)
 def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-def]
     """Return where a row of less than a line is, and prefetch one that is read later, to L2.
 
@@ -90,13 +88,13 @@ def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-de
     return sources[0] + entry(rows, i)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _is_few(width, column_count):  # type: ignore[no-untyped-def]
     """Whether rows are so short that their elements are moved one by one."""
     return column_count < 64 // literal(width) and column_count <= (FEW_COLUMNS if literal(width) > 1 else FEW_BYTES)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  # type: ignore[no-untyped-def]
     """Write the columns of such rows, `pitch_bytes` apart, element by element."""
     (first, end), (row_count, column_count) = band, counts
@@ -107,7 +105,7 @@ def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  
             copy_vector(place + j * pitch_bytes, read + j * w, width)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untyped-def]
     """Return where the lines are that are read a little later, and the table of their rows, `reach` of them.
 
@@ -177,7 +175,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
                 copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "streamed", inline=True)
 def _whole_band(width, target, sources, tables, band, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; `band` is (first row, end of rows, column to align to, columns)."""
     w = literal(width)
@@ -219,7 +217,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
         known = following - column
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
     w = literal(width)
@@ -288,7 +286,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
         write_staged(width, scratch + EDGE_BYTES)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", inline=True)
 def _staged_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """Write the lines of such a panel that begin in bands of it; return the row from which others begin."""
     w = literal(width)
@@ -339,7 +337,7 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
         first += window
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width", "streamed", inline=True)
 def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
