@@ -1,4 +1,4 @@
-"""The commands `pack`, `unpack` and `relayout`: files from one layout to another."""
+"""The commands `pack`, `unpack` and `relayout`: files converted from one layout to another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.cli.progress import ProgressBar
 
 
 def _without_shape(source: str, message: str) -> Exception:
-    """Return what is wrong where --shape is left out: that IN is not there or not read, or that it says no shape."""
+    """Return the error for a missing --shape: IN does not exist, cannot be read, or does not contain its shape."""
     if os.path.lexists(source):
         from fastindex.jobs.input_files import check_readable
 
