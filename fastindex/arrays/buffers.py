@@ -305,7 +305,7 @@ def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:
-    """Raise unless two shapes are layouts of one array whose data can move.
+    """Raise an error unless two shapes are layouts of one array whose data can be moved.
 
     Parameters
     ----------

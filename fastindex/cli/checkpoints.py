@@ -103,7 +103,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 def convert(source: str, folder: str, rules: str, dry_run: bool, max_shard: int, max_memory: int, casting: str) -> None:
     """Convert the checkpoint IN, of safetensors or GGUF, to the folder OUT, as another engine loads it.
 
-    OUT appears when it is complete; a job that was stopped goes on when it is started again. Recipes:
+    OUT appears when it is complete; a stopped job resumes when it is started again. Recipes:
     awq-to-compressed-tensors, awq-to-gptq, awq-to-gptq-v2, gptq-to-awq, gptq-to-marlin, gguf-to-mlx,
     nvfp4-swizzled-scales, gpt-oss-halves and gpt-oss-interleaved.
     """

@@ -72,7 +72,7 @@ def pack(
     Where a .npy file holds another element type, elements are cast on the way. Files may be larger than memory.
 
     Where IN is a checkpoint, of safetensors or GGUF, OUT is a folder: a file for each tensor, laid out as the rules
-    say, and a manifest. A job that was stopped goes on when it is started again.
+    say, and a manifest. A stopped job resumes when it is started again.
     """
     workers, scheduler, rules, tpu = (options[name] for name in ("workers", "scheduler", "rules", "tpu"))
     if shape is None:

@@ -164,7 +164,7 @@ def _permutations(before: _Side, after: _Side) -> tuple[tuple[int, ...], tuple[i
 
 
 def _cuts(cut: int, weights: Iterable[int]) -> bool:
-    """Whether digits of these weights can be cut at `cut`: a multiple of the smaller ones, and a divisor of the larger."""
+    """Whether digits of these weights can be cut at `cut`: a multiple of smaller weights, a divisor of larger ones."""
     return all(cut % weight == 0 if weight <= cut else weight % cut == 0 for weight in weights)
 
 
