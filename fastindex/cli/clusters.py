@@ -157,7 +157,7 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
 
     from fastindex.jobs.writing import removed_unless_finished
 
-    # Spilled data goes next to the target, on a disk with as much space.
+    # Spilled data goes next to the target, whose disk has to hold as much anyway.
     beside = dask.config.get("temporary-directory", None) or os.path.dirname(os.path.abspath(target))
     with dask.config.set({"distributed.deploy.lost-worker-timeout": f"{_LOST_AFTER_SECONDS}s"}):
         scratch = tempfile.mkdtemp(prefix=f".{os.path.basename(target)[:200]}.", suffix=".partial", dir=beside)
