@@ -6,7 +6,7 @@ from fastindex.lazy import HOOKS, lazy_names
 
 __version__ = "0.1.0"
 
-# What rooms ask of those above them.
+# Functions of higher layers that lower ones call.
 HOOKS.update(
     (prefix + function, (home, function))
     for home, prefix, functions in (

@@ -9,13 +9,13 @@ from typing import NoReturn
 
 
 def leave_quietly(number: int, frame: object) -> NoReturn:
-    """End the process at Ctrl-C as long as nothing is there that could be left behind."""
+    """Exit at once on Ctrl-C, while there is nothing to clean up yet."""
     os.write(2, b"fastindex: interrupted\n")
     os._exit(130)
 
 
 def main() -> None:
-    """Run the command line; its imports take longer than some commands, and may be interrupted, too."""
+    """Run the command line; handle Ctrl-C before its imports, which take longer than some commands."""
     is_ours = threading.current_thread() is threading.main_thread()
     if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave_quietly)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _SHOWN_COLUMNS = 100
-#: What is shown of the beginning and of the end of a message: longer ones repeat untrusted input.
+#: Characters kept at the beginning and at the end of a message: longer ones repeat untrusted input.
 _SHOWN_BEGIN, _SHOWN_END = 1500, 400
 
 Index = int | tuple[int, int] | None
@@ -27,7 +27,7 @@ def _pointed_at(rule: str, text: str, position: int, hint: str = "") -> str:
 
 
 def cut_message(message: str) -> str:
-    """Return a message without the middle of what is too long.
+    """Return a message, with its middle cut out if it is too long.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class ParseError(LayoutError):
         What the grammar expects and what the text has instead, or why it cannot exist.
     text : str
     position : int
-        0-based offset into the text of the first thing that is wrong.
+        0-based offset of the first error in the text.
     hint : str
         What to write instead, or "".
     field, index

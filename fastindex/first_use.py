@@ -1,15 +1,14 @@
-"""What happens once in a process, imports and compilation: no interrupt cuts it off, and no fork.
+"""Imports and compilation, each done once per process, shielded from interrupts and forks.
 
-A module that is imported in part stays so: after a Ctrl-C during ``import numba``, later imports find it without half
-of its attributes. A child that is forked while another thread imports or compiles has the locks of both and nobody to
-release them. So both happen on threads of their own, which Python never interrupts, under one lock, and forks wait for
-that lock.
+A partly imported module stays so: after a Ctrl-C during ``import numba``, later imports find it without half of its
+attributes. A child forked while another thread imports or compiles inherits locked locks that no thread will release.
+So both run on separate threads, which Python never interrupts, under one lock, and forks wait for that lock.
 """
 
 from __future__ import annotations
 
-# It has hooks for forks, and so has `logging`, which it imports. Hooks that come while a fork waits for a first use
-# would release, after that fork, what they have not taken before it.
+# Imported for its fork hooks, and those of `logging`, which it imports. Hooks registered while a fork waits for a first
+# use would, after that fork, release locks that they did not acquire before it.
 import concurrent.futures.thread  # noqa: F401
 import os
 import sys
@@ -20,19 +19,18 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
-#: Where the modules of this package are.
+#: The folder of this package's modules.
 PACKAGE_FOLDER = os.path.dirname(__file__)
 
-# Order of locks: this one, then those of imports, then Numba's, then LLVM's. Nothing that is imported or compiled asks
-# for it again on another thread, and no body of a module here does. Who holds it waits for no lock of the package's
-# users, but for what runs uninvited: import hooks, destructors, handlers of signals. So a fork waits long, but not for
-# ever.
+# Lock order: this one, then the import locks, then Numba's, then LLVM's. No imported or compiled code, and no module
+# body of this package, acquires it on another thread. Its holder waits for no lock of user code, except in import
+# hooks, destructors and signal handlers. So a fork may wait long, but not forever.
 _lock = threading.RLock()
 _LONGEST_WAIT_SECONDS = 60.0
 
 
 class _Work(Generic[Result]):
-    """A function, what it returns or raises, and whether it has."""
+    """A function call, its result or exception, and a completion event."""
 
     def __init__(self, function: Callable[[], Result]) -> None:
         self._function = function
@@ -41,7 +39,7 @@ class _Work(Generic[Result]):
         self._is_done = threading.Event()
 
     def run(self) -> None:
-        # A child that is forked by a handler of signals, while its parent waits here, finds it done.
+        # The event is set under the lock: a child forked by a signal handler while its parent waits here finds it set.
         with _lock:
             try:
                 self._results.append(self._function())
@@ -58,10 +56,10 @@ class _Work(Generic[Result]):
 
 
 def uninterrupted(function: Callable[[], Result]) -> Result:
-    """Call a function on a thread of its own, one at a time in this process, and return what it returns.
+    """Call a function on a separate thread, one at a time per process, and return its result.
 
-    An interrupt ends the wait for it; the function goes on, and whoever asks for its work again waits for it. Called
-    from within such a function, it is a plain call.
+    An interrupt ends only the caller's wait; the function continues, and a later caller waits for it. Called from
+    within such a function, this is a plain call.
 
     Examples
     --------
@@ -84,7 +82,7 @@ _loaded: set[str] = set()
 
 
 def load(*names: str) -> None:
-    """Import modules, each one whole, where this has not been done yet; statements that import them then only look.
+    """Import modules completely, unless already done; import statements that follow only look them up.
 
     Examples
     --------
@@ -103,7 +101,7 @@ def _is_held() -> bool:
 
 
 class _Held(threading.local):
-    """The locks that a thread that forks has taken."""
+    """The locks that a forking thread has acquired."""
 
     def __init__(self) -> None:
         self.locks: list[Any] = []
@@ -112,7 +110,7 @@ class _Held(threading.local):
 _held = _Held()
 
 
-#: The compiler's locks, in the order in which it takes them, by their modules; LLVM's are asked for by planners too.
+#: The compiler's locks by module, in the order in which it acquires them; planners acquire LLVM's too.
 _COMPILER_LOCKS = (
     ("numba.core.compiler_lock", ("global_compiler_lock", "_lock")),
     ("llvmlite.binding.ffi", ("lib", "_lock", "_lock")),
@@ -124,9 +122,9 @@ def _wait_for_work() -> None:
 
 
 def _locks() -> Iterator[Any]:
-    """Yield what a fork has to take, each after those before it have been taken."""
+    """Yield the locks that a fork acquires; each is looked up after those before it are held."""
     yield _lock
-    # Only now: what was not imported a moment ago may have been, while this thread waited.
+    # Looked up only now: another thread may have imported the module while this one waited.
     for module, names in _COMPILER_LOCKS:
         found: Any = sys.modules.get(module)
         for name in names:

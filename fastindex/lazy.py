@@ -1,6 +1,6 @@
-"""What is made on first use: public names, so that importing a package loads nothing else, and attributes.
+"""Lazy public names, so that importing a package loads no other module, and lazy attributes.
 
-Public functions are opaque to ``torch.compile``: its tracer, which PyTorch calls Dynamo, runs them as they are.
+Public functions are opaque to ``torch.compile``: its tracer, Dynamo, calls them without tracing them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def untraced(function: Function) -> Function:
     """Return a function that ``torch.compile`` does not trace: compiled functions call it with real tensors.
 
-    Dynamo would trace everything that the function calls, the compiler of kernels included, and specialise on it.
+    Dynamo would trace everything that the function calls, including the kernel compiler, and specialise on it.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def untraced(function: Function) -> Function:
     def call(*arguments: Any, **options: Any) -> Any:
         nonlocal opted_out
         if opted_out is None:
-            # torch loads it when a function is compiled first; nothing is traced before.
+            # torch imports it when it first compiles a function; nothing is traced before.
             if "torch._dynamo" not in sys.modules:
                 return function(*arguments, **options)
             opted_out = sys.modules["torch"].compiler.disable(function)
@@ -62,8 +62,8 @@ def lazy_names(
     submodules : iterable of str
         Public submodules; ``dir`` lists them, ``__all__`` does not.
     meant : mapping of str to str
-        What the error says to use, by names that are not there but are asked for. A public name of a submodule needs
-        no entry: the error says where it is.
+        The replacement that the error suggests, by missing name. A public name of a submodule needs no entry: the
+        error says where it is.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def lazy_names(
         value = getattr(home, name)
         if isinstance(value, FunctionType) and not hasattr(value, "__wrapped__"):
             value = untraced(value)
-            # Pickles look it up there.
+            # Pickle looks the function up there.
             setattr(home, name, value)
         setattr(sys.modules[package], name, value)
         return value
@@ -104,12 +104,12 @@ def lazy_names(
     return get, names_shown, sorted(home_of)
 
 
-#: What a room asks of one above it, by name: the module and the name of a function. The top of the package says which.
+#: Functions of higher layers that lower ones call, by name: module and function. The package's ``__init__`` fills it.
 HOOKS: dict[str, tuple[str, str]] = {}
 
 
 def hook(name: str) -> Callable[..., Any]:
-    """Return the function that a room above has for this one; it is imported when it is asked for.
+    """Return a function that `HOOKS` names; its module is imported on first use.
 
     Examples
     --------
@@ -123,10 +123,10 @@ def hook(name: str) -> Callable[..., Any]:
 
 
 class lazy_property(Generic[Value]):  # noqa: N801
-    """An attribute that is computed once it is asked for, as by `functools.cached_property`, without a lock.
+    """An attribute computed on first access, as by `functools.cached_property`, without a lock.
 
-    That of Python 3.11 has a lock for all objects of a class: a child that is forked while another thread computes one
-    waits for it for ever. Here two threads may both compute it; the last one's stays.
+    The one of Python 3.11 has a single lock for all objects of a class: a child forked while another thread computes
+    an attribute deadlocks on it. Here two threads may both compute it; the last value stays.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class lazy_property(Generic[Value]):  # noqa: N801
     @overload
     def __get__(self, owner: object, kind: type | None = None) -> Value: ...
     def __get__(self, owner: object | None, kind: type | None = None) -> lazy_property[Value] | Value:
-        """Compute the attribute of an object, where it does not have it yet."""
+        """Compute the attribute of an object and store it there."""
         if owner is None:
             return self
         value = owner.__dict__[self._name] = self._compute(owner)

@@ -1,4 +1,4 @@
-"""Whether anybody watches: what a stream shows on a terminal, and in colours."""
+"""Whether output streams are terminals, and show colours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a stream is a terminal; None, as Python has it where a standard stream is closed, is none.
+    """Whether a stream is a terminal; false for None, which Python has in place of a closed standard stream.
 
     Examples
     --------
@@ -22,5 +22,5 @@ def is_terminal(stream: Any) -> bool:
 
 
 def shows_colours() -> bool:
-    """Whether stdout is a terminal that shows colours, and nobody has said no to them."""
+    """Whether stdout is a terminal that shows colours, and ``NO_COLOR`` is not set."""
     return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""What planner and kernel know of casts: which conversion it is, and which runs a task converts."""
+"""Constants of casts that planner and kernels share: conversion codes, and the geometry of a task."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from fastindex.runtime.numbers import CODE_NUMBERS, LINE_BYTES
 
-#: How elements are read: one of these types, or a byte that is looked up in a table of 256 results.
+#: How source elements are read: as one of these types, or as a byte that indexes a table of 256 results.
 SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
 
-#: How results are written: "byte" to "eight bytes", copied from the table of a byte; "checked byte", the same with
-#: `MISFIT_BIT` set where the target cannot hold the value; "code", an integer of at most 8 bits; "narrow", a float of
-#: at most 8 bits, from a table by the upper 16 bits of an f32; or one of these.
+#: How results are written: "byte" to "eight bytes", entries of the table that a byte indexes; "checked byte", the same
+#: with `MISFIT_BIT` set where the target cannot hold the value; "code", an integer of at most 8 bits; "narrow", a float
+#: of at most 8 bits, from a table indexed by the upper 16 bits of an f32; or one of the types below.
 TARGETS = (
     *("byte", "two bytes", "four bytes", "eight bytes", "checked byte", "code", "narrow", "pred"),
     *(f"{sign}{bits}" for bits in (16, 32, 64) for sign in "su"),
@@ -19,22 +19,22 @@ TARGETS = (
 )
 _LOOKED_UP = {1: "byte", 2: "two bytes", 4: "four bytes", 8: "eight bytes"}
 
-#: In the table of a "checked byte", this bit of a result says that the target does not hold the value.
+#: Set in an entry of the table of a "checked byte" where the target cannot hold the value.
 MISFIT_BIT = 0x80
-#: Results of the table of a byte.
+#: Entries of the table that a byte indexes.
 BYTE_RESULTS = 256
 
 
 def conversion_code(source: str, target: str) -> int:
-    """Return the number of a conversion, which its kernel is compiled for.
+    """Return the number of a conversion, for which its kernel is specialised.
 
-    Integers that keep their low bits have one conversion whatever their signs are, and so have those that get wider
-    whatever the sign of the result is.
+    Conversions of integers to the same or a smaller width share one number whatever the signs are; those to a larger
+    width share one whatever the sign of the result is.
 
     Parameters
     ----------
     source, target : str
-        Of `SOURCES` and `TARGETS`, or of integers of at most 8 bits, which are codes.
+        One of `SOURCES` and one of `TARGETS`; as `target` also an integer of at most 8 bits, which is a "code".
 
     Examples
     --------
@@ -55,19 +55,19 @@ def conversion_code(source: str, target: str) -> int:
 
 
 def names_of(code: int) -> tuple[str, str]:
-    """Return how the elements of a conversion are read, and what is written."""
+    """Return the source and the target of a conversion's number."""
     return SOURCES[code // len(TARGETS)], TARGETS[code % len(TARGETS)]
 
 
 def counter_place(source: str, target: str) -> int | None:
-    """Return where in the table a conversion counts vectors with integers that are no codes; None where it does not."""
+    """Return the byte offset in the table of the counter of vectors with misfits; None where a conversion has none."""
     if target == "checked byte":
         return BYTE_RESULTS
     return 8 * CODE_NUMBERS if target == "code" and source[0] in "su" else None
 
 
 def bytes_read(source: str) -> int:
-    """Return the bytes of an element that is read so.
+    """Return the bytes that are read for an element of a source.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def bytes_read(source: str) -> int:
 
 
 def bytes_written(target: str) -> int:
-    """Return the bytes of an element that is written so.
+    """Return the bytes that are written for an element of a target.
 
     Examples
     --------
@@ -92,24 +92,25 @@ def bytes_written(target: str) -> int:
 
 
 def looked_up(nbytes: int) -> str:
-    """Return the name of a result of so many bytes that the table of a byte holds."""
+    """Return the target whose results are table entries of `nbytes` bytes."""
     return _LOOKED_UP[nbytes]
 
 
 class CastGeometry(NamedTuple):
-    """What a task converts: runs of elements, and how many bytes these and the runs are apart on each side.
+    """The runs of elements that a task converts; strides are in bytes.
 
     Attributes
     ----------
     elements, source_stride, target_stride : int
-        Of a run.
+        The elements of a run, and their strides.
     runs, run_source_stride, run_target_stride : int
+        The number of runs, and their strides.
     is_dense : int
-        Whether elements of a run have no gaps on either side.
+        Whether the elements of a run are contiguous on both sides.
     ahead : int
-        Bytes from an element to the one that is prefetched, where it is dense.
+        Prefetch distance in bytes, where the run is dense.
     streams : int
-        Whether whole lines of the target go past the cache.
+        Whether whole cache lines of the target are written with non-temporal stores.
     """
 
     elements: int
@@ -135,12 +136,12 @@ class CastGeometry(NamedTuple):
     CAST_STREAMS,
 ) = range(9)
 
-#: Elements of a vector that a kernel converts.
+#: Elements in a vector of a conversion kernel.
 CAST_LANES = 16
 
 
 def elements_at_once(code: int) -> int:
-    """Return how many elements a kernel converts at a time: whole vectors, and whole lines of both sides.
+    """Return how many elements a kernel converts per step: whole vectors, and whole cache lines of both sides.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Casts: which conversion takes one element type to another, and what it gives, by NumPy and ml_dtypes.
+"""Casts: the conversion from one element type to another, and its results by NumPy and ml_dtypes.
 
-Results are those of ``astype``. Where NumPy leaves them open, for a float that an integer type cannot hold, they are
-those of XLA: the nearest number that it can, and 0 for NaN. NaN of f16 and to f16 is what NumPy makes of it on x86-64,
-on every machine. Pairs that ml_dtypes does not convert go by way of f32.
+Results are those of ``astype``. Where NumPy leaves them undefined, for a float that an integer type cannot hold, they
+are those of XLA: saturated, and 0 for NaN. NaN to and from f16 is as NumPy converts it on x86-64, on every machine.
+Pairs that ml_dtypes does not convert go through f32.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 
-#: The sources of at most 8 bits that are computed with.
+#: Sources of at most 8 bits whose values are computed with instead of looked up.
 _BYTES = ("s8", "u8")
-#: Elements that are looked through at a time.
+#: Elements that are checked at a time.
 _AT_ONCE = 1 << 18
 _F16 = np.dtype(np.float16)
 _FLOATS = {_F16, np.dtype(np.float32), np.dtype(np.float64)}
@@ -39,7 +39,7 @@ class Cast:
     ----------
     source, target : ElementType
     is_checked : bool
-        Whether it counts the vectors with integers that the target does not hold; see `can_misfit`.
+        Whether it counts the vectors with integers that the target cannot hold; see `can_misfit`.
     """
 
     source: ElementType
@@ -48,7 +48,7 @@ class Cast:
 
     @property
     def code(self) -> int:
-        """The number of the conversion, which kernels are compiled for."""
+        """The number of the conversion, for which kernels are specialised."""
         if self._is_looked_up:
             return conversion_code("byte", "checked byte" if self.is_checked else looked_up(self.target.nbytes))
         return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name)
@@ -65,7 +65,7 @@ class Cast:
 
     @lazy_property
     def results(self) -> NDArray[np.int64]:
-        """What the kernel looks up, as int64; empty where it computes. A counter of misfits comes last."""
+        """The kernel's table as int64, empty where it computes. A misfit counter comes last, except for "narrow"."""
         if self._is_looked_up:
             codes = np.arange(BYTE_RESULTS, dtype=np.uint8)
             found = cast_by_numpy(codes, self.source, self.target)
@@ -81,17 +81,17 @@ class Cast:
 
     @property
     def _code_numbers(self) -> tuple[int, int, int]:
-        """The numbers of a code, in the order of `CODE_BITS` and what follows it."""
+        """The table of a conversion to a code: the entry `CODE_BITS`, and the two after it."""
         kept, (least, most) = (1 << self.target.bits) - 1, bounds_of(self.target)
         if self.source.is_floating:
             return kept, least, most
-        # Unsigned values have no codes below zero; a whole number of bits is left.
+        # An unsigned source has no negative codes; the remaining range is still a power of two.
         least = max(least, bounds_of(self.source)[0])
         return (kept, -least, ~(most - least)) if self.is_checked else (kept, 0, 0)
 
     @property
     def counted_misfits(self) -> int:
-        """How often the kernels of a checked cast have found what the target does not hold, in all calls so far."""
+        """How often kernels of a checked cast have found values that the target cannot hold, over all calls so far."""
         return int(self.results[-1])
 
 
@@ -110,7 +110,7 @@ def cast_of(source: ElementType, target: ElementType, is_checked: bool = False) 
     ----------
     source, target : ElementType
     is_checked : bool
-        Whether codes that the target does not hold are errors.
+        Whether integers that the target cannot hold are errors.
 
     Raises
     ------
@@ -143,9 +143,9 @@ def bounds_of(element_type: ElementType) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def can_misfit(source: ElementType, target: ElementType) -> bool:
-    """Whether integers of a type may be none of another type that has fewer than 8 bits.
+    """Whether a type has integers that another type, of fewer than 8 bits, cannot hold.
 
-    Wider types keep NumPy's rule, which wraps; floats are rounded or, by ``casting="unsafe"``, saturated.
+    Wider targets follow NumPy's rule, which wraps; floats are rounded or, with ``casting="unsafe"``, saturated.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def can_misfit(source: ElementType, target: ElementType) -> bool:
 
 
 def misfits(data: NDArray[np.uint8], source: ElementType, target: ElementType) -> NDArray[np.bool_]:
-    """Return where integers, as the bytes of elements, are none of another type.
+    """Return a mask of the integers, given as the bytes of elements, that another type cannot hold.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def misfits(data: NDArray[np.uint8], source: ElementType, target: ElementType) -
 
 
 def first_misfit(values: NDArray[Any], source: ElementType, target: ElementType) -> tuple[tuple[int, ...], int] | None:
-    """Return the place and the value of the first element, the last dimension the fastest, that is none of a type.
+    """Return the index and the value of the first element, the last dimension fastest, that a type cannot hold.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def first_misfit(values: NDArray[Any], source: ElementType, target: ElementType)
 
 
 class MisfitError(FastIndexError):
-    """An element that the type it is cast to does not hold.
+    """An element that the target type of a cast cannot hold.
 
     Attributes
     ----------
@@ -216,12 +216,12 @@ class MisfitError(FastIndexError):
         )
 
     def moved(self, start: Sequence[int]) -> MisfitError:
-        """Return the error for an array in which the one at hand begins at `start`."""
+        """Return the error for an array in which the array of this error begins at `start`."""
         return MisfitError(tuple(a + b for a, b in zip(self.place, start, strict=True)), self.value, self.target)
 
 
 def of_type(shape: Shape, element_type: ElementType) -> Shape:
-    """Return a shape of plain values of another type in the same places."""
+    """Return a shape of unpacked values of another type in the same slots."""
     layout = shape.layout
     plain = Shape(
         element_type,
@@ -239,7 +239,7 @@ def of_type(shape: Shape, element_type: ElementType) -> Shape:
 
 
 def cast_by_numpy(data: NDArray[np.uint8], source: ElementType, target: ElementType) -> NDArray[np.uint8]:
-    """Return the bytes of elements of another type, for the bytes of elements.
+    """Cast elements, given and returned as bytes, from one type to another.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def cast_by_numpy(data: NDArray[np.uint8], source: ElementType, target: ElementT
 
 
 def _values(data: NDArray[np.uint8], source: ElementType) -> NDArray[Any]:
-    """Return values of a type that NumPy computes with: bits beside those of an element do not matter."""
+    """Return values of a dtype that NumPy computes with; bits above a sub-byte element are ignored."""
     if source == "pred":
         return np.asarray(data != 0)
     if not source.is_sub_byte:
@@ -285,10 +285,10 @@ def _cast(values: NDArray[Any], source: ElementType, target: ElementType) -> NDA
 
 
 def with_payloads(values: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
-    """Return floats converted from or to f16 whose NaN have the upper bits of the payloads that they come from.
+    """Give each NaN of a conversion from or to f16 the upper payload bits of its source; return the floats.
 
-    NumPy does so where it converts f16 by integers; processors set the highest bit (Arm's FCVT, x86's VCVTPS2PH).
-    ``npy_floatbits_to_halfbits`` of NumPy's ``halffloat.cpp``.
+    NumPy does so where it converts f16 in integer arithmetic; processors set the highest bit (Arm's FCVT, x86's
+    VCVTPS2PH). Source: ``npy_floatbits_to_halfbits`` of NumPy's ``halffloat.cpp``.
 
     Examples
     --------
@@ -313,14 +313,14 @@ def with_payloads(values: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
 
 
 def _saturated(values: NDArray[Any], target: ElementType) -> NDArray[Any]:
-    """Return floats as the nearest integers towards 0 that a type holds, 0 for NaN."""
+    """Return floats truncated to integers that a type holds, saturated at its bounds; 0 for NaN."""
     signed = target.kind == "signed"
     low, high = (-(1 << target.bits - 1), (1 << target.bits - 1) - 1) if signed else (0, (1 << target.bits) - 1)
     wide = values.astype(np.float64)
     inside = (wide > low - 1.0) & (wide < high + 1.0)
     kind = np.int64 if signed else np.uint64
     found = np.where(inside, wide, 0.0)
-    # Between -1 and 0, which unsigned types hold as 0.
+    # Values between -1 and 0 are 0 in unsigned types.
     truncated = (found if signed else np.maximum(found, 0.0)).astype(kind)
     truncated[~inside & (wide >= high)] = high
     truncated[~inside & (wide <= low)] = low
@@ -328,7 +328,7 @@ def _saturated(values: NDArray[Any], target: ElementType) -> NDArray[Any]:
 
 
 def is_safe(source: ElementType, target: ElementType) -> bool:
-    """Whether a type holds every value of another, as far as NumPy's rule asks: it takes f64 to hold those of s64.
+    """Whether a type holds every value of another, by NumPy's rule: it takes f64 to hold those of s64.
 
     Examples
     --------
@@ -345,7 +345,7 @@ def is_safe(source: ElementType, target: ElementType) -> bool:
 
 @lru_cache(maxsize=1024)
 def _keeps_values(source: ElementType, target: ElementType) -> bool:
-    """Whether every value of at most 16 bits comes back from another type."""
+    """Whether a cast keeps every value of a type of at most 16 bits."""
     data = np.arange(1 << max(source.bits, 8), dtype=f"u{source.nbytes}").view(np.uint8)
     wide = ElementType.of("f64")
     there = cast_by_numpy(cast_by_numpy(data, source, target), target, wide).view(np.float64)
@@ -356,9 +356,9 @@ _KINDS = ("predicate", "unsigned", "signed", "float")
 
 
 def is_same_kind(source: ElementType, target: ElementType) -> bool:
-    """Whether the kind of numbers stays, or becomes a more general one: as for NumPy's own types.
+    """Whether a cast keeps the kind of numbers or makes it more general, by NumPy's rule for its own types.
 
-    ml_dtypes tells NumPy otherwise, that f32 to int4 is of one kind.
+    ml_dtypes declares otherwise to NumPy: that f32 to int4 is a cast of the same kind.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Sums of floor divisions: the form of index programs, how forms are simplified, and division by a constant.
+"""Index programs as sums of floor divisions: their simplification, and division by a constant.
 
-For ``n < 2**w`` and a divisor ``d`` of which ``s`` is the base-2 logarithm rounded up, take
-``m = ceil(2**(w + s) / d)``. Then ``m * d = 2**(w + s) + e`` with ``0 <= e < d <= 2**s``, so
-``n * m / 2**(w + s)`` exceeds ``n / d`` by ``n * e / (d * 2**(w + s)) < 1 / d``, too little to reach the next
-integer: the floor of the one is the floor of the other. ``m`` has ``w + 1`` bits at most.
+For ``n < 2**w`` and a divisor ``d`` with ``s = ceil(log2(d))``, take ``m = ceil(2**(w + s) / d)``. Then
+``m * d = 2**(w + s) + e`` with ``0 <= e < d <= 2**s``, so ``n * m / 2**(w + s)`` exceeds ``n / d`` by
+``n * e / (d * 2**(w + s)) < 1 / d``, too little to reach the next integer: both have the same floor. ``m`` has
+``w + 1`` bits at most.
 
 Source: T. Granlund and P. Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994.
 
@@ -11,7 +11,7 @@ A program has inputs (coordinates, or one slot), then quotients, each the floor 
 and earlier quotients over a constant, then outputs, each a linear combination of all of these. Everything is a
 non-negative integer.
 
-What keeps them short: ``(x // a) // b`` is ``x // (a * b)``, and ``(D * a + b) // D`` is ``a + b // D``.
+Two identities keep programs short: ``(x // a) // b`` is ``x // (a * b)``, and ``(D * a + b) // D`` is ``a + b // D``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class IndexProgram:
     quotients : tuple of Quotient
     outputs : tuple of Form
     checks : tuple of Check
-        A slot is padding where one of these fails. Outputs mean nothing there.
+        A slot is padding where one of these fails; the outputs are then meaningless.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class IndexProgram:
         return tuple(_combined(form, values) for form in self.outputs), holds
 
     def describe(self) -> str:
-        """Spell the program, one line per quotient, output and check."""
+        """Return the program as text, one line per quotient, output and check."""
         inputs = len(self.input_bounds)
         lines = [", ".join(f"x{i} < {bound}" for i, bound in enumerate(self.input_bounds)) or "no inputs"]
         for i, quotient in enumerate(self.quotients):
@@ -154,7 +154,7 @@ class IndexProgram:
         return "\n".join(lines)
 
     def derived(self, make: Callable[[IndexProgram], Any]) -> Any:
-        """Return ``make(self)``, computed once: a backend's own tables for this program."""
+        """Return ``make(self)``, computed once: the tables of a back end for this program."""
         found = self._derived.get(make)
         if found is None:
             found = self._derived[make] = make(self)
@@ -206,7 +206,7 @@ def scaled_sum(*parts: tuple[int, Form]) -> Form:
 
 
 class ProgramBuilder:
-    """Collects quotients; with `simplify`, each becomes the sum of as few and as simple quotients as possible."""
+    """Collects quotients; with `simplify`, each becomes a sum of as few and as simple quotients as possible."""
 
     def __init__(self, input_bounds: Sequence[int], simplify: bool = True) -> None:
         self._input_bounds = tuple(input_bounds)
@@ -216,7 +216,7 @@ class ProgramBuilder:
         self._known: dict[tuple[Form, int], int] = {}
 
     def variable(self, number: int) -> Form:
-        """Return an input as a form; one that is always 0 needs no variable."""
+        """Return an input as a form; with `simplify`, one that is always 0 is the empty form."""
         return () if self._simplify and self._limits[number] == 0 else ((number, 1),)
 
     def quotient(self, numerator: Form, divisor: int, limit: int) -> Form:
@@ -241,7 +241,9 @@ class ProgramBuilder:
         return self._new_quotient(numerator, divisor, limit)
 
     def in_units(self, number: Form, bits: int, unit_bits: int, last: int) -> Form:
-        """Return in which unit of some bits a thing of `bits` begins; `number` counts such things, up to `last`.
+        """Return the number of the unit, of `unit_bits` bits, in which an item begins.
+
+        `number` is the number of the item, at most `last`; items have `bits` bits each.
 
         Examples
         --------
@@ -266,7 +268,7 @@ class ProgramBuilder:
         return sum(c * self._limits[v] for v, c in form if c > 0)
 
     def _pull_out(self, numerator: Form, divisor: int) -> tuple[Form, Form]:
-        """Split ``divisor * pulled + rest``; floors agree since ``pulled`` is whole and ``rest >= 0``."""
+        """Split a numerator into ``divisor * pulled + rest``; the floors agree since ``rest >= 0``."""
         pulled = tuple((v, c // divisor) for v, c in numerator if c % divisor == 0)
         rest = tuple((v, c) for v, c in numerator if c % divisor)
         if any(c < 0 for _, c in rest) or self._upper_bound(rest) > _LARGEST:
@@ -279,7 +281,7 @@ class ProgramBuilder:
         return None
 
     def program(self, outputs: Iterable[Form], checks: Iterable[Check] = ()) -> IndexProgram:
-        """Return the program; what nothing needs is left out."""
+        """Return the program; with `simplify`, without unused quotients and checks that always hold."""
         kept_checks = tuple(c for c in checks if not self._simplify or self._upper_bound(c.value) >= c.bound)
         whole = IndexProgram(self._input_bounds, tuple(self._quotients), tuple(outputs), kept_checks)
         return without_unused_quotients(narrowed(whole)) if self._simplify else whole
@@ -346,7 +348,7 @@ def _parting_divisor(program: IndexProgram, variable: int) -> int | None:
 
 
 def without_unused_quotients(program: IndexProgram) -> IndexProgram:
-    """Drop the quotients that no output and no check needs, and renumber the rest."""
+    """Drop the quotients that no output and no check uses, and renumber the others."""
     inputs = len(program.input_bounds)
     needed = {v for form in program.outputs for v, _ in form}
     needed |= {v for check in program.checks for v, _ in check.value}

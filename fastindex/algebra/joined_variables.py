@@ -1,7 +1,7 @@
-"""The variables of a move, split and joined until moves that are spelled differently have the same ones.
+"""The variables of a move in canonical form: split and joined until equivalent moves have the same ones.
 
-``a b -> b a`` of a ``[6, 4]`` array counts two variables, ``(x y) b -> b (x y)`` three: x and y are joined where they
-are the digits of one number on both sides. What one variable is cut into is split first, where its digits fill it.
+``a b -> b a`` of a ``[6, 4]`` array has two variables, ``(x y) b -> b (x y)`` three: x and y are joined where they
+are the digits of one number on both sides. A variable with several digits is split first, where the digits fill it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Sides = tuple[RegroupedShape, RegroupedShape]
 
 
 class _Part(NamedTuple):
-    """A digit of a variable, where it is: the side, the dimension, and its weight there."""
+    """An occurrence of a digit of a variable: the side and the dimension, and its weight there."""
 
     place: tuple[int, int]
     weight: int
@@ -26,12 +26,12 @@ class _Part(NamedTuple):
     high: int | None
 
 
-#: For each variable its extent, and where its digits are.
+#: The occurrences of the digits of each variable.
 _Parts = dict[Variable, list[_Part]]
 
 
 def joined_variables(sides: Sides) -> Sides:
-    """Return the sides of a move by the fewest variables, which are numbered by where they are.
+    """Return the sides of a move with the fewest variables, numbered by where their digits lie.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def joined_variables(sides: Sides) -> Sides:
 
 
 def _split(sides: Sides) -> _Parts:
-    """Return variables whose digits are all of them, as far as their cuts divide each other and the extent."""
+    """Split variables at the cuts of their digits, where these divide each other and the extent."""
     found: _Parts = {}
     for variable in sides[0].variables:
         own = [
@@ -93,7 +93,7 @@ def _split(sides: Sides) -> _Parts:
 
 
 def _continued(parts: _Parts) -> tuple[Variable, Variable] | None:
-    """Return two variables of which the first counts on wherever the second ends; None where there are none."""
+    """Return an outer and an inner variable where the outer one continues the inner one everywhere; None without."""
     lowest = {
         v: sorted((p.place, p.weight) for p in own if p.low == 1) for v, own in parts.items() if _is_whole(own) or own
     }
@@ -134,7 +134,7 @@ def _coordinates(parts: _Parts, sides: Sides) -> tuple[Coordinates, ...]:
 def _paths(
     digits: Digits, split: dict[int, tuple[Digits, int]], path: tuple[int, ...]
 ) -> Iterator[tuple[Variable, tuple[int, ...]]]:
-    """Yield for each digit of a slot the variable and numbers that say where it is, through what tiles split."""
+    """Yield the variable of each digit of a slot, and numbers that locate it, through sums that tiles split."""
     for one in digits:
         here = (*path, one.weight, one.low, one.high or 0)
         if one.variable.is_coordinate:

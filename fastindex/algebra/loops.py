@@ -1,4 +1,4 @@
-"""A relayout as loops: nests that copy every element once, and nests that fill every slot of padding once.
+"""A relayout as loop nests: some copy every element once, others fill every slot of padding once.
 
 A nest is a box of loops, each with a stride in the source and in the destination. Where the tiles of both layouts
 divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops.
@@ -21,12 +21,12 @@ from fastindex.core.sizes import axes_of
 
 _BY_STRIDES = operator.attrgetter("destination_stride", "source_stride")
 
-#: More boxes than this are slower than looking every slot up.
+#: With more boxes than this, looking up every slot is faster.
 MOST_NESTS = 512
 
 
 class Loop(NamedTuple):
-    """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart, or bytes after `in_bytes`."""
+    """``size`` iterations with a stride on each side, in elements, or in bytes after `in_bytes`."""
 
     size: int
     source_stride: int
@@ -34,7 +34,7 @@ class Loop(NamedTuple):
 
 
 class Nest(NamedTuple):
-    """Nested loops in no particular order, and where they start; in elements, or in bytes after `in_bytes`."""
+    """Nested loops in no particular order, and the start on each side; in elements, or in bytes after `in_bytes`."""
 
     loops: tuple[Loop, ...]
     source_start: int = 0
@@ -45,14 +45,14 @@ class Nest(NamedTuple):
         return math.prod([loop.size for loop in self.loops])
 
     def loop_of(self, source: int | None = None, destination: int | None = None) -> Loop | None:
-        """Return the loop that has these strides, None where there is none."""
+        """Return the loop with these strides, or None."""
         for loop in self.loops:
             if source in (None, loop.source_stride) and destination in (None, loop.destination_stride):
                 return loop
         return None
 
     def adjacent(self, length: int) -> list[Loop]:
-        """Return the loops that are contiguous in the destination, innermost first; the first steps by `length`.
+        """Return the loops that continue each other in the destination, innermost first, from stride `length` on.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Nest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RelayoutLoops:
-    """What a relayout has to do, in elements: `copies` move data, `fills` write padding (source strides are 0)."""
+    """The work of a relayout, in elements: `copies` move data, `fills` write padding (source strides are 0)."""
 
     copies: tuple[Nest, ...]
     fills: tuple[Nest, ...]
@@ -91,12 +91,12 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
     Parameters
     ----------
     source, destination : Shape or Strides
-        Two layouts of one array. Gaps that strides leave are not padding; nothing fills them.
+        Two layouts of one array. Gaps between strided elements are not padding and are not filled.
 
     Returns
     -------
     RelayoutLoops or None
-        None where tile sizes that do not divide each other leave no loops that both sides share.
+        None where the two sides share no loops, since their tile sizes do not divide each other.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) ->
 
 
 def stride_at(cut: int, side: Sequence[Digit]) -> int:
-    """Return how far a slot moves where a coordinate moves from one multiple of `cut` to the next."""
+    """Return the distance in slots between consecutive multiples of `cut` of a coordinate."""
     stride = 0
     for d in side:
         if d.low <= cut and (d.high is None or cut < d.high):
@@ -187,7 +187,7 @@ def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
 
 
 def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
-    """Yield a nest for each choice of one piece of every coordinate."""
+    """Yield the product nest of one box per coordinate, for each choice of boxes."""
     for chosen in itertools.product(*pieces):
         loops: tuple[Loop, ...] = ()
         source_start = destination_start = 0
@@ -199,7 +199,7 @@ def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
 
 
 def coalesced(nest: Nest) -> Nest:
-    """Drop loops of size 1 and join loops that continue each other on both sides; every element stays where it is.
+    """Drop loops of size 1 and merge loops that continue each other on both sides; no element changes place.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def coalesced(nest: Nest) -> Nest:
 
 
 def grouped(loops: RelayoutLoops, per_byte: int) -> RelayoutLoops | None:
-    """Return loops that move whole bytes of packed elements, or None where bytes do not stay together.
+    """Return loops that move whole bytes of packed elements, or None where the elements of a byte are separated.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
         return None
     gap = places[-1][1].stride if places else before_tail
     if gap > 1:
-        # Slots before the first digit: what a dimension of size 1 was padded with.
+        # Slots below the most minor digit: padding of a dimension of size 1.
         rooms = (Loop(place.room, 0, place.stride) for _, place in places)
         nests.append(Nest((Loop(gap - 1, 0, 1), *rooms), 0, 1))
     of_one = by_variable(places)
@@ -289,21 +289,21 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
 
 
 def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> list[Nest] | None:
-    """Return boxes of the slots that no values of some coordinates below their extents have, or None where many are.
+    """Return boxes of the slots that no coordinates below their extents have, or None where there are too many.
 
     Parameters
     ----------
     extents : sequence of int
-        Of the coordinates.
+        The extent of each coordinate.
     places : sequence of sequences of Place
-        The digits of each, minor first.
+        The digits of each coordinate, minor first.
     """
     nests: list[Nest] = []
     valid: list[list[Nest]] = []
     rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
     holes = [list(_holes(extent, of_one)) for extent, of_one in zip(extents, places, strict=True)]
     while holes and not holes[-1]:
-        # Coordinates behind the last one with holes add nothing.
+        # Coordinates after the last one with holes add nothing.
         holes.pop()
     for i, (extent, of_one, missing) in enumerate(zip(extents, places, holes, strict=False)):
         if math.prod([len(v) for v in valid]) * len(missing) > MOST_NESTS:
@@ -317,7 +317,7 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
 
 
 def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:
-    """Cut the values of a variable's digits that no value below `extent` has into boxes."""
+    """Yield boxes of the digit values that no value of a variable below `extent` has."""
     for i, place in enumerate(places):
         if place.room > place.used:
             inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
@@ -355,7 +355,7 @@ def in_bytes(nest: Nest, width: int) -> Nest:
 def rows_and_columns(
     loops: Sequence[Loop], row: Loop, column: Loop, width: int
 ) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """Extend rows along the destination and columns along the source, the shorter first, while they continue.
+    """Extend a row along the destination and a column along the source, the shorter first, while loops continue them.
 
     Strides are in bytes, `width` is the bytes of an element.
 
@@ -381,7 +381,7 @@ def rows_and_columns(
             return tuple(rows), tuple(columns)
 
 
-#: Bytes that a kernel moves as one element, at most.
+#: The widest element that a kernel moves, in bytes.
 _MOST_BYTES = 16
 
 
@@ -397,14 +397,13 @@ def strided_copy(
     itemsize : int
         Bytes of an element, at least 1.
     source_strides, destination_strides : sequence of int
-        Bytes, one per dimension, of any sign. In the source 0 repeats an element; the elements of the destination must
-        not overlap.
+        Bytes, one per dimension, of any sign. A source stride of 0 repeats an element; the elements of the destination
+        must not overlap.
 
     Returns
     -------
     nest : Nest
-        In units; its starts are where the first loops begin, seen from the first element of each array, and may be
-        negative.
+        In units; its starts are relative to the first element of each array, and may be negative.
     width : int
         Bytes of a unit: the largest power of two, at most 16, that divides the element and every stride.
 
@@ -430,7 +429,7 @@ def strided_copy(
 
 
 def _runs_backwards(loop: Loop) -> bool:
-    """Whether a loop is better walked from its end: kernels look for the side whose neighbours are adjacent."""
+    """Whether to reverse a loop, so that the side with the smaller stride runs forwards, as kernels look for it."""
     if abs(loop.source_stride) < abs(loop.destination_stride) and loop.source_stride:
         return loop.source_stride < 0
     return loop.destination_stride < 0

@@ -1,8 +1,8 @@
-"""The runs of a window of a layout whose slots are sums of digits of the coordinates.
+"""The runs of a window, for layouts whose slots are sums of digits of the coordinates.
 
 The buffer is a tree: its most major digit cuts it into equal blocks, the next digit cuts each of these, and so on.
-What a block holds of a window depends only on which coordinates are left, so most blocks are alike; each kind is
-worked out once, and runs that touch the edge of a block are joined with their neighbours.
+The runs of a window in a block depend only on the coordinates that remain, so most blocks are equal; each distinct
+block is computed once, and runs that touch the edge of a block are joined with their neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastindex.core.tiles import slot_count
 
 @dataclass(slots=True)
 class _Block:
-    """What lies in a block of `size` slots: a run from its beginning, runs inside, a run up to its end."""
+    """The runs in a block of `size` slots: one from its beginning, some inside, and one up to its end."""
 
     size: int
     prefix: int
@@ -36,7 +36,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Joining:
-    """Puts blocks in a row; a run that reaches the end of one may go on in the next."""
+    """Concatenates blocks; a run that reaches the end of one may continue in the next."""
 
     records: list[StridedRun] = field(default_factory=list)
     open_start: int = 0
@@ -68,12 +68,12 @@ class _Joining:
         self.open_start = self.open_end = 0
 
     def repeat(self, blocks: Sequence[tuple[int, _Block]], at: int, count: int, stride: int) -> None:
-        """Append blocks at their distances from `at`, `count` times, `stride` apart."""
+        """Append a group of blocks, at their offsets from `at`, `count` times with a stride."""
         if count <= 3:
             for k in range(count):
                 self._append_all(blocks, at + k * stride)
             return
-        # What joins the run before the first, and what that leaves open, may differ; from the third on all are alike.
+        # The first may join the run before it and leave another one open; from the third on, all repetitions are equal.
         first, second = (self._append_all(blocks, at + k * stride) for k in range(2))
         opened = self.open_start
         third = self._append_all(blocks, at + 2 * stride)
@@ -102,7 +102,7 @@ class _Joining:
         return self.records[before:]
 
     def block(self, size: int) -> _Block:
-        """Return all that has been appended as one block."""
+        """Return everything appended as one block."""
         suffix = 0
         if self.open_end == size and self.open_start > 0:
             suffix = self.open_end - self.open_start
@@ -116,7 +116,7 @@ class _Joining:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A digit of a slot: `room` values, `stride` apart; ``variable // low % (high // low)``, `high` None at the top."""
+    """A digit of a slot: a capacity of `room` values with a stride; `variable`, `low` and `high` as in `Digit`."""
 
     stride: int
     room: int
@@ -127,15 +127,15 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a variable: numbers in units of `low`; the digits from `high` on have been read."""
+    """The remaining values of a variable in units of `low`, after its digits from `high` up have been read."""
 
     numbers: range
     low: int
     high: int | None
 
 
-#: Values of a digit that leave something, in ascending order: the first, how far apart and how many the repetitions
-#: are, and in one repetition, at their distances from its beginning, what is left.
+#: Values of a digit with something remaining, in ascending order: the first one, the distance and the number of the
+#: repetitions, and one repetition as pairs of an offset and the remaining values.
 _Values = tuple[int, int, int, list[tuple[int, _Left]]]
 
 
@@ -190,7 +190,7 @@ def _highest_digit(left: _Left, low: int) -> list[_Values]:
         inside = _part(numbers, value * unit, (value + 1) * unit)
         return _Left(inside, left.low, low) if inside else None
 
-    # Away from both ends, what is left depends only on the distance from a multiple of the step.
+    # Away from both ends, the remaining values depend only on the distance from a multiple of the step.
     apart = step // math.gcd(step, unit) if len(numbers) > 1 else 1
     begin, end = first // unit, last // unit + 1
     inner = begin + (after(begin) != after(begin + apart))
@@ -209,7 +209,7 @@ def _highest_digit(left: _Left, low: int) -> list[_Values]:
 
 
 def _part(numbers: range, begin: int, end: int) -> range:
-    """Return the numbers from `begin` to below `end`, counted from `begin`."""
+    """Return the numbers from `begin` to below `end`, relative to `begin`."""
     first = max(-(-(begin - numbers.start) // numbers.step), 0)
     stop = min(-(-(end - numbers.start) // numbers.step), len(numbers))
     if first >= stop:
@@ -224,7 +224,7 @@ def _lowest_digit(left: _Left, high: int) -> list[_Values]:
     common = math.gcd(numbers.step, room)
     groups: list[_Values] = []
     for value in range(numbers.start % common, room, common):
-        # The first of the numbers with this digit; the next ones are room // common further on.
+        # The first of the numbers with this digit; the next ones follow every room // common numbers.
         turns = room // common
         first = (value - numbers.start) // common * pow(numbers.step // common, -1, turns) % turns
         if first >= len(numbers):
@@ -240,7 +240,7 @@ def _lowest_digit(left: _Left, high: int) -> list[_Values]:
 
 
 def run_tree(shape: Shape, window: Sequence[range]) -> RunTree | None:
-    """Return the tree of digits of a layout with a window at its root; None where slots are no sums of digits."""
+    """Return the digit tree of a layout with a window at its root; None where slots are not sums of digits."""
     for coordinates in coordinate_systems(shape, shape):
         variables = list({d.variable: None for d in itertools.chain(*coordinates)})
         digits = canonical(slot_digits(axes_of(shape), coordinates, {}))
@@ -257,13 +257,13 @@ def _before_tail(shape: Shape) -> int:
 
 
 def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> range | None:
-    """Return the values that a coordinate, or the one that `*` merges of several, takes in a window."""
+    """Return the values of a coordinate, or of several that `*` merges, in a window; None where they are no range."""
     merged = variable.key if isinstance(variable.key, tuple) else (variable.key,)
     numbers, size = range(1), 1
     for dimension in reversed(merged):
         along = window[dimension]
         if len(numbers) == size:
-            # Whole so far: neighbours along this dimension continue each other.
+            # The more minor dimensions are whole: neighbours along this one continue each other.
             if along.step != 1 and size > 1 and len(along) > 1:
                 return None
             first = along[0] * size
@@ -277,7 +277,7 @@ def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> ra
 
 
 def _places(shape: Shape, variables: Sequence[Variable], digits: Digits) -> tuple[_Place, ...] | None:
-    """Return the digits of a slot, the most major first; None where they cannot be read one after the other."""
+    """Return the digits of a slot, most major first; None where one is an inner digit of its variable when read."""
     found = digit_places(digits, _before_tail(shape))
     if found is None or any(variable not in variables for variable, _ in found):
         return None

@@ -1,15 +1,15 @@
-"""Which contiguous segments of the physical buffer hold a box of the array, for any layout.
+"""The contiguous segments of the physical buffer that hold a box of the array, for any layout.
 
 A *box* is a range of coordinates for each dimension. Where its edges fall between tiles (`box_steps`), the box owns
-whole segments of the buffer, padding included, and what these hold one after the other is the box itself packed by the
-same layout (`box_shape`). So any job on a large array is the same job on boxes of it: read segments, call the function
-for whole arrays, write segments. Files, Zarr and Dask all work this way.
+whole segments of the buffer, padding included, and their concatenation is the box itself packed in the same layout
+(`box_shape`). So any job on a large array is the same job on its boxes: read segments, call the function for whole
+arrays, write segments. Files, Zarr and Dask all work this way.
 
-Everything is derived from the axes of `fastindex.core.tiles`: the buffer is the merge of all its axes, and what
-a box selects on an axis follows from what it selects on the parts of that axis.
+Everything is derived from the axes of `fastindex.core.tiles`: the buffer is the merge of all its axes, and the
+selection of a box on an axis follows from its selection on the parts of that axis.
 
-A box of a given size costs less the longer its segments are on both sides; how much fits is given. Starting from the
-smallest box, the dimension is doubled that leaves the least cost for each element, while the memory lasts.
+A box of a given size costs less the longer its segments are on both sides; its memory is limited. `box_sizes` starts
+from the smallest box and doubles the dimension that leaves the least cost per element, while memory suffices.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Box = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Boxes that cover an array: each dimension is cut at even distances.
+    """A grid of boxes that covers an array: each dimension is cut at equal distances.
 
     Attributes
     ----------
     dimensions : tuple of int
-        Of the array.
+        Sizes of the array.
     sizes : tuple of int
-        Of a box, at least 1; the last box along a dimension may be smaller.
+        Sizes of a box, at least 1; the last box along a dimension may be smaller.
 
     Examples
     --------
@@ -53,18 +53,18 @@ class Grid:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many boxes there are along each dimension; one along a dimension of size 0, which is empty."""
+        """Number of boxes along each dimension; along a dimension of size 0, one that is empty."""
         return tuple(max(-(-n // size), 1) for n, size in zip(self.dimensions, self.sizes, strict=True))
 
     def box(self, place: Sequence[int]) -> Box:
-        """Return the box at a place of the grid."""
+        """Return the box at a position in the grid."""
         return tuple(
             range(i * size, min((i + 1) * size, n))
             for i, size, n in zip(place, self.sizes, self.dimensions, strict=True)
         )
 
     def boxes(self, order: Sequence[int] | None = None) -> Iterator[Box]:
-        """Yield all boxes, those along the last dimension of `order` next to each other; by default the last.
+        """Yield all boxes; the last dimension of `order` varies fastest, by default the last dimension.
 
         Examples
         --------
@@ -75,7 +75,7 @@ class Grid:
         return (self.numbered(number, order) for number in range(math.prod(self.counts)))
 
     def numbered(self, number: int, order: Sequence[int]) -> Box:
-        """Return one of `boxes`, by its number.
+        """Return box `number` in the order of `boxes`.
 
         Examples
         --------
@@ -90,7 +90,7 @@ class Grid:
 
 @lru_cache(maxsize=512)
 def box_steps(shape: Shape) -> tuple[int, ...]:
-    """Return what the edges of a box must be multiples of, per dimension, for it to own whole bytes and segments.
+    """Return the steps of box edges, per dimension: at their multiples a box owns whole bytes and segments.
 
     The end of a dimension is always an edge. A dimension that cannot be cut has its size.
 
@@ -123,7 +123,7 @@ def box_steps(shape: Shape) -> tuple[int, ...]:
             case CountAxis(whole=part, tile_size=tile_size):
                 require(part, tile_size * step)
             case MergedAxis(outer=outer, inner=inner) if inner.size % step:
-                # Steps cross the ends of `inner`: it has to be whole, and as many of `outer` as make whole steps.
+                # Steps cross the ends of `inner`: it must be whole, and `outer` a multiple that makes whole steps.
                 require(inner, inner.size)
                 require(outer, step // math.gcd(step, inner.size))
             case MergedAxis(inner=inner):
@@ -132,7 +132,7 @@ def box_steps(shape: Shape) -> tuple[int, ...]:
 
 
 def _whole_buffer(shape: Shape) -> Axis:
-    """Return the axis of all slots, those of tail padding left out."""
+    """Return the axis of all slots, without tail padding."""
     check_placed(shape)
     whole, *others = axes_of(shape) or [Axis(1)]
     for axis in others:
@@ -152,7 +152,7 @@ def common_steps(*shapes: Shape) -> tuple[int, ...]:
 
 
 def joint_steps(dimensions: Sequence[int], *steps: Sequence[int]) -> tuple[int, ...]:
-    """Return the least multiples of several steps along each dimension, at most the whole dimension.
+    """Return the least common multiples of steps along each dimension, at most the whole dimension.
 
     Examples
     --------
@@ -164,9 +164,9 @@ def joint_steps(dimensions: Sequence[int], *steps: Sequence[int]) -> tuple[int, 
 
 
 def covering(box: Box, steps: Sequence[int], dimensions: Sequence[int]) -> Box:
-    """Return the smallest box with edges at multiples of `steps` that has all elements of `box`.
+    """Return the smallest box with edges at multiples of `steps` that contains `box`.
 
-    With the steps of a source and a box of a destination: what has to be read for that box.
+    With the steps of a source and a box of a destination, this is the region to read for that box.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def covering(box: Box, steps: Sequence[int], dimensions: Sequence[int]) -> Box:
 
 
 def box_shape(shape: Shape, box: Box) -> Shape:
-    """Return the shape whose packed buffer is what the segments of a box hold, one after the other.
+    """Return the shape whose packed buffer is the concatenation of the segments of a box.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def box_shape(shape: Shape, box: Box) -> Shape:
     Raises
     ------
     FastIndexError
-        Edges elsewhere.
+        An edge lies elsewhere.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def box_shape(shape: Shape, box: Box) -> Shape:
 
 
 def first_box(shape: Shape, sizes: tuple[int, ...]) -> Box:
-    """Return the box of some sizes at the origin.
+    """Return the box of the given sizes at the origin.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def first_box(shape: Shape, sizes: tuple[int, ...]) -> Box:
 def box_segments(shape: Shape, box: Box) -> tuple[StridedRun, ...]:
     """Return the segments of the buffer that a box owns, in slots, in the order in which `box_shape` packs them.
 
-    All segments together, of boxes that cover the array once, are the buffer: padding belongs to the box beside it, the
+    The segments of boxes that cover the array once partition the buffer: padding belongs to the box next to it, the
     tail to the last box.
 
     Parameters and errors as for `box_shape`.
@@ -249,7 +249,7 @@ def box_segments(shape: Shape, box: Box) -> tuple[StridedRun, ...]:
     Returns
     -------
     tuple of StridedRun
-        One record; a second one for tail padding that is not next to the first's last piece.
+        One record; a second one for tail padding that does not directly follow the segments of the first.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def box_segments(shape: Shape, box: Box) -> tuple[StridedRun, ...]:
 
 
 def byte_segments(shape: Shape, box: Box) -> Iterator[tuple[int, int]]:
-    """Yield the first byte and the bytes of each segment of a box, as `box_segments` orders them.
+    """Yield the first byte and the length in bytes of each segment of a box, in the order of `box_segments`.
 
     Examples
     --------
@@ -288,7 +288,7 @@ def byte_segments(shape: Shape, box: Box) -> Iterator[tuple[int, int]]:
 
 
 def _selected(axis: Axis, box: Box, known: dict[Axis, StridedRun]) -> StridedRun:
-    """Return the indices of an axis at which a box has elements or owns padding."""
+    """Return the indices along an axis at which a box has elements or owns padding."""
     match axis:
         case DimensionAxis(size=size, dimension=dimension, extent=extent):
             along = box[dimension]
@@ -334,15 +334,15 @@ def _check_edges(shape: Shape, box: Box) -> None:
 
 
 def slab_grid(shape: Shape, most_nbytes: int) -> Grid:
-    """Cut a buffer into contiguous segments of at most `most_nbytes` bytes that are boxes, as large as possible.
+    """Cut a buffer into contiguous segments that are boxes, as large as possible up to `most_nbytes` bytes.
 
-    The boxes in the order of `slab_order`, each packed with `box_shape`, one after the other are the buffer.
+    The boxes in the order of `slab_order`, each packed in its `box_shape`, concatenate to the buffer.
 
     Parameters
     ----------
     shape : Shape
     most_nbytes : int
-        Where the smallest contiguous boxes take more, they are taken; the tail is not counted.
+        Exceeded where the smallest contiguous boxes are larger; the tail is not counted.
 
     Raises
     ------
@@ -381,7 +381,7 @@ def _resized(grid: Grid, dimension: int, size: int) -> Grid:
 
 
 def _most_bytes(shape: Shape, grid: Grid, owned: Sequence[int]) -> int:
-    """Return how many bytes a box takes at most, if the last along each dimension has so much more padding."""
+    """Return the most bytes of a box, if the last one along each dimension has `owned` more padding."""
     sizes = [min(size, n) + more for size, n, more in zip(grid.sizes, shape.dimensions, owned, strict=True)]
     tiled = Layout(
         shape.layout.minor_to_major,
@@ -392,7 +392,7 @@ def _most_bytes(shape: Shape, grid: Grid, owned: Sequence[int]) -> int:
 
 
 def is_contiguous(shape: Shape, sizes: tuple[int, ...]) -> bool:
-    """Whether boxes of some sizes are contiguous: all are if the first and the last are, which have the padding.
+    """Whether boxes of the given sizes are contiguous: all are if the first and the last, which own padding, are.
 
     Examples
     --------
@@ -416,10 +416,10 @@ def slab_order(shape: Shape) -> tuple[int, ...]:
     return shape.layout.minor_to_major[::-1]
 
 
-#: What one more segment costs, in bytes moved: a system call, and half a page at each end. Measured on an AMD EPYC
+#: Cost of one more segment, in bytes moved: a system call, and half a page at each end. Measured on an AMD EPYC
 #: (family 26), 2026-11-22: a `pread` of 4 KiB takes as long as two thirds of a 12 KiB one.
 SEGMENT_COST_BYTES = 8 << 10
-#: What one more segment costs where a disk has to find it before anything else can go on. Same machine: 105 us for
+#: Cost of one more segment where a disk has to seek to it before the job can continue. Same machine: 105 us for
 #: 32 KiB anywhere, 33 us for the next 32 KiB; two boxes are read at a time.
 SOUGHT_SEGMENT_COST_BYTES = 32 << 10
 
@@ -428,7 +428,7 @@ BoxCosts = Callable[[tuple[int, ...]], tuple[int, int]]
 
 
 def segment_costs(shape: Shape, sizes: tuple[int, ...], segment_cost: int = SEGMENT_COST_BYTES) -> tuple[int, int]:
-    """Return the bytes of a box in a layout, and what it costs to read or write its segments.
+    """Return the bytes of a box in a layout, and the cost of reading or writing its segments.
 
     Examples
     --------
@@ -449,16 +449,15 @@ def box_sizes(
     Parameters
     ----------
     dimensions : sequence of int
-        Of the array.
+        Sizes of the array.
     steps : sequence of int
         Sizes are multiples of these, or the whole dimension.
     costs : callable
         Memory and cost of a box; memory grows with every size.
     most_bytes : int
-        The most memory of a box.
+        Memory limit of a box.
     counted : int, optional
-        The fewest boxes wanted, so that there is work for several threads and progress to show; fewer where the array
-        has no more.
+        The least number of boxes, for several threads to work on and for progress; fewer where the array has no more.
 
     Returns
     -------
@@ -488,7 +487,7 @@ def box_sizes(
             memory, cost = costs(tuple(grown))
             elements = math.prod(grown)
             options.append((cost / elements, memory, d, grown, elements))
-        # The dimension whose growth leaves the least cost for each element.
+        # Grow the dimension that leaves the least cost per element.
         _, memory, d, grown, elements = min(options)
         if memory > most_bytes or elements > max(most_elements, 1):
             growing.remove(d)

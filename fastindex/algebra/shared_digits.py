@@ -1,7 +1,7 @@
-"""The digits of coordinates that two sides of a move share, and where they lie in a buffer.
+"""The digits of coordinates that two sides of a move share, and their places in a buffer.
 
-What is contiguous follows from it: runs of a window descend from digit to digit, and padding is the room that digits do
-not take.
+Contiguity follows from them: the runs of a window descend from digit to digit, and padding is the capacity that digits
+do not use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fastindex.core.tiles import (
 
 
 class Place(NamedTuple):
-    """A digit in a buffer: `used` values, with room for `room` of them, `stride` slots apart; it counts `low`s."""
+    """A digit in a buffer: `used` values of a capacity of `room`, `stride` slots apart, in multiples of `low`."""
 
     stride: int
     low: int
@@ -41,19 +41,19 @@ class Place(NamedTuple):
 
 
 def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
-    """Return the digits of which a slot is the sum, the most major first, or None where they do not nest.
+    """Return the digits whose sum is a slot, most major first, or None where they do not nest.
 
     Parameters
     ----------
     digits : Digits
     slot_count : int
-        Slots of the buffer, up to the last one of the layout.
+        Slots of the buffer, without tail padding.
 
     Returns
     -------
     list of (Variable, Place) or None
-        None where a stride is no multiple of the next, where a digit takes more values than it has room for, or where
-        the digits of a coordinate do not continue each other.
+        None where a stride is not a multiple of the next, where a digit has more values than its capacity, or where the
+        digits of a coordinate do not continue each other.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]
 
 
 def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
-    """Return the slots of the values below `count` of one coordinate, without a division for each value.
+    """Return the slots of the values below `count` of one coordinate, without a division per value.
 
     Examples
     --------
@@ -111,9 +111,9 @@ def by_variable(places: list[tuple[Variable, Place]]) -> dict[Variable, list[Pla
 def shared_digits(
     source: Shape | Strides, destination: Shape | Strides
 ) -> tuple[tuple[tuple[Variable, ...], Digits, Digits], ...]:
-    """Return independent coordinates, and the slots of both sides as sums of their digits, where they are such sums.
+    """Return systems of independent coordinates, with the slots of both sides as sums of their digits.
 
-    Loops and blocks are both made of them, so they are kept for a while.
+    Systems in which a slot is no such sum are left out. Cached: both loops and blocks are derived from the result.
     """
     found = []
     for coordinates in coordinate_systems(source, destination):
@@ -128,9 +128,9 @@ def shared_digits(
 def _joined(
     variables: tuple[Variable, ...], left: Digits, right: Digits
 ) -> tuple[tuple[Variable, ...], Digits, Digits]:
-    """Make one coordinate of two wherever both sides count on from one to the other.
+    """Merge two coordinates wherever both sides continue from one to the other.
 
-    Blocks that are cut from one long coordinate leave less over than blocks of short ones.
+    Blocks of one long coordinate leave a smaller remainder than blocks of short ones.
     """
     for inner, outer in itertools.permutations(variables, 2):
         joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
@@ -169,7 +169,7 @@ def _digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Name
 
 
 def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
-    """Return the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
+    """Yield the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) ->
     [2, 1]
     """
     if isinstance(source, RegroupedShape | RegroupedStrides):
-        # Each side knows what its dimensions are made of.
+        # Each side has its dimensions as digits of the variables.
         yield [digit(1, variable, 1, None) for variable in source.variables]
         return
     sizes = source.dimensions

@@ -1,9 +1,9 @@
 """Sides of a move whose dimensions are made of other coordinates: split, merged, cut or padded.
 
-A relayout counts the elements of both sides by the same dimensions. A rearrangement counts them by coordinates of its
-own, the *variables*, and each dimension of a side is a sum of digits of these: ``(a 32)`` of 70 elements is one
-variable of 70 values, of which one side has ``x // 32`` and ``x % 32`` as two dimensions. Everything behind it, from
-the digits of slots to the kernels, is that of a relayout.
+A relayout counts the elements of both sides by the same dimensions. A rearrangement has separate coordinates, the
+*variables*, and each dimension of a side is a sum of their digits: ``(a 32)`` of 70 elements is one variable of 70
+values, of which one side has ``x // 32`` and ``x % 32`` as two dimensions. Everything that follows, from the digits of
+slots to the kernels, is the same as for a relayout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Coordinates = tuple[Digits, ...]
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """An array in memory that is described by a stride per dimension, in elements, as NumPy does it."""
+    """An array in memory, described by one stride per dimension in elements, as in NumPy."""
 
     dimensions: tuple[int, ...]
     strides: tuple[int, ...]
@@ -46,9 +46,9 @@ class RegroupedStrides(Strides):
 
 
 class RegroupedShape(Shape):
-    """A shape whose dimensions are sums of digits of variables; other elements than theirs do not move.
+    """A shape whose dimensions are sums of digits of variables; only the elements that variables count are moved.
 
-    Its slots, bytes and text are those of the shape; its elements are those that the variables count.
+    Slots, bytes and text are those of the shape.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class RegroupedShape(Shape):
 
     @property
     def shape(self) -> Shape:
-        """The shape itself."""
+        """The shape without its variables."""
         return Shape(self.element_type, self.dimensions, self.layout, self.dynamic_dimensions)
 
     def __eq__(self, other: object) -> bool:
@@ -110,7 +110,7 @@ def own_digits(side: Regrouped, names: Names) -> Digits:
 
 
 def digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Return the slot as a sum of digits; digits that a tile has split without moving anything are joined again."""
+    """Return the slot as a sum of digits; digits that a tile splits without reordering are merged again."""
     if isinstance(side, Shape):
         return canonical(slot_digits(axes_of(side), coordinates, names))
     weighted = zip(coordinates, side.strides, strict=True)
@@ -123,12 +123,12 @@ def digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names
 def variable_forms(
     builder: ProgramBuilder, side: RegroupedShape, coordinates: Sequence[Form]
 ) -> tuple[dict[Variable, Form], list[Check]]:
-    """Return the variables of a side from its dimensions, and the checks that fail for what does not move."""
+    """Return the variables of a side as forms of its dimensions, and the checks that fail where there is no element."""
     found: dict[Variable, Form] = dict.fromkeys(side.variables, ())
     checks: list[Check] = []
     for digits, whole, size in zip(side.coordinates, coordinates, side.dimensions, strict=True):
         ordered = sorted(digits, key=lambda one: one.weight)
-        # What is below the first digit, and the room that a digit does not take, belongs to no element.
+        # Values below the first digit, and the unused capacity of a digit, belong to no element.
         above = ordered[0].weight if ordered else size
         if above > 1:
             checks.append(Check(_remainder(builder, whole, 1, above, size), 1))
@@ -144,13 +144,13 @@ def variable_forms(
 
 
 def _remainder(builder: ProgramBuilder, whole: Form, low: int, high: int, size: int) -> Form:
-    """Return ``whole // low % (high // low)`` for a whole below a size."""
+    """Return ``whole // low % (high // low)`` for ``whole < size``."""
     inner, outer = (builder.quotient(whole, cut, size - 1) if cut > 1 else whole for cut in (low, high))
     return scaled_sum((1, inner), (-(high // low), outer))
 
 
 def dimension_forms(builder: ProgramBuilder, side: RegroupedShape, values: dict[Variable, Form]) -> list[Form]:
-    """Return the dimensions of a side from its variables."""
+    """Return the dimensions of a side as forms of its variables."""
     found = []
     for digits in side.coordinates:
         total: Form = ()
@@ -169,7 +169,7 @@ def dimension_forms(builder: ProgramBuilder, side: RegroupedShape, values: dict[
 
 
 def substituted(target: RegroupedShape, between: RegroupedShape, first: RegroupedShape) -> RegroupedShape:
-    """Return `target` by the variables of another move: `between` is what both moves share, once by each's variables.
+    """Express the destination of the second of two moves in the variables of the first.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def substituted(target: RegroupedShape, between: RegroupedShape, first: Regroupe
     Raises
     ------
     UnsupportedError
-        The digits of the two moves cut each other, or the second drops some of what the first writes.
+        The two moves cut a coordinate unevenly, or the second drops elements that the first writes.
     """
     names: Names = {}
     values: dict[Variable, Digits] = dict.fromkeys(between.variables, ())

@@ -1,4 +1,4 @@
-"""Contiguous pieces of memory as few records: pieces of one length at the points of a grid."""
+"""Records of contiguous memory. A *piece* is a contiguous range; a record has pieces of one length on a grid."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class StridedRun:
     Attributes
     ----------
     start : int
-        Where the first piece begins.
+        Start of the first piece.
     length : int
-        Of every piece.
+        Length of each piece.
     counts : tuple of int
-        How many pieces there are along each axis of the grid, the widest stride first; () for one piece.
+        Number of pieces along each axis of the grid, the largest stride first; () for one piece.
     strides : tuple of int
-        The distance between the beginnings of neighbours along each axis.
+        Distance between the starts of neighbours along each axis.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class StridedRun:
 
     @property
     def piece_count(self) -> int:
-        """How many pieces there are.
+        """Number of pieces.
 
         Examples
         --------
@@ -50,7 +50,7 @@ class StridedRun:
         return math.prod(self.counts)
 
     def starts(self) -> Numbers:
-        """Return where each piece begins, the last axis of the grid fastest.
+        """Return the start of each piece, the last axis of the grid varying fastest.
 
         Examples
         --------
@@ -63,7 +63,7 @@ class StridedRun:
         return starts
 
     def moved(self, distance: int) -> StridedRun:
-        """Return the same pieces, `distance` further on.
+        """Return the same pieces, shifted by `distance`.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class StridedRun:
         return StridedRun(self.start + distance, self.length, self.counts, self.strides)
 
     def repeated(self, count: int, stride: int) -> StridedRun:
-        """Return these pieces `count` times, each time `stride` further on.
+        """Return these pieces `count` times, each time shifted by `stride`.
 
         Examples
         --------
@@ -93,7 +93,7 @@ class StridedRun:
 
 
 def expanded(records: Iterable[StridedRun]) -> tuple[Numbers, Numbers]:
-    """Return the pieces of all records one by one, in the order of memory.
+    """Return the pieces of all records one by one, in memory order.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def expanded(records: Iterable[StridedRun]) -> tuple[Numbers, Numbers]:
 
 
 def joined_pieces(start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
-    """Join pieces in the order of memory that continue each other, or share slots."""
+    """Merge pieces, given in memory order, that touch or overlap."""
     if not len(start):
         return start, length
     end = np.maximum.accumulate(start + length)
@@ -123,7 +123,7 @@ def joined_pieces(start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def joined_runs(start: Numbers, length: Numbers) -> tuple[StridedRun, ...]:
-    """Return pieces, given in the order of memory, as few records.
+    """Return pieces, given in memory order, as few records.
 
     Examples
     --------
@@ -142,9 +142,9 @@ def joined_runs(start: Numbers, length: Numbers) -> tuple[StridedRun, ...]:
 
 
 def progressions(*columns: Numbers) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Cut sequences of one length into stretches in which all go on in equal steps: (first, count, step of each).
+    """Split parallel sequences into stretches in which all advance in equal steps: (first, count, step of each).
 
-    Of two that are further apart in the last sequence than the second is from the third, the first stands alone.
+    An entry stands alone if it is further from the next, in the last sequence, than that is from the one after it.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def progressions(*columns: Numbers) -> Iterator[tuple[int, int, tuple[int, ...]]
 
 
 def joined_records(records: Iterable[StridedRun]) -> tuple[StridedRun, ...]:
-    """Join records that are alike and equally far apart, and those that lengthen an axis of another."""
+    """Merge equal records at equal distances, and records that extend an axis of another."""
     found = sorted(records, key=lambda record: record.start)
     while True:
         kinds: dict[tuple[object, ...], list[StridedRun]] = {}
@@ -199,7 +199,7 @@ def _joined_alike(records: Sequence[StridedRun]) -> Iterator[StridedRun]:
 
 
 def _lengthened(records: Sequence[StridedRun]) -> list[StridedRun]:
-    """Join each record with the one before or behind it along an axis, if that has the other axes."""
+    """Merge each record with one directly before or after it along an axis, if that has the same other axes."""
     left = dict.fromkeys(records)
     for record in records:
         for axis, (count, stride) in enumerate(zip(record.counts, record.strides, strict=True)):

@@ -1,1 +1,1 @@
-"""What callers hand in, checked once and described as plain data."""
+"""Checked arguments as plain data: arrays, buffers, casts, windows and the arguments of index functions."""

@@ -1,4 +1,4 @@
-"""Where the elements of NumPy arrays are, at the least cost: a small call spends its time on this."""
+"""Addresses of NumPy arrays at the least cost, on which a small call spends its time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _slow_address(array: NDArray[Any]) -> int:
 
 
 def _fast_address(array: NDArray[Any]) -> int:
-    # The address is the first field of NumPy's array object, behind what every object has; seven times faster.
+    # The data pointer is the first field of NumPy's array object, after the object header; seven times faster.
     return ctypes.c_ssize_t.from_address(id(array) + object.__basicsize__).value
 
 
@@ -35,16 +35,16 @@ address_of = _choose_address()
 
 
 def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int], multiple: int = 1) -> PlainPair:
-    """Return the numbers by which `plain_addresses` knows the two arrays that a call usually gets.
+    """Return the record by which `plain_addresses` recognises the two arrays of a typical call.
 
     Parameters
     ----------
     source, target : (dtype, int)
-        What they hold, and how many elements. The caller keeps the dtypes alive.
+        The dtype and the number of elements of each array. The caller keeps the dtypes alive.
     multiple : int
-        A power of two; the address of the target has to be a multiple of it.
+        A power of two: the required alignment of the target's address.
     """
-    # No object is of type 0: then every pair is looked at one by one.
+    # No object is of type 0: then every pair takes the slow path.
     array_type = id(np.ndarray) if _fields_are_known() else 0
     (read, read_count), (written, written_count) = source, target
     return PlainPair(
@@ -62,7 +62,7 @@ def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any]
 
 @cache
 def _fields_are_known() -> bool:
-    """Whether the fields of array objects lie where `plain_addresses` reads them."""
+    """Whether the fields of array objects are at the offsets at which `plain_addresses` reads them."""
     if address_of is not _fast_address:
         return False
     read_only = np.empty(5, np.int16)

@@ -1,4 +1,4 @@
-"""Arrays as records: where their elements are in memory, what they may be, and how several run side by side."""
+"""Array descriptors: addresses and strides, checks, and joint iteration over several arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 _RAW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype("V1"))
 
 
-# Not frozen: that would triple the cost of making one, which every call on the GPU pays.
+# Not frozen: that would triple the time to construct one, in every call on the GPU.
 @dataclass(slots=True)
 class Array:
     """An array in memory.
@@ -27,15 +27,15 @@ class Array:
     Attributes
     ----------
     address : int
-        Of the first element.
+        Address of the first element.
     shape : tuple of int
     strides : tuple of int
         In bytes.
     dtype : numpy.dtype
-        Types that NumPy does not have are those of ml_dtypes.
+        Of ml_dtypes where NumPy lacks the type.
     read_only : bool
     device : int or None
-        The GPU that it is on; None for memory of the host.
+        Number of the GPU that holds it; None for host memory.
     """
 
     address: int
@@ -65,7 +65,7 @@ class Array:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The addresses between which all elements lie."""
+        """The address range of all elements; the end is exclusive."""
         if 0 in self.shape:
             return self.address, self.address
         begin = end = self.address
@@ -79,7 +79,7 @@ class Array:
 
 
 def described(array: NDArray[Any]) -> Array:
-    """Return the record of a NumPy array.
+    """Return the descriptor of a NumPy array.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 def element_strides(array: Array) -> Strides | None:
-    """Return the strides in elements, 0 where they do not matter; None where they are not whole elements.
+    """Return the strides in elements, 0 along sizes 0 and 1; None where one is not a multiple of the element's bytes.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def element_strides(array: Array) -> Strides | None:
     return Strides(array.shape, tuple(stride // itemsize for stride in strides))
 
 
-# What an array may be
+# Checks
 
 
 def buffer_dtype(shape: Shape) -> np.dtype[Any]:
@@ -129,7 +129,7 @@ def buffer_dtype(shape: Shape) -> np.dtype[Any]:
 
 
 def holds(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Whether an array holds `wanted`, or on a GPU its bits, since libraries lack most of ml_dtypes' types."""
+    """Whether an array has the dtype `wanted`, or on a GPU its bits, since libraries lack most of ml_dtypes' types."""
     dtype = array.dtype
     if dtype == wanted:
         return True
@@ -138,7 +138,7 @@ def holds(array: Array, wanted: np.dtype[Any]) -> bool:
 
 
 def check_buffer(array: Array, shape: Shape, name: str) -> None:
-    """Require one dimension of the slots of a shape, or of raw bytes.
+    """Require a 1-D buffer of a shape, of its dtype or of raw bytes.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     """
     wanted, nbytes = buffer_dtype(shape), array.nbytes
     if not holds(array, wanted) and array.dtype not in _RAW:
-        # numpy.save keeps types that are not its own as so many bytes.
+        # numpy.save stores dtypes that NumPy does not define as void bytes.
         lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
         hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if lost else ""
         raise ArgumentTypeError(
@@ -168,7 +168,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
 
 
 def _check_strides(array: Array, shape: Shape, name: str) -> None:
-    """Raise FastIndexError where an array of the right dimensions, in either order, lies differently in memory."""
+    """Raise FastIndexError where an array of the right dimensions, in either order, has other strides in memory."""
     strides = shape.byte_strides
     if strides is None or shape.slot_count != shape.element_count:
         return
@@ -205,14 +205,14 @@ def check_elements(array: Array, shape: Shape, name: str) -> None:
 
 
 def check_dimensions(array: Array | NDArray[Any], shape: Shape, name: str) -> None:
-    """Raise FastIndexError where an array has other dimensions than a shape."""
+    """Raise FastIndexError where the dimensions of an array and a shape differ."""
     if array.shape != shape.dimensions:
         wanted = ", ".join(map(str, shape.dimensions))
         raise FastIndexError(f"{shape.cut_text()} has the dimensions ({wanted}), {name} has {array.shape}")
 
 
 def check_target(array: Array, name: str = "out") -> None:
-    """Require an array that can be written, whose elements share no memory.
+    """Require a writable array whose elements do not overlap.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def check_target(array: Array, name: str = "out") -> None:
 
 
 def check_apart(target: Array, others: Iterable[Array], name: str = "out") -> None:
-    """Require an output whose memory lies apart from that of the other arrays of a call.
+    """Require an output that does not overlap the other arrays of a call.
 
     Raises
     ------
@@ -239,7 +239,7 @@ def check_apart(target: Array, others: Iterable[Array], name: str = "out") -> No
 
 
 def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:
-    """Whether elements may share bytes: some dimension's step is shorter than what the smaller steps cover."""
+    """Whether elements may overlap: the stride of some dimension is shorter than the extent of the smaller strides."""
     if 0 in dimensions:
         return False
     extent = itemsize
@@ -251,7 +251,7 @@ def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[
     return False
 
 
-# Arrays that run side by side
+# Joint iteration
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -284,7 +284,7 @@ def broadcast_strides(own: tuple[int, ...], strides: tuple[int, ...], shape: tup
 
 
 def merged_axes(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Return the fewest axes over which arrays run side by side, the last the fastest, and each array's strides.
+    """Return the fewest axes for joint iteration over arrays, the last one fastest, and each array's strides.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Nested lists of Python numbers as arrays of an element type."""
+"""Physical buffers and logical arrays: made from the caller's objects, allocated, and checked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def array_of_numbers(numbers: Sequence[Any], element_type: ElementType) -> NDArr
         return given.astype(dtype)
     if given.dtype.kind not in "biufcO":
         raise ArgumentTypeError(f"nested lists must hold Python's numbers, got dtype {given.dtype}")
-    # Objects: NumPy takes integers of 64 bits with and without a sign together for floating point.
+    # As objects: NumPy promotes signed and unsigned 64-bit integers together to floating point.
     objects = np.asarray(numbers, object)
     for value in objects.flat:
         if not isinstance(value, Complex | np.bool_ | np.number):
@@ -100,31 +100,31 @@ Bytes = NDArray[np.uint8]
 
 
 def check_movable(shape: Shape) -> None:
-    """Raise where data of `shape` cannot move.
+    """Raise an error where the data of `shape` cannot be moved.
 
     Raises
     ------
     UnsupportedError
-        Not an array of fixed size with a dense layout, or an element size that does not move.
+        Not an array of fixed size with a dense layout, or an unsupported element size.
     """
     check_placed(shape)
     slot_format(shape)
 
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
-    """Return an uninitialised buffer at the start of a cache line."""
+    """Return an uninitialised buffer, aligned to a cache line."""
     dtype = buffer_dtype(shape)
     return aligned_bytes(shape.nbytes).view(dtype)
 
 
 def new_array(shape: Shape) -> NDArray[Any]:
-    """Return an uninitialised logical array at the start of a cache line."""
+    """Return an uninitialised logical array, aligned to a cache line."""
     dtype = shape.element_type.numpy_dtype
     return aligned_bytes(shape.element_count * dtype.itemsize).view(dtype).reshape(shape.dimensions)
 
 
 def aligned_bytes(size: int) -> Bytes:
-    """Return `size` uninitialised bytes at the start of a cache line."""
+    """Return `size` uninitialised bytes, aligned to a cache line."""
     memory = np.empty(size + LINE_BYTES, np.uint8)
     start = -address_of(memory) % LINE_BYTES
     return memory[start : start + size]
@@ -136,7 +136,7 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
     Parameters
     ----------
     buffer : array, bytes, bytearray, memoryview or anything with the buffer protocol
-        One dimension of the shape's element type, or raw bytes; or as `flat_buffer` takes it.
+        One dimension of the shape's element type, raw bytes, or an array that `flat_buffer` flattens.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _checked_buffer(buffer: Any, shape: Shape) -> NDArray[Any]:
 
 
 def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
-    """Return the dimensions of a buffer in the order of memory, most major first; None where it has padding or tiles.
+    """Return the dimensions of a buffer in memory order, most major first; None where it has padding or tiles.
 
     Examples
     --------
@@ -181,10 +181,10 @@ def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
 
 
 def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
-    """Return an array that holds a buffer of `shape` in more dimensions as its one dimension; any other as it is.
+    """Flatten an array that holds a buffer of `shape` in several dimensions; return any other unchanged.
 
-    Where the layout only orders the dimensions, it may have these in the order of memory, or in their own order with
-    strides that are the layout's; either way, its memory is the buffer.
+    Where the layout only orders the dimensions, the array may have them in memory order, or in logical order with the
+    strides of the layout; either way, its memory is the buffer.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
     dimensions = memory_dimensions(shape) if array.ndim > 1 else None
     if dimensions is None:
         return array
-    # Where both are the same numbers, the strides have to say which is meant.
+    # Where both orders have the same sizes, the strides decide.
     if array.shape == dimensions != shape.dimensions and array.flags.c_contiguous:
         return array.reshape(-1)
     if array.shape == shape.dimensions:
@@ -234,7 +234,7 @@ def as_logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[A
 
 
 def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:
-    """Return an array of the dimensions of `shape`, in the byte order that it has.
+    """Return an array of the dimensions of `shape`, in its current byte order.
 
     Errors as for `as_logical_array`.
     """
@@ -249,7 +249,7 @@ def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]
             check_cast(found, shape.element_type, casting)
             check_dimensions(values, shape, "the array")
             return values
-        # numpy.save keeps types that are not its own as so many bytes.
+        # numpy.save stores dtypes that NumPy does not define as void bytes.
         lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
         hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
         raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
@@ -265,7 +265,7 @@ def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Not an array of the dtype of the buffer, nor of uint8.
     FastIndexError
-        Another size, not one contiguous piece of memory, or read-only.
+        Another size, not contiguous, or read-only.
     """
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
@@ -284,7 +284,7 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Not an array of the element type.
     FastIndexError
-        Other dimensions, read-only, or elements that share memory.
+        Other dimensions, read-only, or elements that overlap.
     """
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
@@ -295,7 +295,7 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
 
 
 def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
-    """Refuse an output that shares memory with the input.
+    """Raise an error for an output that overlaps the input.
 
     Raises
     ------
@@ -305,13 +305,13 @@ def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:
-    """Raise unless two shapes are layouts of one array whose data can move.
+    """Raise an error unless two shapes are layouts of one array whose data can be moved.
 
     Parameters
     ----------
     source, destination : Shape
     casting : str, optional
-        NumPy's rule for another element type of the destination; without it, there may be none.
+        NumPy's rule for casts to a destination of another element type; without it, both types must be the same.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Who answers for an array: this package itself, a GPU, or an engine that computes later; found without importing it.
+"""Dispatch on arrays: NumPy's, arrays on a GPU, or lazy arrays of an engine, without importing that engine.
 
-An engine's part of this package lies above all that computes at once, so it is named here, and loaded when an array of
-the engine is handed in.
+The module for an engine is in a higher layer than eager computation, so it is only named here, and imported when an
+array of the engine is passed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 from fastindex.core.foreign_arrays import require_values
 from fastindex.errors import FastIndexError, UnsupportedError
 
-#: The module of an engine whose `Array` is its class, and the module that answers for such arrays.
+#: For each module whose `Array` is the class of an engine, the module of this package that handles such arrays.
 _ENGINES = {"dask.array": "fastindex.dask"}
 
 _NEVER_LAZY = {np.ndarray, range, int, np.int64, bytes}
 
 
 def engine_of(values: Any) -> ModuleType | None:
-    """Return the module with the functions for a lazy array, or for a sequence with one; None where there is none.
+    """Return the module with the functions for a lazy array, or for a sequence with one; None for other values.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def engine_of(values: Any) -> ModuleType | None:
 
 
 def require_lazy(**given: Any) -> None:
-    """Refuse arguments that say where results are to be written: a lazy result is written later.
+    """Raise an error for arguments that require an eager result, such as `out`: a lazy one is computed later.
 
     Raises
     ------
@@ -56,30 +56,30 @@ def require_lazy(**given: Any) -> None:
 
 # Arrays in GPU memory
 
-#: Types whose values are always in host memory: the fast path of most calls.
+#: Types whose values are always in host memory: the fast path.
 _HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
 
-#: DLPack's numbers for memory of a GPU: its own, and managed.
+#: DLPack's device types for GPU memory: CUDA, and CUDA managed.
 _ON_GPU = (2, 13)
 
-#: Libraries that order their work with that of others by DLPack only, and name bfloat16 there only.
+#: Libraries that synchronise with others through DLPack only, and name bfloat16 there only.
 BY_DLPACK = ("jax", "jaxlib")
 
 
 def is_cuda_array(value: Any) -> bool:
-    """Whether `value` is an array in GPU memory; costs next to nothing for what is plainly on the host."""
+    """Whether `value` is an array in GPU memory; almost free for the common types of host values."""
     if type(value) in _HOST_TYPES:
         return False
     return _is_cuda_array(value)
 
 
 def on_gpu(values: Any, stream: Any = None) -> bool:
-    """Whether `values`, or one of them where they are a sequence, is an array in GPU memory.
+    """Whether `values`, or an item of it if it is a sequence, is an array in GPU memory.
 
     Raises
     ------
     FastIndexError
-        A stream is given, and no array is there.
+        A stream is given, and no array is in GPU memory.
     UnsupportedError
         A value is an array without values, inside a function that JAX or PyTorch traces.
     """
@@ -116,7 +116,7 @@ def _is_cuda_array(value: Any) -> bool:
 
 
 def library_of(kind: type) -> str:
-    """Return the name of the library that a type is from."""
+    """Return the top-level module that defines a type; that of numba-cuda is "numba"."""
     found = _LIBRARIES.get(kind)
     if found is None:
         root = kind.__module__.partition(".")[0]
@@ -128,21 +128,21 @@ _LIBRARIES: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
 def place_of(values: Any, stream: Any = None, out: Any = None, max_memory: int | None = None) -> str | None:
-    """Return where an array is whose functions are in `fastindex.lazy.HOOKS`: "cuda" or "dask", None for the host.
+    """Return the prefix in `fastindex.lazy.HOOKS` for an array: "cuda" or "dask"; None for the host.
 
     Parameters
     ----------
     values : object
-        What is read; a tuple or list of arrays too.
+        The input; an array, or a tuple or list of arrays.
     stream, out, max_memory : optional
-        What the caller has given.
+        The caller's arguments.
 
     Raises
     ------
     FastIndexError
-        `stream`, and nothing is on the GPU; `out` or `max_memory` for what is computed later.
+        `stream` without an array on the GPU; `out` or `max_memory` with a lazy array.
     UnsupportedError
-        `max_memory` for what is on the GPU; or as `on_gpu`.
+        `max_memory` with an array on the GPU; or as `on_gpu`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What callers say of values: which casts are allowed, and the bytes that padding slots get."""
+"""Checks of casts, and the bytes of padding values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastindex.first_use import load
 
 #: NumPy's rules for casts.
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
-#: These, the strictest first.
+#: The rules, strictest first.
 RULES: tuple[str, ...] = get_args(Casting)
 
 
@@ -26,14 +26,14 @@ def check_casting(casting: str) -> None:
 
 
 def check_cast(source: ElementType, target: ElementType, casting: str) -> None:
-    """Require that a rule allows elements of one type to become those of another.
+    """Require that a casting rule allows a cast from one element type to another.
 
     Raises
     ------
     ArgumentTypeError
-        It does not.
+        The rule does not allow it.
     UnsupportedError
-        One of two types is complex.
+        The types differ, and one of them is complex.
     FastIndexError
         There is no such rule.
     """
@@ -57,13 +57,13 @@ def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:
 
 
 def logical_result(shape: Shape, out: Any, dtype: Any, casting: str) -> Shape:
-    """Return the shape of the logical array that a buffer of `shape` is read into.
+    """Return the shape of the logical array that a buffer of `shape` is unpacked to.
 
     Parameters
     ----------
     shape : Shape
     out : array, optional
-        Whose element type the result has, unless `dtype` says another.
+        The result has its element type, unless `dtype` is given.
     dtype : dtype, ElementType or str, optional
     casting : str
 
@@ -76,7 +76,7 @@ def logical_result(shape: Shape, out: Any, dtype: Any, casting: str) -> Shape:
     if dtype is not None:
         wanted = wanted_type(dtype)
     elif isinstance(out, np.ndarray):
-        # Of a dtype that XLA does not have, the check of `out` says what it should be.
+        # If XLA lacks its dtype, the check of `out` reports the expected one.
         wanted = element_type_of(out.dtype) or wanted
     check_cast(shape.element_type, wanted, casting)
     return Shape(wanted, shape.dimensions)
@@ -91,7 +91,7 @@ def wanted_type(dtype: Any) -> ElementType:
         There is no such type.
     """
     if isinstance(dtype, str):
-        # "float32" and "bfloat16" too, as everywhere where NumPy takes a dtype.
+        # Names such as "float32" and "bfloat16" too, as wherever NumPy takes a dtype.
         return ElementType.of(xla_name(dtype) or dtype)
     return ElementType.of(dtype)
 
@@ -125,7 +125,7 @@ def fill_pattern(shape: Shape, fill: Any = None) -> bytes:
 
 
 def value_bytes(dtype: np.dtype[Any], fill: Any) -> bytes:
-    """Return the bytes of one value of a dtype, of a type of XLA or not; zeros without one.
+    """Return the bytes of one value of any dtype, whether XLA has it or not; zeros for None.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
 def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
     dtype = element_type.numpy_dtype
     if isinstance(fill, int) and (element_type.is_integral or dtype.kind == "b"):
-        # Of any size, also one that no dtype holds.
+        # Integers of any size, including those that no dtype holds.
         return _integer_pattern(element_type, fill)
     value = np.asarray(fill)
     try:
@@ -230,7 +230,7 @@ def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
 
 
 def _shown(fill: Any) -> str:
-    """Return a caller's value as messages print it; Python refuses to print integers of thousands of digits."""
+    """Return the text of a caller's value for messages; Python refuses to print integers of thousands of digits."""
     if isinstance(fill, int) and fill.bit_length() > 256:
         return f"an integer of {fill.bit_length()} bits"
     text = repr(fill)

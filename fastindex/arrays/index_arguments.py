@@ -1,4 +1,4 @@
-"""What index functions accept: coordinates, places and windows, turned once into one record; arrays for results."""
+"""Arguments of index functions: coordinates, slots and windows as one checked record; arrays for results."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 
-#: Integers in memory, or counted ones, which take none.
+#: Integers in memory, or integers that are not stored.
 Integers = NDArray[Any] | Counted
 
 MODES = ("raise", "wrap", "clip")
 
 
 def as_integers_in_bulk(value: Any, name: str) -> Integers:
-    """Return integers as an array, never copied where they are one already; a range is counted.
+    """Return integers as an array, without a copy if they already are one; a range becomes `Counted`.
 
     Raises
     ------
     ArgumentTypeError
-        Not integers; booleans are none.
+        Not integers; booleans are not integers.
     OutOfBoundsError
-        An integer that no 64-bit type holds.
+        An integer does not fit 64 bits.
     """
     if type(value) is np.ndarray:
         array = value
@@ -39,7 +39,7 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     else:
         array = host_array(value)
         if array.size == 0 and isinstance(value, list | tuple):
-            # An empty list has no type of its own.
+            # An empty list has no element type.
             return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         numbers = [] if type(value) is np.ndarray else np.asarray(value, object).ravel().tolist()
@@ -52,14 +52,14 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
 def _counted(value: range, name: str) -> Counted:
     if len(value) and (min(value[0], value[-1]) < -(2**63) or max(value[0], value[-1]) >= 2**63):
         raise OutOfBoundsError(f"{name} is {value}, which does not fit 64 bits")
-    # A longer step is one of two numbers at most, and right modulo 2**64.
+    # A range with a longer step has at most two numbers, which are right modulo 2**64.
     return Counted(value.start if len(value) else 0, wrapped_int64(value.step), (len(value),))
 
 
 def coordinate_parts(multi_index: Any, shape: Shape) -> tuple[Any, ...]:
-    """Return the coordinates of each dimension as they were given.
+    """Return the coordinates of each dimension as given.
 
-    An array is judged by its shape first: iterating one of many rows takes minutes in some libraries.
+    The shape of an array is checked first: iterating over many rows takes minutes in some libraries.
 
     Raises
     ------
@@ -149,30 +149,30 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     return broadcast_shape([array.shape for array in arrays])
 
 
-# What is handed in, as one record
+# Inputs as one record
 
 
 class Given(NamedTuple):
-    """What is handed in to an index conversion, checked.
+    """The checked arguments of an index conversion.
 
     Attributes
     ----------
     inputs : list of Integers, or Window
-        Elsewhere than on the host, what was handed in, which its home checks.
+        On the host, as checked; elsewhere, as given, to be checked by the functions of `home`.
     shape : tuple of int
-        Of the result, on the host.
+        Shape of the result, on the host.
     home : str or None
-        Where they are, as `place_of` says.
+        Where the inputs are, from `place_of`.
     array : Shape or None
-        That of which `inputs` are coordinates, elsewhere than on the host.
+        The shape whose coordinates the inputs are, if they are not on the host.
     names : tuple of str
-        Of other inputs.
+        Names of inputs that are not coordinates.
     modes : tuple of str
-        What happens to each input out of bounds; () to raise.
+        The mode for out-of-bounds values of each input; () to raise.
     last : int, range or None
         One more input: a number, or a range along a new first axis.
     label : str
-        What the tasks of a lazy conversion are called.
+        Name of the tasks of a lazy conversion.
     stream : CUDA stream or None
     """
 
@@ -193,7 +193,7 @@ def given_window(window: Any, shape: Shape, mode: str | Sequence[str] = "raise",
     Raises
     ------
     FastIndexError
-        A mode; or as `as_window`.
+        `mode` is not "raise"; or as `as_window`.
     ArgumentTypeError, OutOfBoundsError
         As `as_window`.
     """
@@ -214,12 +214,12 @@ def given_coordinates(
 ) -> Given:
     """Check coordinates, one per dimension of `shape`.
 
-    Lazy arrays stay so where there is a label; elsewhere they are computed.
+    With a label, lazy arrays stay lazy; otherwise they are computed.
 
     Raises
     ------
     FastIndexError
-        Another number of coordinates, they do not broadcast together, no mode; a stream, and no array is on the GPU.
+        Another number of coordinates, they do not broadcast, an unknown mode, or a stream without an array on the GPU.
     ArgumentTypeError
         Not integers.
     """
@@ -228,7 +228,7 @@ def given_coordinates(
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     if home is not None:
         return Given(inputs, (), home, shape, (), modes, last, label, stream)
-    # An array of no coordinates has the rest of a shape.
+    # Without coordinates, the other dimensions of the array are the shape of the result.
     none = not inputs and isinstance(multi_index, np.ndarray)
     size = tuple(multi_index.shape[1:]) if none else broadcast_shape([array.shape for array in inputs])
     if last is not None:
@@ -243,7 +243,7 @@ def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any 
     Raises
     ------
     FastIndexError
-        They do not broadcast together; a stream, and no array is on the GPU.
+        They do not broadcast together, or a stream without an array on the GPU.
     ArgumentTypeError
         Not integers.
     """
@@ -256,18 +256,18 @@ def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any 
 
 
 def _home_of(values: Any, stream: Any, label: str) -> str | None:
-    """Return where values are; without a label for their tasks, lazy arrays are computed on the host."""
+    """Return where values are; lazy arrays without a label for their tasks are computed on the host."""
     home = place_of(values, stream)
     return home if label or home == "cuda" else None
 
 
 def last_input(last: int | range, rank: int) -> Counted:
-    """Return the last input for others of `rank` axes."""
+    """Return `last` as an input that broadcasts with others of `rank` axes."""
     return Counted(0, 1, (len(last), *(1,) * rank)) if isinstance(last, range) else Counted(last, 0, ())
 
 
 def check_padding(padding: Any) -> bool:
-    """Return whether padding is marked.
+    """Return whether padding is to be marked; otherwise it is an error.
 
     Raises
     ------
@@ -279,11 +279,11 @@ def check_padding(padding: Any) -> bool:
     return bool(padding == "mark")
 
 
-# Where results go
+# Outputs
 
 
 def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    """Check an array that results are to be written to.
+    """Check an output array.
 
     Raises
     ------
@@ -303,7 +303,7 @@ def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
 
 
 def as_outputs(out: Any, count: int, shape: tuple[int, ...], name: str) -> list[NDArray[np.int64]]:
-    """Check the arrays that results are to be written to, one for each.
+    """Check the output arrays, one per result.
 
     Raises
     ------

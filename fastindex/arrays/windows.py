@@ -1,4 +1,4 @@
-"""Windows of an array by NumPy's rules, and integers that are counted instead of kept."""
+"""Windows of an array by NumPy's rules, and integers that are described instead of stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Integers that take no memory: a number, or a range along one axis of `shape`.
+    """Integers that are not stored: a number, or a range along one axis of `shape`.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Counted:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """What the numbers grow by along each axis."""
+        """Increment of the numbers along each axis."""
         return (self.step,) * len(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -45,7 +45,7 @@ class Window:
     ranges : tuple of range
         One per dimension, within it.
     kept : tuple of bool
-        Which dimensions are axes of the result; one that an integer picked from is not.
+        Which dimensions are axes of the result; one indexed by an integer is not.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""The command line: arguments, progress and messages. The work is done below."""
+"""The command line: arguments, progress and messages. Lower layers do the work."""

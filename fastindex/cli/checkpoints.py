@@ -1,4 +1,4 @@
-"""Checkpoints: what `pack` and `unpack` do with them, and the commands `convert` and `verify`."""
+"""Checkpoints: `pack` and `unpack` for them, and the commands `convert` and `verify`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fastindex.cli.progress import ProgressBar
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is that of tensors with names: safetensors files, GGUF, or a folder of what `pack` has written."""
+    """Whether a path is a checkpoint: safetensors files, GGUF, or a folder that `pack` has written."""
     if path.endswith((".safetensors", ".safetensors.index.json", ".gguf")):
         return True
     return os.path.isdir(path) and (".zarr" not in path or os.path.exists(os.path.join(path, "manifest.json")))
 
 
 def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, casting: str, max_memory: int) -> None:
-    """Lay the tensors of a checkpoint out, as the rules in a file say."""
+    """Lay out the tensors of a checkpoint by the rules in a file."""
     from fastindex.weights.packing import pack_checkpoint
     from fastindex.weights.safetensors_files import json_value
 
@@ -61,7 +61,7 @@ def unpack_checkpoint(
 
 
 def checkpoint_text(folder: str, as_json: bool) -> str:
-    """Return what a packed checkpoint holds: a line, or a JSON object, for each array."""
+    """Return the contents of a packed checkpoint: one line per array, or JSON."""
     from fastindex.core.integers import counted
     from fastindex.show.sentences import info
     from fastindex.show.spelling import bytes_text
@@ -103,7 +103,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 def convert(source: str, folder: str, rules: str, dry_run: bool, max_shard: int, max_memory: int, casting: str) -> None:
     """Convert the checkpoint IN, of safetensors or GGUF, to the folder OUT, as another engine loads it.
 
-    OUT appears when it is complete; a job that was stopped goes on when it is started again. Recipes:
+    OUT appears when it is complete; a stopped job resumes when it is started again. Recipes:
     awq-to-compressed-tensors, awq-to-gptq, awq-to-gptq-v2, gptq-to-awq, gptq-to-marlin, gguf-to-mlx,
     nvfp4-swizzled-scales, gpt-oss-halves and gpt-oss-interleaved.
     """

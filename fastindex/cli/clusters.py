@@ -1,4 +1,4 @@
-"""The options `--workers` and `--scheduler`: jobs on Zarr stores that several processes or machines do together."""
+"""The options `--workers` and `--scheduler`: jobs on Zarr stores in several processes or on several machines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: The interpreter, Dask and the kernels take about 200 MiB.
 _LEAST_WORKER_MEMORY = 384 << 20
 _PATIENCE_SECONDS = 30
-#: A worker that has been away for so long is replaced.
+#: A worker that has been lost for this long is replaced.
 _LOST_AFTER_SECONDS = 3
 _MOST_STARTS = 3
 _LONGEST_END_SECONDS = 5.0
@@ -55,7 +55,7 @@ def done_by_workers(
     cluster: tuple[int | None, str | None],
     **cast: Any,
 ) -> bool:
-    """Do a job with workers where the options say so; False where they do not.
+    """Run a job on workers if the options ask for it; return whether they do.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ def done_by_workers(
         The stores to read and to write.
     shapes : tuple of Shape
     max_memory : int
-        Of all workers that are started here.
+        Shared by all workers that are started here.
     cluster : tuple
         The values of `--workers` and `--scheduler`.
     **cast
-        The rule for casts, and what to cast to.
+        The casting rule, and the target type.
     """
     workers, scheduler = cluster
     if workers is None and scheduler is None:
@@ -131,33 +131,33 @@ def _connected(workers: int | None, scheduler: str | None, paths: tuple[str, str
         client = Client(scheduler, timeout=_PATIENCE_SECONDS)
     except (OSError, ValueError) as error:
         raise click.ClickException(f"no scheduler at {scheduler}: {error}") from None
-    # Workers of others are asked to stop; these may not be killed.
+    # Workers of another owner are asked to stop, never killed.
     with _logs_silenced(), client, signals_raised():
         yield client
 
 
 @contextmanager
 def _logs_silenced() -> Iterator[None]:
-    """Keep libraries from logging what ends in an error anyway, some with tracebacks."""
+    """Silence library logs, some with tracebacks, of errors that are reported anyway."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        # Tasks that a lost connection has left tell so when they are forgotten.
+        # Tasks left by a lost connection log when they are collected.
         gc.collect()
         logging.disable(before)
 
 
 @contextmanager
 def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
-    """Start workers, which end with the block, whatever ends it."""
+    """Start workers that end with the block, however it ends."""
     import dask
     from distributed import Client
 
     from fastindex.jobs.writing import removed_unless_finished
 
-    # What does not fit in memory lies beside the target for a while, on a disk that holds as much.
+    # Spilled data goes next to the target, whose disk has to hold as much anyway.
     beside = dask.config.get("temporary-directory", None) or os.path.dirname(os.path.abspath(target))
     with dask.config.set({"distributed.deploy.lost-worker-timeout": f"{_LOST_AFTER_SECONDS}s"}):
         scratch = tempfile.mkdtemp(prefix=f".{os.path.basename(target)[:200]}.", suffix=".partial", dir=beside)
@@ -176,7 +176,7 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
 
 
 def _cluster(workers: int, memory: int, scratch: str) -> Any:
-    """Return started workers; one that is lost while it starts is a reason to try again."""
+    """Start the workers; retry if one is lost during start-up."""
     loop = _loop_without_interrupts()
     for attempt in range(1, _MOST_STARTS + 1):
         try:
@@ -197,9 +197,9 @@ def _cluster(workers: int, memory: int, scratch: str) -> Any:
 
 
 def cluster_type() -> Any:
-    """Return Distributed's cluster of local workers, which closes also where one is lost that it had not heard of yet.
+    """Return Distributed's local cluster class, fixed to close after the loss of a worker that it did not know yet.
 
-    Distributed looks its name up, fails, hears of no worker any more, and raises a KeyError when it is closed.
+    Distributed looks up the worker's name, fails, stops receiving worker updates, and raises a KeyError on close.
     """
     from distributed import LocalCluster
 
@@ -212,7 +212,7 @@ def cluster_type() -> Any:
 
 
 def _warm_up(client: Any) -> None:
-    """Have workers load their kernels; the scheduler has each new one do so, also where one was lost meanwhile."""
+    """Load kernels on all workers; the scheduler does so on each new one too, even if one is lost meanwhile."""
     from fastindex.dask.warming import WarmUp
 
     for _ in range(_MOST_STARTS):
@@ -222,7 +222,7 @@ def _warm_up(client: Any) -> None:
 
 
 def _loop_without_interrupts() -> Any:
-    """Start a loop in a thread that Ctrl-C does not reach: workers inherit that, which would print tracebacks."""
+    """Start a loop in a thread that blocks SIGINT; workers inherit the mask and print no tracebacks on Ctrl-C."""
     from multiprocessing import resource_tracker
 
     from distributed.utils import LoopRunner
@@ -231,7 +231,7 @@ def _loop_without_interrupts() -> Any:
     if not hasattr(signal, "pthread_sigmask"):
         runner.start()
         return runner.loop
-    # The thread that starts the first child would start this process, too, and Ctrl-C reaches it from then on.
+    # Otherwise the thread that starts the first child would start the tracker too, which unblocks SIGINT there.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -242,7 +242,7 @@ def _loop_without_interrupts() -> Any:
 
 
 def _kill_children() -> None:
-    """End the processes that this one has started, and start no more."""
+    """Kill the child processes, and prevent the start of new ones."""
     import multiprocessing.util
 
     import psutil
@@ -250,7 +250,7 @@ def _kill_children() -> None:
     def wait(*arguments: Any) -> None:
         threading.Event().wait()
 
-    # What starts them works in other threads, and does not know yet that this is the end.
+    # Other threads start children, and do not know yet that the process is ending.
     vars(multiprocessing.util)["spawnv_passfds"] = wait
     process, deadline = psutil.Process(), time.monotonic() + _LONGEST_END_SECONDS
     while (children := _running(process.children(recursive=True))) and time.monotonic() < deadline:
@@ -261,7 +261,7 @@ def _kill_children() -> None:
 
 
 def _running(processes: list[Any]) -> list[Any]:
-    """Return those that have not ended; one that has is a child until somebody asks for its status."""
+    """Return the processes that have not ended; a zombie is still a child until it is waited for."""
     import psutil
 
     running = []
@@ -274,7 +274,7 @@ def _running(processes: list[Any]) -> list[Any]:
 
 @contextmanager
 def _lost_replaced(local: Any, workers: int) -> Iterator[None]:
-    """Start workers anew that are lost while they start, which Distributed gives up."""
+    """Restart workers that die during start-up; Distributed does not."""
     over = threading.Event()
 
     def look() -> None:

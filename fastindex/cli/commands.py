@@ -1,4 +1,4 @@
-"""The command line: ``fastindex COMMAND``. Each command lies in a module of its own kind; here they come together."""
+"""The command line: ``fastindex COMMAND``. Registers the commands, which are defined in separate modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `completion`: what makes a shell complete commands, options and file names."""
+"""The command `completion`: shell completion of commands, options and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job, end to end, on this machine: checked against NumPy, with its speed."""
+"""The main job, end to end, on this machine: checked against NumPy, and timed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Device(Protocol):
         """Return the array on the host."""
 
     def copies(self, source: Any, target: Any) -> Sequence[Callable[[], None]]:
-        """Return ways to copy on the device; the fastest of them is what others are compared with."""
+        """Return ways to copy on the device; the fastest is the baseline."""
 
     def wait(self) -> None:
         """Wait until everything is done."""
@@ -70,7 +70,7 @@ class Cpu:
         return array
 
     def copies(self, source: Bytes, target: Bytes) -> Sequence[Callable[[], None]]:
-        """Return a copy through the cache and one past it, both on all threads."""
+        """Return a copy with ordinary stores and one with non-temporal stores, both on all threads."""
 
         def task(begin: int, end: int) -> None:
             target[begin:end] = source[begin:end]
@@ -150,11 +150,11 @@ def run_demo(
     device : Device, optional
         Where to do it; the CPU without it.
     rows, columns : int
-        Of the array.
+        Sizes of the array.
     indices : int
-        How many.
+        Number of indices.
     progress : Progress, optional
-        Of compiling kernels, or loading them.
+        Receives the progress of compiling or loading kernels.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def run_demo(
 def _ready(on: Device, plain: Shape, tiled: Shape, count: int, progress: Progress | None) -> float:
     """Call each function once as it will be timed, which compiles or loads its kernels; return the seconds it took.
 
-    Small arrays would not do: NumPy answers them, and other sizes may take other kernels.
+    Small arrays are not enough: NumPy answers them, and other sizes may use other kernels.
     """
     zeros = aligned_bytes(plain.nbytes)
     zeros[:] = 0
@@ -213,7 +213,7 @@ def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tup
     moved = plain.nbytes + tiled.nbytes
     for name, (copy, own), other in zip(("to tiles", "back"), timed, numpy_seconds, strict=True):
         _row(write, "plain copy, in turns with the next", copy, 2 * plain.nbytes)
-        # As long as a copy of as many bytes would take.
+        # The baseline is the time of a copy of the same number of bytes.
         _row(write, f"relayout, {name}", own, moved, copy * moved / (2 * plain.nbytes), other)
     return [
         ("to tiles: every byte as NumPy's pad, reshape and transpose give it", agrees),
@@ -224,10 +224,10 @@ def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tup
 def _there_and_back(
     on: Device, plain: Shape, tiled: Shape, bits: Bytes
 ) -> tuple[tuple[tuple[float, float], tuple[float, float]], Bytes, bool]:
-    """Return the times of a copy and of a relayout, both ways, the tiles, and whether `bits` come back."""
+    """Return the times of a copy and of a relayout, both ways, the tiled buffer, and whether `bits` come back."""
     given, packed, back = on.put(bits), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
     there, return_ = plan_relayout(plain, tiled), plan_relayout(tiled, plain)
-    # Not to `back`, where a relayout that does nothing would pass.
+    # Copies go to another buffer than `back`, where a relayout that does nothing would pass.
     copies = on.copies(given, on.new(plain.nbytes, np.uint8))
     timed = (
         _in_turns(on, copies, lambda: there(given, packed)),
@@ -237,7 +237,7 @@ def _there_and_back(
 
 
 def _in_turns(on: Device, copies: Sequence[Callable[[], None]], task: Callable[[], Any]) -> tuple[float, float]:
-    """Return the time of the fastest copy and of a task, which take turns: how fast memory is changes by the minute."""
+    """Return the times of the fastest copy and of a task, run alternately: memory speed changes by the minute."""
 
     def timed(run: Callable[[], Any]) -> float:
         began = time.perf_counter()
@@ -246,7 +246,7 @@ def _in_turns(on: Device, copies: Sequence[Callable[[], None]], task: Callable[[
         return time.perf_counter() - began
 
     seconds: list[list[float]] = [[] for _ in (*copies, task)]
-    # The first round, which maps pages, does not count.
+    # The first round maps pages and is not counted.
     for number in range(_REPEATS + 1):
         for run, found in zip((*copies, task), seconds, strict=True):
             spent = timed(run)
@@ -302,7 +302,7 @@ def _conversions(on: Device, shape: Shape, count: int, write: Write) -> list[tup
 
 
 def _numpy_slots(y: NDArray[np.int64], x: NDArray[np.int64], columns: int) -> NDArray[np.int64]:
-    """The slots of ``T(8,128)(2,1)``, from the definition."""
+    """Return the slots of ``T(8,128)(2,1)``, from the definition."""
     tile = y // 8 * -(-columns // 128) + x // 128
     slots: NDArray[np.int64] = tile * 1024 + y % 8 // 2 * 256 + x % 128 * 2 + y % 2
     return slots
@@ -323,7 +323,7 @@ def _random_bits(size: int) -> Bytes:
 
 
 def _equal(a: Bytes, b: Bytes) -> bool:
-    """Compare part by part: a comparison takes memory too."""
+    """Compare chunk by chunk, which limits the memory that the comparison takes."""
     parts = range(0, len(a), _COPIED_AT_ONCE)
     return len(a) == len(b) and all(
         np.array_equal(a[i : i + _COPIED_AT_ONCE], b[i : i + _COPIED_AT_ONCE]) for i in parts

@@ -1,4 +1,4 @@
-"""Signals that end a command: at once, or, where others work for it, when they have stopped."""
+"""Signals that end a command: at once, or after its workers have stopped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OF_PYTHON = signal.SIG_DFL, signal.default_int_handler
 _NAMES = "SIGINT", "SIGTERM", "SIGHUP"
 
 
-#: What else writes, and how to stop it.
+#: Functions that stop other threads and processes that write.
 _to_stop: list[Callable[[], None]] = []
 
 
 class EndedBySignalError(BaseException):
-    """Raised by a signal within `signals_raised`; no handler of errors takes it for one.
+    """Raised by a signal within `signals_raised`; a BaseException, so that error handlers do not catch it.
 
     Parameters
     ----------
@@ -36,16 +36,16 @@ class EndedBySignalError(BaseException):
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process by a signal, without a traceback and without leaving unfinished files."""
+    """End the process by a signal, without a traceback and without unfinished files."""
     stderr = 2
     if _to_stop:
-        # What other threads and processes say of their end is no news.
+        # Discard what other threads and processes print about their end.
         stderr = os.dup(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for stop in _to_stop:
         with suppress(Exception):
             stop()
-    # While it is being imported there is nothing to remove, and nothing to remove it with.
+    # Until that module is imported there is nothing to remove.
     remove_unfinished = getattr(sys.modules.get("fastindex.jobs.writing"), "remove_unfinished", None)
     if remove_unfinished is not None:
         remove_unfinished()
@@ -61,10 +61,10 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
 def signals_handled() -> Iterator[None]:
     """Exit at once on a signal.
 
-    An exception would be lost where the signal arrives in a callback or in the end of an object.
+    An exception would be lost if the signal arrived in a callback or a finalizer.
     """
     before = {}
-    # Outside the main thread, signals are somebody else's; so are those that have a handler.
+    # Install handlers only in the main thread; never replace handlers of other code.
     with suppress(ValueError):
         for name in _NAMES:
             number = getattr(signal, name, None)
@@ -78,13 +78,13 @@ def signals_handled() -> Iterator[None]:
 
 
 def _is_of_main(handler: object) -> bool:
-    """Whether `fastindex.__main__` has set a handler, for the time of its imports."""
+    """Whether a handler is the one that `fastindex.__main__` sets for its imports."""
     return getattr(handler, "__name__", "") == "leave_quietly"
 
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Have a signal during the block call a function before it removes unfinished files."""
+    """Call a function on a signal during the block, before unfinished files are removed."""
     _to_stop.append(stop)
     try:
         yield
@@ -94,7 +94,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def signals_raised() -> Iterator[None]:
-    """Leave the block by an exception at the first signal, so that its clean-up runs, and then end the process.
+    """Raise an exception in the block at the first signal, so that its clean-up runs, and then end the process.
 
     A second signal ends it at once.
     """

@@ -1,4 +1,4 @@
-"""The command `explore`: the page to point at, live, for any shape that is typed."""
+"""The command `explore`: a live, interactive page for any shape."""
 
 from __future__ import annotations
 

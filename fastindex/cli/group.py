@@ -1,4 +1,4 @@
-"""The group of all commands, and how any of them ends: a line on stderr and an exit status."""
+"""The group of all commands, and how errors end them: one line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastindex.terminal import is_terminal
 _PRINTING = "click.utils", "rich.console", __name__
 
 
-#: The commands for functions of Python that people type here.
+#: Commands, by the names of Python functions that users type in their place.
 _COMMANDS_OF = {
     "check": "verify",
     "draw": "show",
@@ -54,7 +54,7 @@ class CommandLine(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; of a function's name, say which command is meant."""
+        """Find a command; for the name of a Python function, fail with the name of its command."""
         meant = _COMMANDS_OF.get(args[0])
         if meant is not None:
             ctx.fail(f"{args[0]} is a function of Python; the command is 'fastindex {meant}'.")
@@ -72,17 +72,17 @@ class CommandLine(click.Group):
 
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
-    """End the process by errors of the block.
+    """End the process on errors of the block.
 
-    The status is 1, after Ctrl-C 130, after a reader that has gone 141, as the shell counts signals, and 2 where the
-    command line is wrong.
+    The status is 1; 130 after Ctrl-C; 141 after a broken pipe, by the shell's convention for signals; and 2 for a wrong
+    command line.
     """
     try:
         yield
     except (click.exceptions.Exit, click.Abort):
         raise
     except click.ClickException as error:
-        # Where nobody reads stderr, the status still tells.
+        # If stderr cannot be written, the exit status remains.
         with suppress(OSError):
             (_with_hint(error) if isinstance(error, click.UsageError) else error).show()
         _end(error.exit_code)
@@ -110,7 +110,7 @@ def _replace_unprintable() -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End the process; what could not be written so far is not tried again, which would change the status."""
+    """End the process; pending output is not written again if that fails, which would change the status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -129,7 +129,7 @@ def fail(message: str, status: int) -> NoReturn:
 
 
 def _is_of_printing(error: Exception) -> bool:
-    """Whether an error was raised where something is printed."""
+    """Whether an error was raised by code that prints to stdout."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -158,6 +158,6 @@ def _message_of(error: Exception) -> str:
 
 
 def notice(text: str) -> None:
-    """Print a line to stderr where it is a terminal."""
+    """Print a line to stderr if it is a terminal."""
     if is_terminal(sys.stderr):
         click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""The command `index`: from coordinates and windows to places in the buffer and back, one element or a file of them."""
+"""The command `index`: from coordinates and windows to slots and back, for one element or a file of them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
     count = count_of_units(shape, unit)
     ranges = [slice_numbers(place, count, "--linear") if isinstance(place, slice) else [place] for place in places]
     asked = ranges if any(isinstance(place, slice) for place in places) else [places]
-    # All of them before the first line is printed: one may be an error.
+    # Convert all before the first line is printed: one may be an error.
     found = [fastindex.multi_index(shape, one, padding, unit=unit) for one in asked]
     for one, coordinates in zip(asked, found, strict=True):
         rows = zip(*(part.tolist() for part in coordinates), strict=True) if coordinates else [()] * len(one)
@@ -186,6 +186,6 @@ def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> st
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):
-        # It says what is wrong with them.
+        # This raises the error that describes them.
         return str(fastindex.linear_index(shape, coordinates, unit=unit))
     return str(slot_of(axes_of(shape), coordinates) * shape.element_bits // bits_of_unit(shape, unit))

@@ -1,4 +1,4 @@
-"""The commands `demo` and `warmup`: what this machine does, and what it has to compile first."""
+"""The commands `demo` and `warmup`: time this machine, and compile its kernels in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `pack`, `unpack` and `relayout`: files from one layout to another."""
+"""The commands `pack`, `unpack` and `relayout`: files converted from one layout to another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.cli.progress import ProgressBar
 
 
 def _without_shape(source: str, message: str) -> Exception:
-    """Return what is wrong where --shape is left out: that IN is not there or not read, or that it says no shape."""
+    """Return the error for a missing --shape: IN does not exist, cannot be read, or does not contain its shape."""
     if os.path.lexists(source):
         from fastindex.jobs.input_files import check_readable
 
@@ -72,7 +72,7 @@ def pack(
     Where a .npy file holds another element type, elements are cast on the way. Files may be larger than memory.
 
     Where IN is a checkpoint, of safetensors or GGUF, OUT is a folder: a file for each tensor, laid out as the rules
-    say, and a manifest. A job that was stopped goes on when it is started again.
+    say, and a manifest. A stopped job resumes when it is started again.
     """
     workers, scheduler, rules, tpu = (options[name] for name in ("workers", "scheduler", "rules", "tpu"))
     if shape is None:

@@ -7,11 +7,11 @@ import click
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for name in (letter, f"{letter}IB")}
 
-#: A file to read, as it is given; what opens it says what is wrong with it.
+#: Input path, not checked here: the code that opens it reports what is wrong.
 PATH = click.Path(path_type=str, readable=False)
-#: A file to write, which nobody reads: what replaces it needs no leave to.
+#: Output path: need not be readable; it is replaced by rename.
 OUT_PATH = click.Path(path_type=str, readable=False)
-#: Whether to replace what may not be written.
+#: Whether to replace a read-only file.
 FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
@@ -27,7 +27,7 @@ CASTING = click.option(
 
 
 def integer(text: str) -> int:
-    """Read digits as a number: Python refuses thousands of them, and some that are not from 0 to 9.
+    """Parse an integer; Python rejects thousands of digits, and some digits other than 0 to 9.
 
     Raises
     ------
@@ -82,7 +82,7 @@ MAX_MEMORY = click.option(
 
 
 def check_memory(max_memory: int) -> None:
-    """Refuse what does not hold the program itself."""
+    """Raise an error for a limit that does not hold the program itself."""
     from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:

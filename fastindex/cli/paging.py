@@ -1,4 +1,4 @@
-"""The command `paged`: caches of serving engines, the slots of tokens, and what a transfer takes."""
+"""The command `paged`: caches of serving engines, the slots of tokens, and the descriptors of a transfer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def paged(
 
 
 def _cache_of(text: str) -> Cache:
-    """Return the cache of a text, or of an engine, a layout and sizes; ``name=value`` after either."""
+    """Return the cache for a text, or for an engine, a layout and sizes; either may have options ``name=value``."""
     from fastindex.paged.caches import Cache
 
     words = text.split()

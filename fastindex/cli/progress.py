@@ -22,7 +22,7 @@ class ProgressBar:
     Parameters
     ----------
     title : str
-        What is being done.
+        Title of the bar.
     patience_seconds : float
         How long a job may take without a bar.
     """
@@ -61,7 +61,7 @@ class ProgressBar:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
             if self._done == self._total:
-                # What is printed next is not printed into the bar.
+                # Stop it now: further output must not be printed into the bar.
                 self._bar.stop()
                 self._is_wanted = False
 

@@ -1,4 +1,4 @@
-"""The commands about programs: `report`, what their buffers cost; `copies`, what layouts make them move."""
+"""The commands about programs: `report`, the cost of their buffers; `copies`, the moves that layouts cause."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fastindex.terminal import is_terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: The most lines of HLO that are named as unreadable.
+#: The most lines of HLO that are reported as unreadable.
 _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
-#: Characters in a line of a file or a pipe, unless COLUMNS says it.
+#: Width of output to a file or a pipe, unless COLUMNS is set.
 _WIDTH = 110
 
 
@@ -77,7 +77,7 @@ def report(
 def copies(
     files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, force: bool, as_json: bool
 ) -> None:
-    """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and who wants it.
+    """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and what needs it.
 
     FILE is HLO text, a .hlo.pb, a folder of dumps, a profile (.xplane.pb), which adds the times that were measured, or
     - for stdin. Each may be compressed: gzip, xz, zstd.
@@ -103,12 +103,12 @@ def _source_of(files: tuple[str, ...], html: str | None) -> Any:
 
 
 def _console() -> Console:
-    """Return what prints tables to stdout."""
+    """Return the console that prints tables to stdout."""
     from rich.console import Console
 
     class Printing(Console):
         def on_broken_pipe(self) -> NoReturn:
-            """Leave it to the end of all commands; rich would end the process by itself."""
+            """Raise the error for the common handler; rich would end the process itself."""
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     is_known = is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdigit()

@@ -10,18 +10,18 @@ _WRONG_WAY = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_W
 
 
 def occupy_closed_streams() -> None:
-    """Give the numbers 0, 1 and 2 to nothing, where they are free.
+    """Open the null device as descriptors 0, 1 and 2 where they are closed.
 
-    The next file that is opened would get them, and what is meant for stderr would be written into it. Whoever reads
-    stdin or writes to stdout then gets the error that a closed file gives; Python would drop the output, and a command
-    would seem to have worked.
+    Otherwise the next opened file would get the number, and messages for stderr would be written into it. It is opened
+    in the wrong direction, so reading stdin or writing to stdout fails as on a closed file; Python would drop the
+    output, and a command would seem to have worked.
     """
     for number, (name, flags) in enumerate(_WRONG_WAY):
         try:
             os.fstat(number)
             continue
         except OSError:
-            # The lowest free number is the one that has just been found free.
+            # Opening returns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, flags), True)
         if getattr(sys, name) is None:
             stream: Any = open(number, "rww"[number], closefd=False)  # noqa: SIM115

@@ -2,7 +2,7 @@
 
 A *variable* is a coordinate, or another number from 0 to its extent (exclusive). A *digit* of it is ``v // low``, or
 ``v // low % (high // low)``. In most layouts, the slot of an element is a weighted sum of digits of its coordinates. If
-a tile splits a digit unevenly, the quotient and the remainder become variables of their own, identified by what was
+a tile splits a digit unevenly, the quotient and the remainder become new variables, identified by the sum that was
 split.
 """
 
@@ -46,7 +46,7 @@ class Digit(NamedTuple):
 
 
 Digits = tuple[Digit, ...]
-#: The numbers of the sums that tiles split unevenly.
+#: Numbers assigned to the sums that tiles split unevenly.
 Names = dict[tuple[Digits, int], int]
 
 
@@ -98,7 +98,7 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
             remainder += (d,)
     if largest_sum(remainder) < tile_size:
         return quotient, remainder
-    # The rest is not a sum of digits: it becomes two variables, the same ones wherever it appears.
+    # This remainder cannot be split into digits: it becomes two variables, the same ones wherever it appears.
     name = names.setdefault((canonical(remainder), tile_size), len(names))
     top = largest_sum(remainder)
     return (
@@ -175,7 +175,7 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
     [12, 6, 3, 1]
     """
     known: dict[Axis, Digits] = {}
-    # The number of a tile and the place within it are found together.
+    # One division gives both the number of a tile and the offset within it.
     split: dict[tuple[Axis, int], tuple[Digits, Digits]] = {}
     for axis in parts_first(axes):
         if isinstance(axis, DimensionAxis):

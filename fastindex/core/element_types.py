@@ -116,7 +116,7 @@ class ElementType:
                 return ElementType.from_numpy_dtype(value)
         except TypeError:
             pass
-        # What other libraries' dtypes are called: torch.float32.
+        # Dtypes of other libraries, such as torch.float32.
         meant = xla_name(str(value).rpartition(".")[2])
         hint = f"; write {meant!r}" if meant else ""
         raise ArgumentTypeError(
@@ -248,7 +248,7 @@ _ROWS: tuple[tuple[str, int, int, Kind, str], ...] = (
 BY_NAME: Final = {name: ElementType(name, number, bits, kind) for name, number, bits, kind, _ in _ROWS}
 #: Element types by XLA number.
 BY_NUMBER: Final = {element_type.number: element_type for element_type in BY_NAME.values()}
-#: The names of the integer types, and by XLA's number.
+#: Names of the integer types, as a set and by XLA number.
 INTEGER_TYPES: Final = frozenset(name for name, found in BY_NAME.items() if found.kind in ("signed", "unsigned"))
 INTEGER_NAMES: Final = {BY_NAME[name].number: name for name in INTEGER_TYPES}
 _DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
@@ -295,7 +295,7 @@ def _names_meant(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _of_numpy(dtype: np.dtype[Any]) -> ElementType:
-    # NumPy makes a dtype's name in Python each time, which took a seventh of a small `pack`.
+    # Cached: NumPy builds a dtype's name in Python on each access, which took a seventh of a small `pack`.
     return ElementType.from_dtype_name(dtype.newbyteorder("=").name, "NumPy")
 
 

@@ -44,7 +44,7 @@ def tracing_library(value: Any) -> str | None:
 
 
 def has_tangent(value: Any) -> bool:
-    """Whether PyTorch differentiates a tensor forwards: what is computed outside of it loses the tangent."""
+    """Whether a PyTorch tensor has a forward-mode tangent, which computation outside of PyTorch loses."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return False
@@ -52,7 +52,7 @@ def has_tangent(value: Any) -> bool:
 
 
 def require_values(value: Any) -> None:
-    """Refuse arrays that only stand for others.
+    """Raise an error for tracers and other arrays without values.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
             else:
                 instead = "pass its bytes, tensor.view(torch.uint8)"
             raise UnsupportedError(f"NumPy has no array for this tensor of {tensor.dtype}; {instead}") from error
-    # PyTorch cannot pass these types to NumPy, but integers of the same width.
+    # PyTorch cannot pass these types to NumPy, only integers of the same width.
     import ml_dtypes
 
     integers = plain.view(torch.int16 if tensor.element_size() == 2 else torch.uint8).numpy()

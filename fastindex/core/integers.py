@@ -1,4 +1,4 @@
-"""Integers as constructors take them: any integral type, checked to fit int64; permutations of dimensions.
+"""Integer arguments of any integral type, checked to fit int64; permutations of dimensions.
 
 Source: ``xla/permutation_util.h``.
 """

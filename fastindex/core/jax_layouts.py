@@ -52,7 +52,7 @@ def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
     Raises
     ------
     UnsupportedError
-        The compiler chooses the layout, or the array is sharded: each shard has a buffer of its own.
+        The compiler chooses the layout, or the array is sharded: each shard has a separate buffer.
 
     Examples
     --------

@@ -15,12 +15,12 @@ from fastindex.core.tiles import COMBINE
 from fastindex.errors import LayoutError
 from fastindex.first_use import load
 
-#: Fields that the first rows say in words.
+#: Fields that the first rows describe in words.
 _IN_WORDS = ("minor_to_major", "tiles")
 
 
 def layout_html(layout: LayoutFields) -> str:
-    """Return what a notebook shows for a layout.
+    """Return the HTML that a notebook shows for a layout.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class Layout(LayoutFields, ShownInNotebooks):
         return layout_to_bytes(self)
 
     def equals(self, other: Layout | str, ignore: Collection[str] = ()) -> bool:
-        """Whether this layout equals another, apart from the fields in `ignore`.
+        """Whether this layout equals another, except for the fields in `ignore`.
 
         Source: ``Layout::Equal`` in ``xla/layout.h``.
 

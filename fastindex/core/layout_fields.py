@@ -64,8 +64,8 @@ class SplitConfig:
         return f"({self.dimension}:{','.join(map(str, self.split_indices))})"
 
 
-#: Limits, so that no text or proto of a stranger takes more time or memory than its length is worth: dimensions of an
-#: array and entries of a tile, as many as NumPy's arrays have dimensions; and tiles of a layout.
+#: Limits against untrusted input: they keep time and memory proportional to the length of a text or proto. Dimensions
+#: of an array and entries of a tile (NumPy's limit on dimensions), and tiles of a layout.
 MOST_DIMENSIONS, MOST_TILES = 64, 32
 
 #: Values of legacy padding; "lowest" and "highest" are infinities if the element type has them.
@@ -79,7 +79,7 @@ BOUNDS = (
     ("dynamic_shape_metadata_prefix_bytes", INT64_MIN, INT64_MAX),
 )
 
-#: The fields that name the type of the integers with which sparse arrays are indexed.
+#: The fields that name the integer types that index a sparse array.
 INDEX_TYPES = ("index_primitive_type", "pointer_primitive_type")
 
 _LEVEL_FLAGS = ("", "+", "~", "+~")
@@ -336,7 +336,7 @@ def checked_parts(ignore: Collection[str], known: frozenset[str]) -> frozenset[s
 
 
 def layouts_equal(a: LayoutFields, b: LayoutFields, ignored: frozenset[str]) -> bool:
-    """Whether two layouts are equal, apart from the parts in `ignored` (names from `LAYOUT_PARTS`).
+    """Whether two layouts are equal, except for the parts in `ignored` (names from `LAYOUT_PARTS`).
 
     Examples
     --------

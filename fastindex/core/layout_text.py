@@ -1,9 +1,9 @@
-"""Parsing the text of a layout by XLA's grammar, strictly; tokens, errors that point into the text, hints.
+"""Strict parser for the text of a layout by XLA's grammar: tokens, errors with positions, hints.
 
 Source: ``xla/hlo/parser/hlo_lexer.cc``.
 
 Source: ``HloParserImpl::ParseLayout`` in ``xla/hlo/parser/hlo_parser.cc``. ``PAD(...)`` and ``PV(...)``, first among
-the attributes, are fastindex's own.
+the attributes, are extensions of fastindex.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TokenReader:
 
     __slots__ = ("at", "begins", "text", "tokens")
 
-    #: What is read, and the tokens of its notation.
+    #: The notation's name in error messages, and the pattern of its tokens.
     notation: ClassVar[str] = "shape"
     pattern: ClassVar[re.Pattern[str]] = TOKENS
 
@@ -39,7 +39,7 @@ class TokenReader:
         self.text = text
         self.tokens: list[str] = self.pattern.findall(text)
         self.at = 0
-        #: Token index at which each field, or entry of a field, of what is being read begins.
+        #: Token index at which each field, or entry of a field, of the value being parsed begins.
         self.begins: dict[tuple[str, Index], int] = {}
 
     def offset(self, token: int) -> int:
@@ -155,7 +155,7 @@ class LayoutReader(TokenReader, Generic[L]):
         raise ParseError(rule, self.text, offset, hint_for(self.text, offset))
 
     def layout(self) -> L:
-        """Parse what follows the opening brace."""
+        """Parse a layout after its opening brace."""
         tokens = self.tokens
         begin = self.at - 1
         order: list[int] = []

@@ -1,4 +1,4 @@
-"""How Jupyter asks an object for what it shows.
+"""Jupyter's protocol for displaying objects.
 
 Source: "Integrating your objects with IPython", https://ipython.readthedocs.io/en/latest/config/integrating.html
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 
 class ShownInNotebooks:
-    """An object that notebooks show as HTML, and terminals as `repr`; a class adds `_repr_html_`."""
+    """An object that notebooks show as HTML and terminals as `repr`; subclasses define `_repr_html_`."""
 
     __slots__ = ()
 

@@ -2,8 +2,8 @@
 
 Source: ``ShapeProto`` in ``xla/xla_data.proto``; ``Shape::FromProto`` in ``xla/shape.cc``.
 
-`Shape.to_proto` and `Shape.from_proto` do not need this; it is for reading, changing and printing messages. The
-classes are in a descriptor pool of their own, so they do not clash with those of TensorFlow or XLA.
+`Shape.to_proto` and `Shape.from_proto` do not need `message_class`; it is for reading, changing and printing messages.
+Its classes are in a separate descriptor pool, so they do not clash with those of TensorFlow or XLA.
 
 Source: ``xla/xla_data.proto``, including the fields of layouts that are reserved today.
 """
@@ -38,7 +38,7 @@ def shape_to_bytes(shape: ShapeFields) -> bytes:
     '100b1a01032a060a0100800101320100'
     """
     written: dict[int, bytes] = {}
-    # How often what is written is still needed, by what is being written; then it goes, or each level would stay.
+    # References from unfinished shapes to each element; at 0 its bytes are freed, or those of each level would stay.
     uses: Counter[int] = Counter()
     being_written: set[int] = set()
     # No recursion: tuples can nest thousands of levels deep.

@@ -169,7 +169,7 @@ class Shape(SizedShape, ShownInNotebooks):
         Raises
         ------
         UnsupportedError
-            The compiler chooses the layout, or the array is sharded: each shard has a buffer of its own.
+            The compiler chooses the layout, or the array is sharded: each shard has a separate buffer.
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
@@ -337,7 +337,7 @@ class Shape(SizedShape, ShownInNotebooks):
         )
 
     def equals(self, other: Shape | str, ignore: Collection[str] = ()) -> bool:
-        """Whether this shape equals another, apart from the parts in `ignore`.
+        """Whether this shape equals another, except for the parts in `ignore`.
 
         Source: ``Shape::Equal`` in ``xla/shape.h``.
 

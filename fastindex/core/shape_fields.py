@@ -130,7 +130,7 @@ class ShapeFields:
             if not isinstance(layout, Layout):
                 raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
             if sizes and layout.memory_space and not layout.minor_to_major:
-                # From jaxlib 0.12 on, XLA writes so what has a memory space, and an order only by default.
+                # From jaxlib 0.12 on, XLA omits the default order of a layout with a memory space.
                 layout = replace(layout, minor_to_major=tuple(range(len(sizes)))[::-1])
             check_fit(sizes, layout)
         self._fill(kind, sizes, dynamic, layout, ())
@@ -358,7 +358,7 @@ class ShapeFields:
                 yield shape
 
     def cut_text(self) -> str:
-        """The text, shortened if it is too long for an error message.
+        """Return the text, shortened if it is too long for an error message.
 
         Examples
         --------
@@ -415,7 +415,7 @@ SHAPE_PARTS: Final = frozenset(("layout", "element_type", "fp_precision", "dynam
 
 
 def shapes_equal(a: ShapeFields, b: ShapeFields, ignore: Collection[str]) -> bool:
-    """Whether two shapes are equal, apart from the parts in `ignore`; see `Shape.equals`.
+    """Whether two shapes are equal, except for the parts in `ignore`; see `Shape.equals`.
 
     Examples
     --------

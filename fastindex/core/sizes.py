@@ -195,5 +195,5 @@ def axes_of(shape: ShapeFields, tile_count: int | None = None) -> list[Axis]:
 def _all_axes(
     dimensions: Ints, minor_to_major: Ints, padded_dimensions: Ints | None, tiles: tuple[Ints, ...]
 ) -> tuple[Axis, ...]:
-    # A shape is counted when it is made, and often planned for right after that.
+    # Cached: plans are often made right after the slots of a shape are counted.
     return tuple(physical_axes(dimensions, minor_to_major, padded_dimensions, tiles))

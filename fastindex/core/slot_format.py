@@ -1,4 +1,4 @@
-"""How wide elements are while they move, and what a slot holds besides the value."""
+"""The widths of values and of their slots in a buffer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SlotFormat:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a slot is an unpacked value and nothing else."""
+        """Whether a slot has the width of an unpacked value."""
         return self.bits == 8 * self.value_bytes
 
     def nbytes(self, slots: int) -> int:

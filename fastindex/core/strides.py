@@ -1,4 +1,4 @@
-"""Strides in slots, of the layouts that have them."""
+"""Strides in slots, for layouts whose strides are constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The definition of a tiled layout, as a fold over axes; nothing else repeats it.
+"""The one definition of a tiled layout, as a fold over axes.
 
 The physical array starts as the dimensions of the shape, most major first, with legacy padding. Each tile then merges,
 pads and splits axes, and moves the tile-size axes to the end. The meaning of an axis is recorded as a small tree: a
@@ -26,7 +26,7 @@ class Axis:
 
     @property
     def parts(self) -> tuple[Axis, ...]:
-        """The axes that it is made of."""
+        """The axes that this one is made of."""
         return ()
 
 
@@ -141,7 +141,7 @@ def physical_axes(
 
 
 def parts_first(axes: Iterable[Axis]) -> list[Axis]:
-    """Return `axes` and all that they are made of, each once and after its parts.
+    """Return `axes` and all their parts in topological order: each once, after its parts.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as shapes need it.
+"""The wire format of protocol buffers: the subset that shapes need.
 
 Source: "Encoding", https://protobuf.dev/programming-guides/encoding/
 """

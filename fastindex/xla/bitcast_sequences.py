@@ -1,10 +1,10 @@
-"""Bitcasts as what they do to the elements: padding, reshapes around transposes, and a slice.
+"""Bitcasts as operations on the logical array: padding, reshapes around transposes, and a slice.
 
-A layout without uneven splits puts an element into the slot that is a weighted sum of digits of its coordinates. Two
-layouts of one buffer cut its slots into digits at certain weights. Where both can be cut at all of these, both are made
-of the same digits: the dimensions of the first are split into them, which are put in the order of the second and
-joined. Otherwise the digits of the first are put in the order of memory and counted anew, as those of the second.
-`fastindex.xla.decompose_bitcast`, which is XLA's, begins with a transpose and cannot take tiles apart.
+In a layout without uneven splits, the slot of an element is a weighted sum of digits of its coordinates. Two layouts of
+one buffer cut its slots into digits at certain weights. Where both can be cut at all of these, both have the same
+digits: the dimensions of the first are split into them, transposed to the order of the second, and joined. Otherwise
+the digits of the first are transposed to memory order and reshaped to those of the second.
+`fastindex.xla.decompose_bitcast`, which is XLA's, begins with a transpose and cannot split tiles.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from fastindex.core.sizes import axes_of, check_placed
 from fastindex.core.strides import MOST_ELEMENTS_VISITED
 from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, slot_of
 
-#: A digit of the buffer within a dimension: what it counts there, and its weight in slots.
+#: A digit of the buffer within a dimension: its unit there, and its weight in slots.
 _Part = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class BitcastSequence:
-    """A bitcast as steps that, all together, leave every element in its slot.
+    """A bitcast as steps that together leave every element in its slot.
 
     Attributes
     ----------
     padded_dimensions : tuple of int
-        To what the dimensions of the source are padded.
+        Dimensions of the source after padding.
     split_dimensions : tuple of int
-        What the first reshape makes of these.
+        Dimensions after the first reshape.
     permutation : tuple of int
         Dimension i after the transpose is dimension ``permutation[i]`` before it.
     regrouped_dimensions : tuple of int
-        What the second reshape makes of that; the same dimensions if both layouts are made of the same digits.
+        Dimensions after the second reshape, which is the identity if both layouts have the same digits.
     second_permutation : tuple of int
-        Of a second transpose; the identity if both layouts are made of the same digits.
+        Of the second transpose; the identity if both layouts have the same digits.
     joined_dimensions : tuple of int
-        What the last reshape makes of that.
+        Dimensions after the last reshape.
     dimensions : tuple of int
-        To what these are cut: the dimensions of the result.
+        Dimensions of the result, after the slice.
     """
 
     padded_dimensions: tuple[int, ...]
@@ -59,7 +59,7 @@ class BitcastSequence:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A shape, and the digits of the buffer that its dimensions are made of.
+    """A shape, and the digits of the buffer in each of its dimensions.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class _Side:
 
     @property
     def split_dimensions(self) -> tuple[int, ...]:
-        """The dimensions as digits."""
+        """The dimensions split into digits."""
         return tuple(self.sizes[weight] for parts in self.parts for _, weight in parts)
 
     @property
@@ -91,7 +91,7 @@ class _Side:
 
 
 def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
-    """Return the steps that a bitcast from `a` to `b` amounts to.
+    """Return the steps that are equivalent to a bitcast from `a` to `b`.
 
     Return None if the two differ in the width of their elements or the size of their buffers, if an element of the
     one with fewer lies in padding of the other, or if the tiles of one split another tile unevenly, or have more
@@ -104,7 +104,7 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
 
     Examples
     --------
-    Tiles taken apart, and rows of padding cut off, as XLA's TPU compiler does:
+    Tiles split into dimensions, and rows of padding sliced off, as XLA's TPU compiler does:
 
     >>> bitcast_sequence("f32[16,256]{1,0:T(8,128)}", "f32[2,2,8,128]").permutation
     (0, 2, 1, 3)
@@ -152,7 +152,7 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
 
 
 def _permutations(before: _Side, after: _Side) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the transpose to the order of memory and that from it; if the digits are the same, all in the first."""
+    """Return the transpose to memory order and the one from it; with the same digits, the first does both."""
     places = {weight: place for place, weight in enumerate(before.weights)}
     if before.sizes == after.sizes:
         return tuple(places[weight] for weight in after.weights), tuple(range(len(places)))
@@ -164,18 +164,18 @@ def _permutations(before: _Side, after: _Side) -> tuple[tuple[int, ...], tuple[i
 
 
 def _cuts(cut: int, weights: Iterable[int]) -> bool:
-    """Whether digits of these weights can be cut at another weight: it is a multiple of one, and divides the next."""
+    """Whether digits of these weights can be cut at `cut`: a multiple of smaller weights, a divisor of larger ones."""
     return all(cut % weight == 0 if weight <= cut else weight % cut == 0 for weight in weights)
 
 
 def _side(shape: Shape, weights: dict[int, tuple[int, int]], cuts: Iterable[int]) -> _Side:
-    """Cut the digits of a shape."""
+    """Cut the digits of a shape at more weights."""
     sizes = {less: more // less for less, more in pairwise(sorted(cuts))}
     return _Side(shape, sizes, _parts(shape, weights, sizes))
 
 
 def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
-    """Return the dimension and what it counts of each digit, by its weight in slots; None if they leave gaps."""
+    """Return the dimension and the unit of each digit, by its weight in slots; None if they leave gaps."""
     axes = axes_of(shape)
     extents = _padded_extents(axes, shape)
     variables = [Variable(number, max(size, 1), True) for number, size in enumerate(extents)]
@@ -196,7 +196,7 @@ def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
 
 
 def _padded_extents(axes: list[Axis], shape: Shape) -> list[int]:
-    """Return the dimensions with the padding above their largest index."""
+    """Return the dimensions including the padding above their largest index."""
     extents = list(shape.dimensions)
     waiting = [(axis, axis.size) for axis in axes]
     while waiting:
@@ -232,7 +232,7 @@ def _lies_within(inner: _Side, outer: _Side) -> bool:
         if padded == limit:
             continue
         if any(inner.sizes.get(weight) != outer.sizes[weight] for _, weight in parts):
-            # The digits of the other count something else here.
+            # The digits of the other shape differ here.
             return _is_visited(inner.shape, outer.shape)
         counts = {weight: low for low, weight in parts}
         most = 0
@@ -244,7 +244,7 @@ def _lies_within(inner: _Side, outer: _Side) -> bool:
 
 
 def _is_visited(inner: Shape, outer: Shape) -> bool:
-    """Whether all slots of one shape are slots of another, looking at each; False for shapes that are too large."""
+    """Whether all slots of one shape are slots of another, by enumeration; False for shapes that are too large."""
     if outer.element_count > MOST_ELEMENTS_VISITED:
         return False
     slots = [

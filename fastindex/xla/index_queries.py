@@ -1,4 +1,4 @@
-"""Functions of single indices; `fastindex.linear_index` and others convert in bulk.
+"""Queries about single indices; `fastindex.linear_index` and others convert in bulk.
 
 Source: ``xla/index_util.h``; the names are XLA's in Python's spelling.
 """

@@ -1,4 +1,4 @@
-"""What a reshape or transpose does to dimensions, and layouts that make it a bitcast.
+"""The effect of reshapes and transposes on dimensions, and layouts that make them bitcasts.
 
 Source: ``xla/shape_util.h``, ``CommonFactors`` in ``xla/util.h``; the names are XLA's in Python's spelling.
 """
@@ -26,8 +26,8 @@ Pairs = list[tuple[int, int]]
 def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
     """Split two lists of sizes with the same product into as many runs as possible with equal products.
 
-    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 form runs of
-    their own.
+    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 form separate
+    runs.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | 
     """Decompose a bitcast from `a` to `b` into a transpose, a reshape and a transpose.
 
     Tiles and padding are taken into account: each step leaves every element in its slot. Return None if there are no
-    such steps; then the two differ in the number or width of their elements, or the layouts are related otherwise.
+    such steps: the two differ in the number or width of their elements, or their layouts differ in another way.
 
     Source: ``ShapeUtil::DecomposeBitcastToTrt``, which ignores tiles.
 
@@ -306,7 +306,7 @@ def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | 
     if a.element_count != b.element_count or a.element_bits != b.element_bits:
         return None
     before, after = descending_with_same_physical_layout(a), descending_with_same_physical_layout(b)
-    # Bits of the same width keep their slots whatever they mean.
+    # Only the width of elements matters for their slots, not their type.
     same_type = Shape(a.element_type, after.dimensions, after.layout, after.dynamic_dimensions)
     if not reshape_is_bitcast(before, same_type):
         return None

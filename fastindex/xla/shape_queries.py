@@ -100,7 +100,7 @@ def static_extent_product(shape: Shape | str) -> int:
 
 
 def packed_factor_for_1d_interleaved_array(shape: Shape | str) -> int:
-    """Return the number of elements of a 1-D array that share a word, which is in its third tile.
+    """Return the number of elements of a 1-D array that share a word, as its third tile says.
 
     Raises
     ------
