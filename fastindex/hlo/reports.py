@@ -79,9 +79,9 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
         HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a ``*-memory-usage-report.txt``,
-        or a log with an out-of-memory message; ``*.hlo.pb`` and profiles (``*.xplane.pb``), which require jaxlib (``pip
-        install 'fastindex[jax]'``). Each may be compressed with gzip, xz or zstd. A path is a file or a folder of
-        dumps; of a folder, the last stage of each module is read. XLA's own numbers are used where available.
+        or a log with an out-of-memory message; ``*.hlo.pb`` and profiles (``*.xplane.pb``), which require jaxlib
+        (``pip install 'fastindex[jax]'``). Each may be compressed with gzip, xz or zstd. A path is a file or a folder
+        of dumps; of a folder, the last stage of each module is read. XLA's own numbers are used where available.
     instruction_results : bool
         Count the result of every instruction, with tuples split into their leaves. The sum is not the memory in use.
     show_progress : bool

@@ -23,9 +23,10 @@ def canonical_assignment(
 
     Subgroups of the same type are merged, ordered as manual, unreduced, replicated, and those of size 1 are dropped. If
     the array is not partitioned and all remaining subgroups have the same type, that type is the kind of the sharding.
-    With an unreduced subgroup, XLA decides this before it drops size 1: ``{devices=[1,1,3]<=[3]
-    last_tile_dims={replicated, unreduced}}`` stays ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}`` and keeps its
-    devices. A mesh keeps them anyway, and its text does not tell the role of axes of size 1.
+    With an unreduced subgroup, XLA decides this before it drops size 1:
+    ``{devices=[1,1,3]<=[3] last_tile_dims={replicated, unreduced}}`` stays
+    ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}`` and keeps its devices. A mesh keeps them anyway, and its text
+    does not tell the role of axes of size 1.
     """
     rank = len(dimensions) - len(types)
     sizes = list(dimensions[:rank])

@@ -45,8 +45,8 @@ def try_layouts(
         Only their shapes and dtypes are used.
     topology : str, optional
         Description of a TPU, which need not be present, such as ``"v5e:2x2"``, ``"v4:2x2x1"``, ``"v5p:2x2x1"``,
-        ``"v6e:2x2"`` or ``"tpu7x:2x2x1"``. libtpu compiles for it in a child process (``pip install
-        'fastindex[tpu]'``). Default: the devices that JAX has.
+        ``"v6e:2x2"`` or ``"tpu7x:2x2x1"``. libtpu compiles for it in a child process
+        (``pip install 'fastindex[tpu]'``). Default: the devices that JAX has.
     donate_argnums, static_argnums : int or sequence of int
         As for `jax.jit`.
     in_shardings, out_shardings : optional

@@ -10,9 +10,9 @@ XStat    1: metadata_id; 3: uint64, 4: int64, 5: text, 6: bytes, 7: the name of 
 
 The plane ``/host:metadata`` has one event_metadata per module, with ``Hlo Proto`` and ``program_id`` among its stats.
 On CPUs and GPUs an event names its instruction in the stat ``hlo_op`` and its program in ``program_id``. On TPUs the
-events of the lines ``XLA Ops`` and ``Async XLA Ops`` have metadata whose name is the instruction's text, ``%copy.1 =
-...``, and whose stats contain the program. An asynchronous copy is in both lines; the second has the time from start to
-done.
+events of the lines ``XLA Ops`` and ``Async XLA Ops`` have metadata whose name is the instruction's text,
+``%copy.1 = ...``, and whose stats contain the program. An asynchronous copy is in both lines; the second has the time
+from start to done.
 
 Sources: ``tsl/profiler/protobuf/xplane.proto``, ``xla/tsl/profiler/utils/xplane_schema.cc``.
 """
