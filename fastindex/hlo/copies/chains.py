@@ -1,6 +1,6 @@
 """Trace a copy's layout to its producer and its consumers through pass-through instructions.
 
-    parameter 0 -> bitcast -> get-tuple-element -> COPY -> bitcast -> dot
+    parameter 0 -> get-tuple-element -> bitcast -> COPY -> bitcast -> dot
     origin         (passed through)                        (passed)   consumer
 
 The origin is the instruction that decides the layout of the copy's operand. The consumers are the instructions that
