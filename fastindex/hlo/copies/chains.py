@@ -4,8 +4,7 @@
     origin         (passed through)                        (passed)   consumer
 
 The origin is the instruction that decides the layout of the copy's operand. The consumers are the instructions that
-take
-the copy's result. Chains cross calls, loops, branches and asynchronous calls.
+take the copy's result. Chains cross calls, loops, branches and asynchronous calls.
 """
 
 from __future__ import annotations
