@@ -1,13 +1,13 @@
-"""HLO modules to reports: which buffers there are, when they live, what padding costs, and which copies layouts cause.
+"""Reports on HLO modules: buffers, live ranges, the cost of padding, and the copies that layouts cause.
 
-Text is read and never compiled, but for `try_layouts`, which compiles a JAX function with other layouts.
+The HLO text is only parsed, never compiled, except by `try_layouts`, which compiles a JAX function with other layouts.
 """
 
 from __future__ import annotations
 
 from fastindex.lazy import lazy_names
 
-# The public names; `__init__.pyi` tells type checkers the same.
+# The public names; keep in step with `__init__.pyi`.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

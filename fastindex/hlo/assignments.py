@@ -1,4 +1,4 @@
-"""What XLA itself reports about a module's memory: the files that it dumps beside the module, and compiled objects.
+"""XLA's own memory reports: files dumped next to a module, and the memory analysis of compiled objects.
 
 Supported are ``*-buffer-assignment.txt`` (allocations, and the values in them by offset), ``*-memory-usage-report.txt``
 (sums and slots, without layouts) and the serialized assignment of ``compiled.memory_analysis()``.
@@ -26,26 +26,26 @@ _VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (
 _NAME = re.compile(r"([^\s{]+)(\{[\d,]*\})?( \(phi\))?$")
 _COLOR = re.compile(r", color (\d+)")
 _SPACE = re.compile(r"Memory Space: (.*) \(color=(\d+)\)")
-#: Older versions say "used" and have no memory spaces.
+#: Older versions of XLA print "used", and have no memory spaces.
 _TOTAL = re.compile(r"Total bytes(?: used)?: (\d+)")
 _SLOT = re.compile(r"\s*[\d.]+\w*\(\s*\d+%\);\s*(\d+(?:\.\d*)?)([A-Za-z]+);\s*(\d+);\s*(\d+); (.*)$")
-#: How often a shape occurs comes before it, with a multiplication sign.
+#: A shape may follow its number of occurrences and a multiplication sign.
 _REPEATED = re.compile("(?:\\d+\u00d7)?(.+)$")
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A piece of memory that XLA assigned.
+    """A region of memory that XLA assigned.
 
     Attributes
     ----------
     nbytes, color : int
-        The color is the memory space.
+        Size, and color: the number of the memory space.
     kinds : frozenset of str
-        Of "parameter", "constant", "thread-local", "maybe-live-out".
+        Subset of "parameter", "constant", "thread-local", "maybe-live-out".
     slots : tuple of Slot
-        The values in it.
+        The values placed in it.
     """
 
     nbytes: int
@@ -61,7 +61,7 @@ class Slot:
     Attributes
     ----------
     value : str
-        The instruction that defines it.
+        Name of the instruction that defines it.
     nbytes, offset : int
     shape : str
     """
@@ -73,7 +73,7 @@ class Slot:
 
 
 def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
-    """Add up the allocations of memory space 0, without those of a thread, which the program does not hold.
+    """Sum the allocations of memory space 0, except thread-local ones, which the program does not hold.
 
     Examples
     --------
@@ -98,12 +98,12 @@ def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
 
 
 def read_buffer_assignment(text: str) -> list[Allocation]:
-    """Read a ``*-buffer-assignment.txt``.
+    """Parse a ``*-buffer-assignment.txt``.
 
     Raises
     ------
     FastIndexError
-        No allocation.
+        The text contains no allocation.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
             slot = Slot(name.group(1) if name else "", integer(value.group(3)), integer(value.group(4)), value.group(5))
             found[-1][2].append(slot)
         elif found and not line.strip():
-            # In some versions, a list of the values in use follows.
+            # Some versions append a list of used values.
             break
     if not found:
         raise FastIndexError("no allocation in the buffer assignment")
@@ -139,7 +139,7 @@ def _color(rest: str) -> int:
 
 
 def _kinds(rest: str) -> frozenset[str]:
-    # Shapes are printed between bars and contain none of the words.
+    # Remove shapes, printed between bars: an unknown shape text must not be searched for kinds.
     words = re.sub(r"\|.*?\|", "", rest)
     return frozenset(
         kind for kind in ("parameter", "constant", "thread-local", "maybe-live-out") if re.search(rf", {kind}\b", words)
@@ -147,14 +147,14 @@ def _kinds(rest: str) -> frozenset[str]:
 
 
 def read_memory_usage_report(text: str) -> tuple[int, list[Slot]]:
-    """Read a ``*-memory-usage-report.txt``: the bytes of memory space 0, and its slots.
+    """Parse a ``*-memory-usage-report.txt``; return the bytes of memory space 0, and its slots.
 
-    The sizes of the slots are rounded in the file; their shapes have no layouts.
+    The file has rounded slot sizes, and shapes without layouts.
 
     Raises
     ------
     FastIndexError
-        No total.
+        The text contains no total.
     """
     color, total, slots = 0, -1, []
     for line in text.splitlines():
@@ -172,7 +172,7 @@ def read_memory_usage_report(text: str) -> tuple[int, list[Slot]]:
 
 
 def _split_shapes(text: str) -> Iterator[str]:
-    """Split a list of shapes at the commas outside brackets; drop how often each occurs."""
+    """Split a list of shapes at commas outside brackets, and drop their repeat counts."""
     depth, begin = 0, 0
     for place, character in enumerate(text + ","):
         if character in "([{":
@@ -187,9 +187,9 @@ def _split_shapes(text: str) -> Iterator[str]:
 
 
 def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse], list[str]]:
-    """Make rows of the distinct slots of allocations; also return the shapes that cannot be read.
+    """Make rows of the distinct slots of allocations; also return the shapes that cannot be parsed.
 
-    A slot that several values use in turn counts once, with its first array.
+    A slot reused by several values counts once, with the array of its first value.
     """
     seen: dict[tuple[int, int, int], tuple[Shape, list[Place]]] = {}
     unread: list[str] = []
@@ -216,9 +216,9 @@ def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse]
 
 
 def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
-    """Read the sizes in ``compiled.memory_analysis()``; None if it has none.
+    """Return the sizes from ``compiled.memory_analysis()``; None if it has none.
 
-    Its serialized assignment includes constants; without one, its sums are used.
+    The serialized buffer assignment is preferred, since it includes constants; otherwise the sums are used.
     """
     serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if isinstance(serialized, bytes) and serialized:
@@ -232,12 +232,12 @@ def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
 
 
 def memory_of_serialized(serialized: bytes) -> AssignedMemory:
-    """Add up the allocations of a serialized BufferAssignmentProto.
+    """Sum the allocations of a serialized BufferAssignmentProto.
 
     Raises
     ------
     FastIndexError
-        It is damaged.
+        The proto is damaged.
     """
     return assigned_memory([_allocation(item) for item in Fields(serialized, "BufferAssignmentProto").messages(3)])
 

@@ -1,4 +1,4 @@
-"""The attributes of an instruction: the computations it calls, what it aliases, its metadata."""
+"""Parse the attributes of an instruction: called computations, aliasing, metadata, sharding."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
-#: Where the TPU compiler says which operands and results share memory: in ``backend_config``, mostly at its end.
+#: List of operands and results that share memory, in the TPU compiler's ``backend_config``, mostly at its end.
 SHARED = b'"aliasing_operands":{"lists":['
 _SHARES_NOTHING = b'"aliasing_operands":{"lists":[]}}'
 _INDICES = re.compile(rb'"indices":\[([^\]]*)\]')
 _QUOTED_NUMBER = re.compile(rb'"(\d+)"')
-#: How XLA begins the attributes of a fusion.
+#: The usual beginning of a fusion's attributes, as XLA prints them.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
 _SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
 _SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
@@ -41,23 +41,23 @@ _SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """The attributes of an instruction that affect the flow of values.
+    """The attributes of an instruction that affect the data flow.
 
     Attributes
     ----------
     callees : tuple of str
-        Computations that run as part of the instruction: of a while, the condition and the body.
+        Computations that run as part of the instruction; for a while, its condition and its body.
     aliases : tuple of Alias
         ``output_to_operand_aliasing``.
     kind : str
-        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call that TPUs make: "ConcatBitcast".
+        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast".
     number : int
-        Of a parameter, its number; of a get-tuple-element, its index.
+        Number of a parameter; index of a get-tuple-element.
     sharding : str
-        Of an entry parameter: its sharding as written.
+        Of an entry parameter: its sharding, as written.
     shared : tuple of tuple of int, or None
-        Which operands and results share memory, as the TPU compiler lists them: the numbers of results go on after
-        those of the operands. None if the text does not say.
+        Groups of operands and results that share memory, as the TPU compiler lists them: results are numbered after the
+        operands. None if the text has no such list.
     """
 
     callees: tuple[str, ...] = ()
@@ -71,14 +71,14 @@ class Details:
 NO_DETAILS = Details()
 _NOTHING_SHARED = Details(shared=())
 _WHOLE_OF_OPERANDS = Details(kind="ConcatBitcast")
-#: One object for each small number: a module has very many parameters and elements.
+#: Shared objects for small numbers: a module has very many parameters and tuple elements.
 _NUMBERED = tuple(Details(number=number) for number in range(256))
-#: Of parameters without attributes.
+#: Details of parameters without attributes, by their text.
 BARE_PARAMETERS = {b"%d" % number: details for number, details in enumerate(_NUMBERED)}
 
 
 def metadata_of(attributes: bytes) -> bytes:
-    r"""Return the text between the braces of the metadata, or b"".
+    r"""Return the metadata text between its braces, or b"".
 
     Examples
     --------
@@ -87,7 +87,7 @@ def metadata_of(attributes: bytes) -> bytes:
     >>> metadata_of(b', frontend_attributes={kernel_metadata={}}, metadata={op_name="add"}')
     b'op_name="add"'
     """
-    # Not kernel_metadata={, within frontend_attributes.
+    # The separator excludes kernel_metadata={ within frontend_attributes.
     begin = attributes.find(b" metadata={")
     if begin < 0:
         begin = attributes.find(b",metadata={")
@@ -95,14 +95,14 @@ def metadata_of(attributes: bytes) -> bytes:
             return b""
     text = attributes[begin + 11 : attributes.find(b"}", begin)]
     if text.count(b'"') & 1 or b"\\" in text:
-        # A brace in a string does not end it.
+        # A closing brace inside a string does not end the metadata.
         whole = _METADATA.search(attributes, begin)
         return whole.group(1) if whole else text
     return text
 
 
 def aliases_in(text: bytes) -> tuple[Alias, ...]:
-    """Read a list such as ``{0}: (1, {})``."""
+    """Parse an aliasing list such as ``{0}: (1, {})``."""
     return tuple((_path(output), integer(operand), _path(path)) for output, operand, path in _ALIAS.findall(text))
 
 
@@ -111,13 +111,13 @@ def _path(text: bytes) -> Path:
 
 
 def output_aliases(attributes: bytes) -> tuple[Alias, ...]:
-    """Read ``output_to_operand_aliasing``; nothing if it is not there."""
+    """Parse ``output_to_operand_aliasing``; empty if absent."""
     found = _ALIASING.search(attributes) if b"aliasing" in attributes else None
     return aliases_in(found.group(1)) if found else ()
 
 
 def shared_in(attributes: bytes) -> tuple[tuple[int, ...], ...] | None:
-    """Return which operands and results share memory; None if the text does not say.
+    """Return the groups of operands and results that share memory; None if the text does not say.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def shared_in(attributes: bytes) -> tuple[tuple[int, ...], ...] | None:
 
 
 def details_of_shared(attributes: bytes) -> Details:
-    """Return the details of an instruction of which only the memory that it shares matters."""
+    """Return the details of an instruction for which only memory sharing matters."""
     shared = shared_in(attributes)
     if not shared:
         return NO_DETAILS if shared is None else _NOTHING_SHARED
@@ -144,7 +144,7 @@ def details_of_shared(attributes: bytes) -> Details:
 
 
 def _searched(pattern: re.Pattern[bytes], attributes: bytes) -> re.Match[bytes] | None:
-    """Return where an attribute is, outside strings and the braces of others."""
+    """Find an attribute outside of strings and of other attributes' braces."""
     bare = _STRING.sub(b'""', attributes) if b'"' in attributes else attributes
     for found in pattern.finditer(bare):
         if bare.count(b"{", 0, found.start()) == bare.count(b"}", 0, found.start()):
@@ -153,9 +153,9 @@ def _searched(pattern: re.Pattern[bytes], attributes: bytes) -> re.Match[bytes] 
 
 
 def _names(attributes: bytes, *patterns: re.Pattern[bytes]) -> tuple[str, ...]:
-    """Return the computations that attributes name; none if one of them is missing."""
+    """Return the computations named by attributes; empty if one of the attributes is missing."""
     found = [_searched(pattern, attributes) for pattern in patterns]
-    # The computation has the same string as its name.
+    # Interned: the same string as the computation's own name.
     names = tuple(sys.intern(each.group(1).decode()) for each in found if each is not None)
     return names if len(names) == len(patterns) else ()
 
@@ -174,7 +174,7 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
 
 
 def element_details(index: int) -> Details:
-    """Return the details of a get-tuple-element, -1 for one without an index.
+    """Return the details of a get-tuple-element; index -1 stands for a missing index.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def _read_async_start(operands: bytes, attributes: bytes) -> Details:
 
 def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
     if b'custom_call_target="ConcatBitcast"' in attributes:
-        # The operands lie one after the other in the memory of the result.
+        # The operands are contiguous in the memory of the result.
         return _WHOLE_OF_OPERANDS
     aliases = output_aliases(attributes)
     return Details(aliases=aliases, shared=shared_in(attributes)) if aliases else details_of_shared(attributes)
@@ -231,11 +231,11 @@ def _read_conditional(operands: bytes, attributes: bytes) -> Details:
 
 
 def _branch(name: bytes) -> str:
-    # A list may contain any bytes, unlike a name.
+    # An item of a list may contain any bytes, unlike a name.
     return sys.intern(name.strip().lstrip(b"%").decode("utf-8", "replace"))
 
 
-#: Of the opcodes whose attributes say something: a function of the operands and the attributes.
+#: Reader of the operand and attribute texts, by opcode; other opcodes have no details.
 DETAIL_READERS: dict[bytes, Callable[[bytes, bytes], Details]] = {
     b"parameter": _read_parameter,
     b"get-tuple-element": _read_element,

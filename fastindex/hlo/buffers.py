@@ -1,6 +1,6 @@
-"""From a module to its buffers: which results get memory, and when each is alive.
+"""Find the buffers of a module: which results need memory, and their live ranges.
 
-Values that share memory form one buffer. It belongs to the caller if one of them is an argument or an output.
+Values that share memory form one buffer. The caller owns it if one of them is an argument or an output.
 
 Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/service/heap_simulator/heap_simulator.cc``.
 """
@@ -22,25 +22,25 @@ Interval = tuple[int, int]
 
 @dataclass(slots=True)
 class Buffer:
-    """The memory of one value, or of several that share it.
+    """The memory of one value, or of several values that share it.
 
     Attributes
     ----------
     leaf : int
-        The number of its shape, that of its largest value, in the `ShapeTable`.
+        Number in the `ShapeTable` of its shape: that of its largest value.
     computation, place : Computation, int
-        The instruction that defines it first.
+        The instruction that defines its first value.
     role : {"argument", "output", "constant", "temporary"}
-        An argument can also be an output: ``input_output_alias``.
+        Its owner or purpose. An argument may also be an output: ``input_output_alias``.
     start, end : int
-        The live range of its first value, in steps of the schedule, both included.
+        Live range of its first value, in schedule steps, both ends included.
     is_output : bool
     pieces : list of (int, int) or None
-        If several values share it: the stretches in which any of them lives.
+        If several values share it: the union of their live ranges, as disjoint intervals.
     heirs : tuple of int
-        The buffers of the caller whose next value may be written over its last one, by position in the list.
+        Positions in the list of the caller's buffers whose next value may overwrite its last value in place.
     slices : tuple of (int, int, int)
-        What it takes before it is whole, slice by slice: the first and the last step, and the leaf.
+        Memory used slice by slice before the whole buffer is needed: first step, last step, and leaf of each slice.
     """
 
     leaf: int
@@ -56,7 +56,7 @@ class Buffer:
 
     @property
     def intervals(self) -> list[Interval]:
-        """When any value lives in it, in steps of the schedule, both ends included."""
+        """Live ranges of its values, as disjoint intervals of schedule steps, both ends included."""
         return self.pieces if self.pieces is not None else [(self.start, self.end)]
 
 
@@ -67,13 +67,13 @@ class ModuleBuffers:
     Attributes
     ----------
     buffers : list of Buffer
-        In the order in which they are defined.
+        In order of definition.
     steps : int
-        How many instructions run, counting the body of a loop once.
+        Number of instructions in the schedule, counting the body of a loop once.
     schedule : list of (Computation, int, int)
-        When each computation runs: its first step and the one after its last.
+        For each computation, its first step and the one after its last.
     too_deep : bool
-        Computations call each other deeper than any program does; then there are no buffers.
+        Whether computations are nested too deeply; then `buffers` is empty.
     """
 
     buffers: list[Buffer]
@@ -83,7 +83,7 @@ class ModuleBuffers:
 
 
 def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
-    """Find the buffers of a module and when each is alive."""
+    """Find the buffers of a module and their live ranges."""
     walk = Walk(module, table)
     entry = module.entry
     if entry is None:
@@ -112,7 +112,7 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
     roots = [walk.find(value) for value in range(len(walk.leaf))]
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
-        # Most values have their own buffer and need no list.
+        # Most values do not share their buffer: keep no list for these.
         if value != root:
             groups.setdefault(root, [root]).append(value)
     ends = _ends_after_reuse(walk, groups, arguments, outputs)
@@ -148,14 +148,14 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:
-    """Say when the values that share a buffer live in it."""
+    """Set the live ranges of a buffer that several values share, and its slices."""
     begin = min((walk.start[value] for value in values if value in walk.whole), default=0)
     slices: dict[tuple[int, int], tuple[int, int]] = {}
     for value in values:
         if walk.start[value] < begin and walk.leaf[value] != buffer.leaf:
             place = walk.places[value], walk.leaf[value]
             start, end = slices.get(place, (begin, 0))
-            # When the buffer is whole, a slice is part of it.
+            # A slice ends when the whole buffer begins.
             slices[place] = min(start, walk.start[value]), max(end, min(ends[value], begin - 1))
     if slices:
         buffer.slices = tuple((start, end, leaf) for (_, leaf), (start, end) in slices.items())
@@ -164,7 +164,7 @@ def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int])
 
 
 def _ends_after_reuse(walk: Walk, groups: dict[int, list[int]], arguments: set[int], outputs: set[int]) -> array[int]:
-    """End a value one step earlier if the value defined in its last step reuses its memory."""
+    """Shorten the live range of an operand by one step if the value defined in its last step reuses its memory."""
     ends = walk.end
     done: set[int] = set()
     for value, operand in walk.reuses:
@@ -185,7 +185,7 @@ def _ends_after_reuse(walk: Walk, groups: dict[int, list[int]], arguments: set[i
 
 
 def union(intervals: list[Interval]) -> list[Interval]:
-    """Join intervals that overlap or touch.
+    """Merge intervals that overlap or are adjacent.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reads texts of all kinds one after the other and adds up their contents."""
+"""Read texts of all kinds one after the other, and collect their contents for a report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.uses import Counted, Uses
 
 Advance = Callable[[int], None]
-#: What libtpu 0.0.52 rounds the sum of temporaries up to; a multiple of it.
+#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
 _ROUNDED_TO = 1 << 12
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
 
 class Collector:
-    """Adds up modules, assignments and messages as they are read."""
+    """Collect modules, buffer assignments and messages as they are read."""
 
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
@@ -43,9 +43,9 @@ class Collector:
         Raises
         ------
         FastIndexError
-            It is not something that can be reported.
+            The text is of a kind that cannot be reported.
         OSError
-            It cannot be read.
+            The text cannot be read.
         """
         kind, whole = identified(source)
         match kind:
@@ -59,12 +59,12 @@ class Collector:
                 self._read_usage_report(whole, advance)
 
     def failed(self, source: TextSource, error: Exception) -> None:
-        """Record that a file could not be read; the others still count."""
+        """Record that a source could not be read; the other sources still count."""
         self._errors.append(error)
         self._problems.append(unread(source, error))
 
     def total(self, sources: tuple[str, ...]) -> Uses:
-        """Return the sums over everything that was read.
+        """Return the totals over everything read.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Collector:
         scanner = scan_source(source, reader, advance)
         reader.finish()
         self._problems += scanner.problems
-        # XLA's numbers are for a single module.
+        # XLA's numbers are for one module: ignore them if the text contains several.
         if len(self._modules) == before + 1 and self._counted == "buffers":
             known = source.memory or (memory_beside(Path(source.name)) if source.name else None)
             if known is not None:
@@ -158,7 +158,7 @@ class Collector:
 
 
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
-    """Replace the estimate by XLA's number; its share of padding stays an estimate."""
+    """Replace the estimated peak by XLA's number; the padding in it remains an estimate."""
     estimate = use.peak or Peak(0, 0)
     if known.basis == "memory analysis" and use.peak is not None:
         known = _completed(known, estimate)
@@ -175,10 +175,10 @@ def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
 
 
 def _completed(known: KnownMemory, estimate: Peak) -> KnownMemory:
-    """Add what ``memory_analysis()`` leaves out for a TPU; return the estimate where it counts other memory too.
+    """Correct the numbers of ``memory_analysis()`` for a TPU; return the estimate if they include other memory spaces.
 
-    libtpu 0.0.52 rounds the temporaries, and says 0 where they are tables and scalars alone; 0.0.32 does not round, and
-    counts more than memory space 0.
+    libtpu 0.0.52 rounds the temporaries, and reports 0 if they are only tables and scalars. libtpu 0.0.32 does not
+    round, and counts more than memory space 0.
     """
     assigned = known.assigned
     if assigned is None:

@@ -1,7 +1,7 @@
-"""Elements of tuples where an operand names them, as in ``negate(%p#1#0)``: XLA prints them so since jaxlib 0.12.
+"""Tuple elements named in operands, such as ``negate(%p#1#0)``: XLA prints them so since jaxlib 0.12.
 
-Each stands for a get-tuple-element that the text does not have. XLA's parser makes one for each path in a computation,
-before the first instruction that names it, and calls it ``p_1_0``.
+Each stands for a get-tuple-element that the text omits. XLA's parser creates one for each path in a computation, before
+the first instruction that names it, and calls it ``p_1_0``.
 
 Source: ``xla_dump_compact_gte`` in ``xla/debug_options_flags.cc``; the parser as executed by jaxlib 0.12.
 """
@@ -15,21 +15,21 @@ _OPERAND = re.compile(rb"(?:(?<=[\s,)}\]%])|^)([A-Za-z_][\w.\-]*)((?:\s*#\s*\d+)
 _LAYOUT_OR_COMMENT = re.compile(rb"\{[^{}]*\}|/\*.*?\*/", re.DOTALL)
 _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 _BRACKET = re.compile(rb"[()\[\]{},]")
-#: More digits than any tuple has elements.
+#: No tuple index has this many digits or more.
 _MOST_DIGITS = 9
 
 
 def places_with_elements(text: bytes, places: dict[bytes, int], element: Callable[[int, int, bytes], int]) -> list[int]:
-    """Return the places of operands, as `operand_places`, where some are elements of tuples.
+    """Return the positions of operands, like `operand_places`, where operands may be tuple elements.
 
     Parameters
     ----------
     text : bytes
-        What stands between the parentheses.
+        The text between the parentheses.
     places : dict of bytes to int
-        The instructions by name.
+        Positions of the instructions, by name.
     element : callable
-        Given the place of a tuple, an index and the name of the element, returns its place, or -1.
+        Takes the position of a tuple, an index and the name of the element; returns the element's position, or -1.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def places_with_elements(text: bytes, places: dict[bytes, int], element: Callabl
 
 
 def element_shapes(text: bytes) -> list[bytes]:
-    """Return the texts of the elements of a tuple's shape; none for another shape, or one that is not well formed.
+    """Return the texts of the element shapes of a tuple shape; empty for any other or malformed shape.
 
     Examples
     --------

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 
 from fastindex.hlo.attributes import Details
 
-#: One for all computations.
+#: Shared by all computations without facts.
 _NO_FACTS: dict[int, object] = {}
-#: A name, after a shape or alone, with or without "%".
+#: A name, with or without "%", alone or after a shape.
 _OPERAND = re.compile(rb"(?:(?<=[\s,)}\]%])|^)([A-Za-z_][\w.\-]*):?\s*(?=,|$)")
 _LAYOUT_OR_COMMENT = re.compile(rb"\{[^{}]*\}|/\*.*?\*/", re.DOTALL)
 
 
-#: The name of a computation that is made for a shorthand begins so, as no name in a text does.
+#: Name prefix of computations created for a shorthand; no name in HLO text starts like this.
 MADE = ".async."
 
 
 @dataclass(frozen=True, slots=True)
 class LateCall:
-    """An asynchronous call whose operands are bound after it has started.
+    """An asynchronous call whose operands are bound after its start.
 
     Attributes
     ----------
     callees : tuple of str
-        The computation; none for a shorthand, whose computation is made when its operands are known.
+        The called computation; empty for a shorthand, whose computation is created once its operands are known.
     opcode, attributes : bytes
-        What a shorthand wraps.
+        The instruction that a shorthand wraps.
     """
 
     callees: tuple[str, ...]
@@ -39,7 +39,7 @@ class LateCall:
 
 
 class Computation:
-    """A computation: its instructions in the order of the text, which is the schedule of a scheduled module.
+    """A computation: its instructions in text order, which is the schedule of a scheduled module.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Computation:
     details : tuple of Details
         The attributes of each instruction.
     root : int
-        The place of the root instruction: the one marked, or the last.
+        Position of the root instruction: the one marked ROOT, or else the last.
     facts : dict of int to object
-        What was asked for about an instruction, by its place.
+        Results of the `FactReader` functions, by the position of the instruction.
     """
 
     __slots__ = ("_names", "_numbers", "details", "facts", "is_entry", "name", "opcodes", "root")
@@ -61,11 +61,11 @@ class Computation:
         self.is_entry = source.is_entry
         self.opcodes = tuple(source.opcodes)
         self.details = tuple(source.details)
-        # Most computations are fusions without any.
+        # Most computations are fusions without facts.
         self.facts = source.facts or _NO_FACTS
         self.root = source.root if source.root >= 0 else len(self.opcodes) - 1
         self._names = b"\n".join(source.places)
-        # A single array: most computations are fusions of a few instructions, and each array takes 80 bytes more.
+        # One array, not two: most computations are small fusions, and each array costs 80 bytes.
         self._numbers = source.numbers + source.operands
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Computation:
 
     @property
     def is_made(self) -> bool:
-        """Whether the text has a shorthand for it: its root stands for the instruction that calls it."""
+        """Whether it was created for a shorthand in the text: its root stands for the calling instruction."""
         return self.name.startswith(MADE)
 
     def names(self) -> list[str]:
@@ -81,19 +81,19 @@ class Computation:
         return self._names.decode("utf-8", "replace").split("\n") if self.opcodes else []
 
     def shape(self, place: int) -> int:
-        """Return the number of an instruction's shape in the table of the module."""
+        """Return the number of an instruction's shape in the module's table."""
         return self._numbers[4 * place]
 
     def metadata(self, place: int) -> int:
-        """Return the number of an instruction's metadata in the table of the module; -1 for none."""
+        """Return the number of an instruction's metadata in the module's table; -1 for none."""
         return self._numbers[4 * place + 1]
 
     def line(self, place: int) -> int:
-        """Return the line of an instruction in the text."""
+        """Return the line number of an instruction in the text."""
         return self._numbers[4 * place + 2]
 
     def operands(self, place: int) -> Sequence[int]:
-        """Return the places of the operands of an instruction; -1 for one that is not in the computation."""
+        """Return the positions of an instruction's operands; -1 for one that is not in the computation."""
         numbers = self._numbers
         first = 4 * len(self.opcodes)
         begin = numbers[4 * place - 1] if place else 0
@@ -101,29 +101,29 @@ class Computation:
 
 
 class OpenComputation:
-    """A computation whose instructions are still being read.
+    """A computation that is still being read.
 
     Attributes
     ----------
     name : str
     is_entry : bool
     root : int
-        The place of the instruction marked ROOT; -1 before it is seen.
+        Position of the instruction marked ROOT; -1 until it is read.
     places : dict of bytes to int
-        The instructions by name.
+        Positions of the instructions, by name.
     opcodes : list of str
     details : list of Details
     numbers : array of int
-        Four for each instruction: its shape and its metadata in the tables of the module, its line, and where its
-        operands end in `operands`.
+        Four per instruction: the numbers of its shape and its metadata in the module's tables, its line, and the end of
+        its operands in `operands`.
     operands : array of int
-        The places of the operands of all.
+        Positions of the operands of all instructions.
     facts : dict of int to object
-        What was asked for about an instruction, by its place.
+        Results of the `FactReader` functions, by the position of the instruction.
     elements : dict of (int, int) to int
-        The elements of tuples that operands have named, by the place of the tuple and the index.
+        Tuple elements named by operands, by the position of the tuple and the index.
     late : dict of int to LateCall
-        The asynchronous calls that wait for their operands, by the place of their last part.
+        Asynchronous calls that wait for their operands, by the position of their last part.
     """
 
     __slots__ = (
@@ -131,7 +131,7 @@ class OpenComputation:
     )  # fmt: skip
 
     def __init__(self, name: str, is_entry: bool) -> None:
-        # Instructions that call it refer to it by the same string.
+        # Interned: calling instructions refer to it by the same string.
         self.name = sys.intern(name)
         self.is_entry = is_entry
         self.root = -1
@@ -146,7 +146,7 @@ class OpenComputation:
 
 
 def operand_places(text: bytes, places: dict[bytes, int]) -> list[int]:
-    """Return the places of operands, given the text between the parentheses; -1 for one that is not known.
+    """Return the positions of operands, given the text between the parentheses; -1 for an unknown one.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def operand_places(text: bytes, places: dict[bytes, int]) -> list[int]:
     ([1, 0], [0, -1, 1])
     """
     place_of = places.get
-    # XLA prints names alone, with or without "%".
+    # Fast path: XLA prints bare names, with or without "%".
     names = text[1:].split(b", %") if text[:1] == b"%" else text.split(b", ")
     known = [place_of(name, -1) for name in names]
     if -1 in known:

@@ -1,7 +1,7 @@
-"""Shardings in HLO text: each device's part of the arguments of a program.
+"""Shardings in HLO text: the part of each program argument that a device holds.
 
 After SPMD partitioning, arguments keep the shardings of the whole arrays, but their shapes are already those of one
-device. The text does not say this outright, so the report lists the signs it went by.
+device. The text does not say this outright, so the report lists the evidence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastindex.sharding.sharding import Sharding
 
 
-#: The memory space of the host.
+#: The host's memory space.
 HOST_SPACE = 5
 
 
@@ -31,13 +31,13 @@ class DividedArray:
     ----------
     instruction : str
     shape : Shape
-        As written: of the whole array, or, in a partitioned module, of one device.
+        As written: of the whole array, or, in a partitioned module, of one device's part.
     sharding : Sharding
     part : Shape
         The part on each device.
     shard_padding_nbytes : int or None
-        Bytes of `part` that uneven division adds, as a mean over the devices; None in a partitioned module, where the
-        size of the whole array is no longer known.
+        Padding bytes in `part` due to uneven division, averaged over the devices; None in a partitioned module, where
+        the size of the whole array is no longer known.
     """
 
     instruction: str
@@ -48,7 +48,7 @@ class DividedArray:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether it lies in the memory of the host, S(5)."""
+        """Whether it is in host memory, S(5)."""
         return self.part.layout.memory_space == HOST_SPACE
 
     def to_json(self) -> dict[str, Any]:
@@ -65,17 +65,17 @@ class DividedArray:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the arguments of a module are divided.
+    """How the arguments of a module are divided over the devices.
 
     Attributes
     ----------
     is_partitioned : bool
         Whether the shapes in the text are those of one device.
     signs : tuple of str
-        What says so.
+        The evidence that the module is partitioned.
     arrays : tuple of DividedArray
     problems : tuple of str
-        Shardings that could not be read, or do not fit.
+        Shardings that could not be parsed, or do not fit their arrays.
     """
 
     is_partitioned: bool
@@ -85,17 +85,17 @@ class Division:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on each device of the arguments that have a sharding, without those on its host."""
+        """Bytes on each device of the arguments with a sharding, except those in host memory."""
         return sum(array.part.nbytes for array in self.arrays if not array.is_on_host)
 
     @property
     def host_nbytes(self) -> int:
-        """Bytes of these arguments in the memory of the host."""
+        """Bytes of these arguments in host memory."""
         return sum(array.part.nbytes for array in self.arrays if array.is_on_host)
 
     @property
     def shard_padding_nbytes(self) -> int | None:
-        """How many of these bytes uneven division adds; None in a partitioned module."""
+        """Padding bytes among these due to uneven division; None in a partitioned module."""
         if self.is_partitioned:
             return None
         return sum(array.shard_padding_nbytes or 0 for array in self.arrays)
@@ -114,9 +114,9 @@ class Division:
 
 
 def partitioned_signs(module: Module, stage: str) -> tuple[str, ...]:
-    """Return the signs that a module has been partitioned: its shapes are those of one device.
+    """Return the evidence that a module is partitioned, so that its shapes are those of one device.
 
-    ``num_partitions`` is not a sign: the header has it before and after.
+    ``num_partitions`` is no evidence: the header has it before and after partitioning.
     """
     signs = []
     if module.entry is not None and module.entry.name.endswith("_spmd"):
@@ -129,18 +129,18 @@ def partitioned_signs(module: Module, stage: str) -> tuple[str, ...]:
 
 
 def division_of(module: Module, stage: str) -> Division | None:
-    """Return how the arguments of a module are divided; None if none has a sharding.
+    """Return the division of a module's arguments; None if none has a sharding.
 
     Parameters
     ----------
     module : Module
     stage : str
-        The name of the file, or the stage in it; or "".
+        The file name, or the stage in it; or "".
     """
     entry = module.entry
     if entry is None or not any(details.sharding for details in entry.details):
         return None
-    # Importing shardings imports NumPy, which most reports do not need.
+    # Lazy: this imports NumPy, which most reports do not need.
     from fastindex.sharding.sdy import meshes_of
 
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
@@ -161,7 +161,7 @@ def division_of(module: Module, stage: str) -> Division | None:
 def _divided(
     name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
 ) -> tuple[DividedArray, ...]:
-    """Return the arrays of an argument; the modules of a report have many arguments in common."""
+    """Return the arrays of one argument; cached because the modules of a report share many arguments."""
     from fastindex.sharding.sdy import sharding_of_sdy
     from fastindex.sharding.sharding import Sharding
 
@@ -187,7 +187,7 @@ def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: 
 
 
 def division_notes(division: Division) -> list[str]:
-    """Return notes for the reader: whether the module was taken for partitioned, and what each device holds."""
+    """Return notes for the reader: whether the module is taken as partitioned, and how much each device holds."""
     count = len(division.arrays)
     arguments = f"{count} argument{'s' * (count != 1)} with a sharding"
     on_host = f", and {division.host_nbytes:,} lie in the memory of its host" if division.host_nbytes else ""

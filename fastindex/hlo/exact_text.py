@@ -1,8 +1,9 @@
-"""HLO text by XLA's grammar, wherever its spaces, line breaks and comments are: headers, computations, instructions.
+"""Parse HLO text by XLA's full grammar, with arbitrary spaces, line breaks and comments.
 
-What `plain_text` does not match is read here, and handed on as XLA would print it: comments and line breaks removed,
-attributes without spaces, those with free text last. Instructions written as operands, and computations written where
-one is named, come before the instruction that has them. Text that is not well formed is left to the scanner.
+This is the slow path for text that `plain_text` does not match. Output is normalized to what XLA would print: comments
+and line breaks removed, no spaces in attributes, free-text attributes last. Instructions nested as operands, and
+computations written inline where a name could be, are emitted before the instruction that contains them. Malformed text
+is left to the scanner.
 
 Source: ``xla/hlo/parser/hlo_parser.cc`` and ``hlo_lexer.cc``.
 """
@@ -17,11 +18,11 @@ from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE, T
 from fastindex.hlo.inferred_shapes import INFERRED
 from fastindex.hlo.sink import Row
 
-#: Longer comments are left to the scanner, or one that does not close would be searched to the end of the text.
+#: Bounded, so that an unclosed comment is not searched to the end of the text; the scanner handles longer ones.
 _SPACE = rb"(?:[ \t\r\n]++|/\*.{0,1000}?\*/|//[^\r\n]*+)*+"
 _BLANK = re.compile(_SPACE, re.DOTALL)
 _SPACES = re.compile(rb"\s+")
-#: Where a space in an attribute means nothing: it could be left out.
+#: Optional spaces within an attribute.
 _LOOSE = re.compile(rb"(?<=[{(\[,:=])\s+|\s+(?=[})\],:=])")
 _NAME = re.compile(rb"%?([A-Za-z_][\w.\-]*)")
 _OPCODE = re.compile(rb"[a-z][a-z0-9\-]*")
@@ -32,9 +33,9 @@ _WORD = re.compile(rb"%?(?:[\w.?+]|-(?!>))+(?:->[\w?]+)?")
 _NUMBER = re.compile(rb"\d+")
 _STRING = re.compile(QUOTED + rb"|'(?:[^'\\]|\\.)*'|" + rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STRING_OR_COMMENT = re.compile(_STRING.pattern + rb"|/\*.*?\*/|//[^\r\n]*+", re.DOTALL)
-#: What XLA does not print.
+#: Signs of text that XLA would print differently.
 _UNTIDY = re.compile(rb"[\n\t\r/]|  |= | [,:=)\]]")
-#: What matters within brackets.
+#: Tokens that matter when searching for a closing bracket.
 _INSIDE = re.compile(rb"""[(){}\[\]\n"]|'|/\*|//[^\r\n]*""")
 _ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb"\()", re.DOTALL)
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
@@ -42,19 +43,19 @@ _LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
 _GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
 _ELEMENT = re.compile(rb"#(\d+)")
 _CLOSING = {b"(": b")", b"[": b"]", b"{": b"}"}
-#: Attributes that name a computation, or hold it in braces; the last two hold a list.
+#: Attributes that name a computation or contain it inline in braces; those of `_LISTS` contain a list of them.
 _COMPUTATIONS = frozenset(
     (b"calls", b"to_apply", b"body", b"condition", b"select", b"scatter", b"true_computation", b"false_computation")
 )
 _LISTS = frozenset((b"branch_computations", b"called_computations"))
-#: The opcodes whose text between the parentheses is no list of operands.
+#: Opcodes whose parentheses do not contain operands.
 _LITERALS = frozenset((b"constant", b"parameter"))
-#: Far more than programs have, far less than Python's stack holds.
+#: Nesting limit: far above that of programs, far below Python's recursion limit.
 _DEEPEST = 100
 
 
 class NotWellFormed(Exception):  # noqa: N818 - a signal, not an error
-    """The text at `at` is not what XLA's grammar has there."""
+    """The text at `at` does not match XLA's grammar."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -62,19 +63,19 @@ class NotWellFormed(Exception):  # noqa: N818 - a signal, not an error
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A computation written in braces where one is named begins."""
+    """Start of a computation written inline in braces."""
 
     name: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """It ends."""
+    """End of the computation that was started last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction, and where it begins."""
+    """An instruction, and its offset in the text."""
 
     row: Row
     at: int
@@ -84,7 +85,7 @@ Event = Begin | End | Instruction
 
 
 def blank_end(text: bytes, at: int) -> int:
-    """Return where spaces, line breaks and comments end.
+    """Return the offset after any spaces, line breaks and comments.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def blank_end(text: bytes, at: int) -> int:
 
 
 def tidied(text: bytes) -> bytes:
-    r"""Return text without comments, line breaks and the spaces that mean nothing; strings stay as they are.
+    r"""Return text without comments, line breaks and optional spaces; strings are kept unchanged.
 
     Examples
     --------
@@ -116,15 +117,15 @@ def tidied(text: bytes) -> bytes:
 
 
 class ExactText:
-    """Reads pieces of HLO text; a piece that does not end in the text raises `NotWellFormed` at its end.
+    """Parse elements of HLO text; an element cut off by the end of the text raises `NotWellFormed` with that offset.
 
     Parameters
     ----------
     text : bytes
     is_whole : bool
-        Whether this is the end of the text.
+        Whether no more text follows.
     numbers : iterator of int
-        Numbers for what has no name.
+        Source of numbers for unnamed instructions and computations.
     """
 
     def __init__(self, text: bytes, is_whole: bool, numbers: Iterator[int]) -> None:
@@ -134,7 +135,7 @@ class ExactText:
         self._depth = 0
 
     def instruction(self, at: int) -> tuple[list[Event], int]:
-        """Read ``[ROOT] name = [shape] opcode(operands), attributes``; return what it holds, and the end.
+        """Parse ``[ROOT] name = [shape] opcode(operands), attributes``; return its events and the end offset.
 
         Examples
         --------
@@ -155,7 +156,7 @@ class ExactText:
         return events, at
 
     def heading(self, at: int) -> tuple[bytes, bool, int]:
-        """Read ``[ENTRY] name [(parameters) -> shape] {``; return the name, whether it is the entry, and the end."""
+        """Parse ``[ENTRY] name [(parameters) -> shape] {``; return the name, an entry flag and the end offset."""
         text = self._text
         at = blank_end(text, at)
         is_entry = _ENTRY.match(text, at)
@@ -172,12 +173,12 @@ class ExactText:
         return name, is_entry is not None, self._expected(b"{", at)
 
     def closing(self, at: int) -> int:
-        """Read the brace that ends a computation, and the attributes after it; return the end."""
+        """Parse the closing brace of a computation and the attributes after it; return the end offset."""
         _, at = self._attributes(self._expected(b"}", at), [], b"")
         return at
 
     def header(self, at: int) -> tuple[bytes, int]:
-        r"""Read ``HloModule name, attributes``; return it as XLA prints it, and the end.
+        r"""Parse ``HloModule name, attributes``; return it as XLA prints it, and the end offset.
 
         Examples
         --------
@@ -190,13 +191,13 @@ class ExactText:
         return b"HloModule " + name + attributes, at
 
     def table(self, at: int) -> tuple[list[bytes], int]:
-        """Read a table of files or frames; return its lines and the end."""
+        """Parse a table of files or stack frames; return its lines and the end offset."""
         text = self._text
         found = TABLE.match(text, at)
         if found is None:
             raise NotWellFormed(at)
         lines, at = [found.group()], found.end()
-        # As XLA prints them, one below the other.
+        # Fast path: one entry per line, as XLA prints them.
         plain = TABLE_LINES.match(text, at + 1)
         if plain is not None and text[at : at + 1] == b"\n":
             lines += plain.group().splitlines()
@@ -219,7 +220,7 @@ class ExactText:
         return at + 1
 
     def _name(self, at: int, after: bytes) -> tuple[bytes, int]:
-        """Read a name; without ``%``, one directly before ``=`` is that of an attribute."""
+        """Parse a name; a word without ``%`` directly before ``=`` is an attribute's name and is rejected."""
         text = self._text
         found = _NAME.match(text, at)
         if found is None or (text[found.end() : found.end() + 1] == b"=" and text[at : at + 1] != b"%"):
@@ -306,7 +307,7 @@ class ExactText:
         return last.row[1]
 
     def _operand(self, at: int) -> tuple[bytes, int]:
-        """Read ``[shape] name``, or an element of a tuple, ``name#1#0``."""
+        """Parse ``[shape] name`` or a tuple element, ``name#1#0``."""
         text = self._text
         if text[at : at + 1] == b"(" or _ARRAY.match(text, at):
             _, at = self._shape(at)
@@ -324,7 +325,7 @@ class ExactText:
         return name, at
 
     def _attributes(self, at: int, events: list[Event], name: bytes) -> tuple[bytes, int]:
-        """Read ``, name=value`` as often as it is there; return them, those with free text last, and the end."""
+        """Parse repeated ``, name=value``; return them with free-text attributes last, and the end offset."""
         text = self._text
         plain: list[bytes] = []
         opaque: list[bytes] = []
@@ -352,7 +353,7 @@ class ExactText:
                 plain.append(b", " + key + b"=" + tidied(value))
 
     def _called(self, at: int, key: bytes, events: list[Event], name: bytes) -> tuple[bytes, int]:
-        """Read the name of a computation, the computation itself in braces, or a list of either."""
+        """Parse the name of a computation, an inline computation in braces, or a list of either."""
         text = self._text
         if text[at : at + 1] != b"{":
             found, at = self._name(at, b"")
@@ -376,7 +377,7 @@ class ExactText:
         return b"{" + b",".join(items) + b"}", at + 1
 
     def _computation(self, at: int, key: bytes, events: list[Event], name: bytes) -> tuple[bytes, int]:
-        """Read the instructions of a computation in braces; return a name for it that no text has."""
+        """Parse an inline computation; return a generated name for it, which no HLO text contains."""
         made = b".%s.%s.%d" % (name, key, next(self._numbers))
         events.append(Begin(made))
         at = blank_end(self._text, at + 1)
@@ -388,7 +389,7 @@ class ExactText:
         return b"%" + made, at + 1
 
     def _value(self, at: int, key: bytes) -> int:
-        """Return the end of an attribute's value."""
+        """Return the end offset of an attribute's value."""
         text = self._text
         if text[at : at + 1] in (b"{", b"(", b"["):
             at = self._group(at)
@@ -403,13 +404,13 @@ class ExactText:
                 break
             at = self._group(found.end() - 1)
         if key == b"literal" and text[at - 1 : at] in (b"]", b"}"):
-            # A scalar after its shape.
+            # The value of a scalar follows its shape.
             found = _WORD.match(text, blank_end(text, at))
             at = found.end() if found is not None else at
         return at
 
     def _group(self, at: int) -> int:
-        """Return the end of what the bracket at a position opens."""
+        """Return the end offset of the bracketed group that opens at an offset."""
         text = self._text
         expected: list[bytes] = []
         begin = at
@@ -436,5 +437,5 @@ class ExactText:
                 if at < 2:
                     raise NotWellFormed(len(text))
             elif character == b"\n" and STATEMENT.match(text, at):
-                # What the bracket opens does not end before the next instruction.
+                # An instruction starts before the bracket is closed: it never will be.
                 raise NotWellFormed(begin)

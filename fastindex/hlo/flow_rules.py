@@ -1,7 +1,7 @@
-"""Which results get memory of their own: a table of what each opcode does with the values of its operands.
+"""Data-flow rules by opcode: which results are new values with their own memory, and which are those of operands.
 
-An opcode that is not in the table defines every array of its result. Instructions inside fusions, reducers,
-comparators and other computations applied element by element get no memory and are not looked up.
+An opcode without a rule defines every array of its result. Instructions inside fusions, reducers, comparators and other
+computations applied per element need no memory; they are not looked up.
 
 Sources, in ``xla/``: ``hlo/analysis/hlo_dataflow_analysis.cc`` (InitializeInstructionValueSets and the
 Update...ValueSet functions), ``hlo/analysis/hlo_alias_analysis.cc`` (which values must share a buffer),
@@ -21,16 +21,16 @@ Flow = Literal["operand", "element", "tuple", "part", "start", "while", "call", 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the result of an opcode is made of.
+    """How the result of an opcode is composed.
 
     Attributes
     ----------
     flow : str
-        "operand": the values of operand 0. "element": one element of them. "tuple": the values of all operands.
-        "part": element `part` of operand 0; any further elements of the result are new. "start": a tuple whose
-        element `part` is the operands and whose other elements are new. The rest are calls.
+        "operand": the values of operand 0. "element": one tuple element of these. "tuple": the values of all operands.
+        "part": element `part` of operand 0; further elements of the result are new values. "start": a tuple whose
+        element `part` is the operands and whose other elements are new values. All others are calls.
     source : str
-        The function of XLA that implements it.
+        The function in XLA that implements the rule.
     part : int
     """
 
@@ -39,7 +39,7 @@ class Rule:
     part: int = 0
 
 
-#: What is not a new value. Bitcasts: buffer assignment runs the analysis with bitcast_defines_value = false.
+#: Opcodes that define no new value. Bitcasts: buffer assignment runs the analysis with bitcast_defines_value = false.
 RULES: dict[str, Rule] = {
     "bitcast": Rule("operand", "UpdateBitcastValueSet"),
     "opt-barrier": Rule("operand", "UpdateOptimizationBarrierValueSet"),
@@ -65,10 +65,10 @@ RULES: dict[str, Rule] = {
     "recv-done": Rule("part", "UpdateRecvDoneValueSet", 0),
 }
 
-#: Opcodes whose result i is written over operand i: ``AliasInfo::GetInPlaceInputOutputPairs``.
+#: Opcodes that write result i over operand i: ``AliasInfo::GetInPlaceInputOutputPairs``.
 IN_PLACE = frozenset(("dynamic-update-slice", "scatter", "all-reduce-start", "set-dimension-size"))
 
-#: ``HloInstruction::IsElementwise``: the result may reuse the memory of an operand that is no longer needed.
+#: ``HloInstruction::IsElementwise``: the result may reuse the memory of an operand at the end of its live range.
 ELEMENTWISE = frozenset(
     (
         "abs", "acos", "acosh", "add", "and", "asin", "asinh", "atan2", "atanh", "bitcast-convert", "cbrt", "ceil",
@@ -81,12 +81,12 @@ ELEMENTWISE = frozenset(
     )
 )  # fmt: skip
 
-#: Opcodes that pass a value on unchanged inside a fusion: ``AliasInfo::FollowNoOpIndirection``.
+#: Opcodes that pass a value through inside a fusion: ``AliasInfo::FollowNoOpIndirection``.
 _NO_OPS = frozenset(("bitcast", "opt-barrier"))
 
 
 def rule_of(opcode: str) -> Rule | None:
-    """Return the rule of an opcode; None if it defines its whole result.
+    """Return the rule of an opcode; None if its whole result is new.
 
     ``X-start``, ``X-update`` and ``X-done`` of any other X are shorthands for asynchronous calls.
     """
@@ -104,14 +104,14 @@ def rule_of(opcode: str) -> Rule | None:
 
 @dataclass(frozen=True, slots=True)
 class FusionFlow:
-    """What a fusion does with its operands.
+    """How a fusion may overwrite its operands.
 
     Attributes
     ----------
     in_place : tuple of (path, int)
-        Paths in the result that are written over an operand, and its number.
+        Paths in the result that are written over an operand, with the operand's number.
     elementwise : frozenset of int
-        The operands that are only used element by element, so that the result may reuse their memory.
+        Operands with only elementwise uses, whose memory the result may reuse.
     """
 
     in_place: tuple[tuple[Path, int], ...]
@@ -119,7 +119,7 @@ class FusionFlow:
 
 
 def fusion_flow(fused: Computation, details: Details) -> FusionFlow:
-    """Determine which results of a fused computation are written over operands, and which may be.
+    """Determine which results of a fused computation are written over operands, and which operands may be reused.
 
     Sources: ``AliasInfo::GetFusionInstructionInPlaceInputOutputPairs``;
     ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
@@ -146,11 +146,11 @@ def _through_no_ops(fused: Computation, place: int) -> int:
 
 
 def _elementwise_parameters(fused: Computation) -> frozenset[int]:
-    """Parameters all of whose transitive uses are elementwise or tuples."""
+    """Return the parameters whose transitive uses are all elementwise operations, copies or tuples."""
     whole = [True] * len(fused)
     for place in range(len(fused) - 1, -1, -1):
         opcode = fused.opcodes[place]
-        # Whether the operands of this instruction stay in place up to the root.
+        # Whether elements keep their positions from this instruction's operands to the root.
         keeps = (opcode in ELEMENTWISE or opcode == "tuple" or opcode == "copy") and whole[place]
         if not keeps:
             for operand in fused.operands(place):
@@ -164,9 +164,9 @@ def _elementwise_parameters(fused: Computation) -> frozenset[int]:
 
 
 def may_reuse(opcode: str, number: int) -> bool:
-    """Whether the result of an opcode, other than a fusion, may reuse the memory of operand `number`.
+    """Whether the result of an opcode other than fusion may reuse the memory of operand `number`.
 
-    A sort sorts each operand into the result with its number. Copies never reuse: ``HeapSimulator``.
+    A sort writes each sorted operand to the result of the same number. Copies never reuse: ``HeapSimulator``.
     Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
     """
     return opcode in ELEMENTWISE or opcode == "sort" or (opcode == "triangular-solve" and number == 1)

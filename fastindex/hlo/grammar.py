@@ -1,4 +1,4 @@
-"""The parts of HLO's grammar by which text is taken apart, as patterns of bytes.
+"""Byte patterns for the parts of HLO's grammar that are used to split text.
 
 Source: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 """
@@ -9,10 +9,10 @@ import re
 
 QUOTED = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 TOKEN = re.compile(QUOTED + rb'|["={}()\n]|/\*|//[^\n]*', re.DOTALL)
-#: What matters in an attribute that holds free text or JSON.
+#: Tokens that matter in an attribute that contains free text or JSON.
 OPAQUE_TOKEN = re.compile(QUOTED + rb'|["{}\n]', re.DOTALL)
 OPAQUE_ATTRIBUTES = (b"metadata", b"backend_config", b"frontend_attributes", b"statistics", b"origin")
-#: Braces without braces in them, other than in strings.
+#: Braces that contain no other braces, except in strings.
 FLAT_BRACES = re.compile(rb'\{[^{}"\n]*+(?:' + QUOTED + rb'[^{}"\n]*+)*+\}', re.DOTALL)
 #: ``SHAPE opcode(`` where the shape is an array or a buffer; a tuple may be too long for a pattern.
 ARRAY_HEAD = re.compile(
@@ -20,14 +20,14 @@ ARRAY_HEAD = re.compile(
 )
 TUPLE_TOKEN = re.compile(rb"[()\n]|/\*.*?\*/|//[^\n]*", re.DOTALL)
 OPCODE = re.compile(rb"\s*([a-z][a-z0-9\-]*)\(")
-#: The beginning of a line that can only be an instruction.
+#: Start of a line that can only be an instruction.
 STATEMENT = re.compile(rb"[ \t\r]*(?:ROOT\s+)?%?[A-Za-z_][\w.\-]*\s+=\s*[a-z(]")
-#: What stands before an ``=`` that should belong to an instruction.
+#: Text before an ``=`` that should belong to an instruction.
 NAME_BEFORE = re.compile(rb"(?:^|([\n\r{};)]))[ \t]*(ROOT\s+)?(%?)[A-Za-z_][\w.\-]*\s+$")
 NAME = re.compile(rb"(ROOT\s+)?%?([\w.\-]+)\s*$")
-#: What a line inside a computation may begin with.
+#: Possible starts of a line inside a computation.
 BODY_LINE = re.compile(rb"\s*(?:\}|\{|ENTRY\s|HloModule\b|(?:ROOT\s+)?%?[\w.\-]+(?:\s+=|\s*\()|/[/*]|[,)]|$)")
-#: After these, an instruction goes on in the next line.
+#: After one of these characters, an instruction continues on the next line.
 CONTINUES = b",({=:>"
 #: A line outside computations: a module, a heading (entry, name), a line of the tables of files and frames.
 OUTER_LINE = re.compile(
@@ -35,15 +35,15 @@ OUTER_LINE = re.compile(
     rb'|(\d+[ ]["{]|(?:FileNames|FunctionNames|FileLocations|StackFrames)\s*\n))'
 )
 TABLE = re.compile(rb"(?:FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=:])")
-#: Lines of the tables, as XLA prints them one below the other.
+#: Table lines as XLA prints them, one entry per line.
 TABLE_LINES = re.compile(rb'(?:\d+[ ](?:"[^"\\\n]*+"|\{[^{}"\n]*+\})\n)+')
-#: XLA ends the header with its line; other printers go on after a comma, or leave out the newline.
+#: XLA ends the header with a newline; other printers continue after a comma, or omit the newline.
 HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
 _PARENTHESIS = re.compile(QUOTED + rb"|[()]")
 
 
 def split_operands(text: bytes) -> tuple[bytes, bytes]:
-    """Split the text after ``opcode(`` into the operands and the attributes.
+    """Split the text after ``opcode(`` into operands and attributes.
 
     Examples
     --------

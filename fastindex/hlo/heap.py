@@ -1,6 +1,6 @@
-"""How far the heap of a TPU's memory grows: buffers get the smallest gap that holds them, in the order of the schedule.
+"""Simulate the heap in a TPU's main memory: best fit, with buffers allocated in schedule order.
 
-Measured on what libtpu assigns in memory space 0: the offsets in ``*-buffer-assignment.txt``.
+Derived from libtpu's assignments in memory space 0: the offsets in ``*-buffer-assignment.txt``.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-#: Offsets in the heap are multiples of it.
+#: Alignment of offsets in the heap.
 UNIT_NBYTES = 1 << 14
 
 
 def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
-    """Return the size of the heap of buffers, each with its first and last step, both included, and its bytes.
+    """Return the heap size for buffers given as (first step, last step, bytes), both steps included.
 
     Examples
     --------
-    The third fits into the memory of the first, the fourth into none of the gaps:
+    The third buffer reuses the memory of the first; the fourth fits into no gap:
 
     >>> heap_nbytes([(0, 2, 5 << 14), (1, 9, 1 << 14), (3, 9, 4 << 14), (4, 9, 2 << 14)]) >> 14
     8
     """
     gaps = _Gaps()
     ends: list[tuple[int, int, int]] = []
-    # Where the buffers that live now end, and ended at most.
+    # Current and maximum end of the live buffers.
     used = most = 0
     for start, end, nbytes in sorted(buffers, key=lambda buffer: (buffer[0], -buffer[2])):
         while ends and ends[0][0] < start:
@@ -41,14 +41,14 @@ def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
 
 
 class _Gaps:
-    """The gaps between buffers, in two orders: with many gaps, the cost is that of sorting them."""
+    """Free gaps, sorted both by offset and by size for fast searches."""
 
     def __init__(self) -> None:
         self._by_offset: list[tuple[int, int]] = []
         self._by_size: list[tuple[int, int]] = []
 
     def take(self, size: int) -> int | None:
-        """Return the offset of the smallest gap that holds a buffer, and use its beginning; None if there is none."""
+        """Allocate at the start of the smallest gap that fits; return the offset, or None if no gap fits."""
         place = bisect_left(self._by_size, (size, 0))
         if place == len(self._by_size):
             return None
@@ -59,7 +59,7 @@ class _Gaps:
         return offset
 
     def free(self, offset: int, size: int, used: int) -> int:
-        """Add a gap, joined with those that touch it; return where the memory in use ends now."""
+        """Free memory and merge it with adjacent gaps; return the new end of the memory in use."""
         place = bisect_left(self._by_offset, (offset, 0))
         if place < len(self._by_offset) and self._by_offset[place][0] == offset + size:
             following = self._by_offset[place]

@@ -1,7 +1,7 @@
-"""The shape of an instruction whose text omits it, as XLA's parser infers it from the operands and attributes.
+"""Infer omitted shapes of instructions from operands and attributes, as XLA's parser does.
 
-XLA prints every shape; people and tests leave them out. Results that have the dimensions of an operand mostly have its
-layout, others the default layout.
+XLA prints every shape; handwritten text and tests omit them. A result with the dimensions of an operand mostly has its
+layout; other results have the default layout.
 
 Source: ``CanInferShape`` in ``xla/hlo/parser/hlo_parser.cc``, ``xla/service/shape_inference.cc``.
 """
@@ -30,7 +30,7 @@ INFERRED = frozenset(opcode.encode() for opcode in ELEMENTWISE - _UNINFERRED) | 
     )
 )  # fmt: skip
 
-#: Opcodes whose result has the shape of an operand, by its number.
+#: Number of the operand that has the result's shape, by opcode.
 _SHAPE_OF = {
     "add-dependency": 0, "batch-norm-inference": 0, "cholesky": 0, "clamp": 1, "copy": 0, "domain": 0, "reverse": 0,
     "select-and-scatter": 0, "triangular-solve": 1, "while": 0,
@@ -39,19 +39,19 @@ _SCALARS = {"get-dimension-size": "s32[]", "partition-id": "u32[]", "replica-id"
 _PREDICATES = frozenset(("compare", "is-finite"))
 _LABELS = re.compile(r", dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"\b(size|stride|pad|lhs_dilate|rhs_dilate)=([\d_x\-]+)")
-#: Given the name of a computation, returns the shape of its root; None if it is not known.
+#: Returns the shape of the root of the named computation; None if unknown.
 RootShape = Callable[[str], Shape | None]
 
 
 def inferred_shape(opcode: str, operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape | None:
-    """Return the shape of an instruction; None if it does not follow from the text.
+    """Return the shape of an instruction; None if it cannot be inferred.
 
     Parameters
     ----------
     opcode : str
     operands : sequence of Shape
     attributes : str
-        As XLA prints them.
+        In XLA's spelling.
     root_shape : callable
 
     Examples
@@ -65,7 +65,7 @@ def inferred_shape(opcode: str, operands: Sequence[Shape], attributes: str, root
     try:
         return _inferred(opcode, operands, attributes, root_shape)
     except (IndexError, KeyError, ValueError):
-        # An attribute or an operand is missing, or does not fit; every error of the package is a ValueError.
+        # A missing or inconsistent attribute or operand; every error of the package is a ValueError.
         return None
 
 
@@ -101,7 +101,7 @@ def _inferred(opcode: str, operands: Sequence[Shape], attributes: str, root_shap
 
 
 def _broadcast_together(operands: Sequence[Shape]) -> Shape:
-    """Return the shape of a unary or binary result: that of the first, unless the other is of other sizes."""
+    """Return the result shape of an elementwise opcode: that of the first operand, unless the dimensions differ."""
     first, *others = operands
     for other in others:
         element_type = _wider(first.element_type, other.element_type)
@@ -120,7 +120,7 @@ def _tuple(shapes: Sequence[Shape]) -> Shape:
 
 
 def _plain(element_type: ElementType | str, dimensions: Sequence[int]) -> Shape:
-    """Return an array with the default layout."""
+    """Return an array shape with the default layout."""
     return Shape(element_type, tuple(dimensions), Layout(tuple(range(len(dimensions)))[::-1]))
 
 
@@ -138,7 +138,7 @@ def _callee(attributes: str) -> str:
 
 
 def _numbers(attributes: str, name: str) -> list[int]:
-    """Return the numbers of an attribute; none if it is not there."""
+    """Return the numbers in an attribute; empty if it is absent."""
     found = re.search(rf", {name}=\{{?([\d,\s]*)", attributes)
     return [integer(number) for number in re.findall(r"\d+", found.group(1))] if found else []
 
@@ -184,7 +184,7 @@ def _reduce(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -
 
 
 def _of_root(root: Shape | None, sizes: Sequence[int]) -> Shape | None:
-    """Return arrays of the element types of a reducer's result."""
+    """Return array shapes with the element types of a reducer's result."""
     if root is None:
         return None
     return (
@@ -233,7 +233,7 @@ def _gather(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -
 
 
 def _windowed(sizes: Sequence[int], attributes: str) -> list[int]:
-    """Return how often a window fits along each dimension."""
+    """Return the number of window positions along each dimension."""
     found = re.search(r", window=\{([^{}]*)\}", attributes)
     fields = {name: text.split("x") for name, text in _WINDOW.findall(found.group(1))} if found else {}
     counts = []
@@ -277,7 +277,7 @@ def _topk(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> 
 
 
 def _bounded(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:
-    """Mark a dimension as one whose size may be less."""
+    """Mark a dimension as bounded dynamic."""
     (number,) = _numbers(attributes, "dimensions")
     sizes = [f"<={size}" if at == number else str(size) for at, size in enumerate(operands[0].dimensions)]
     return Shape.parse(f"{operands[0].element_type}[{','.join(sizes)}]{operands[0].layout}")

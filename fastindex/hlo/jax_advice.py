@@ -1,7 +1,7 @@
-"""A layout change as a line of JAX, and what it costs elsewhere.
+"""Express a layout change as a line of JAX, and state its cost for consumers.
 
-JAX accepts layouts of arguments and results (`jax.experimental.layout.Format`). Inside a program XLA chooses: swapping
-logical dimensions changes nothing, and a constraint helps or harms depending on where it stands.
+JAX accepts layouts for arguments and results (`jax.experimental.layout.Format`). Inside a program XLA chooses: swapping
+logical dimensions has no effect, and a constraint helps or harms depending on its position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastindex.show.tpu_layouts import is_tpu_default
 
 #: Roles of buffers whose layouts the caller can choose.
 CALLERS_ROLES = frozenset(("argument", "output"))
-#: What is said of a value inside a program.
+#: The advice for a value inside a program.
 INSIDE = (
     "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
     "does (fastindex.hlo.try_layouts)"
@@ -23,18 +23,18 @@ INSIDE = (
 
 
 def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, ...]:
-    """Return lines of JAX that apply a change to an argument or a result of `f`; none for values inside a program.
+    """Return lines of JAX that apply a change to an argument or a result of `f`; empty for values inside a program.
 
-    A ``Layout`` without tiles has those of the compiler, which refuses others in many programs; so there is no line for
-    a layout with other tiles.
+    A ``Layout`` without tiles gets the compiler's own tiles. The compiler rejects other tiles in many programs, so
+    there is no line for a layout with those.
 
     Parameters
     ----------
     shape : Shape
     change : Change
-        Of that shape.
+        A change of that shape.
     roles : iterable of str
-        The roles of the buffers; the caller can choose the layouts of arguments and outputs.
+        Roles of the buffers; the caller can choose the layouts of arguments and outputs.
 
     Examples
     --------
@@ -61,19 +61,19 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
 
 
 def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[str, Shape]]) -> str:
-    """Say what a change costs if a consumer needs the old order.
+    """Describe the cost of a change if a consumer needs the old dimension order.
 
-    The module shows its copies between layouts; what fusions and other consumers need is not in the text.
+    The text shows a module's copies between layouts, but not what fusions and other consumers need.
 
     Parameters
     ----------
     shape : Shape
     change : Change
-        Of that shape.
+        A change of that shape.
     nbytes : int
-        Of one such buffer.
+        Size of one such buffer.
     copies : iterable of (str, Shape)
-        Copies of it into other layouts: the instruction and its shape.
+        Copies of the buffer to other layouts: instruction name and shape.
     """
     gone = [name for name, copy in copies if copy.equals(change.shape, ignore=("memory_space",))]
     if gone:

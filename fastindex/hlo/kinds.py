@@ -1,4 +1,4 @@
-"""The kind of a text, by its beginning: HLO, a dump about memory, or a log with an out-of-memory message."""
+"""Recognize the kind of a text by its beginning: HLO, a memory dump, or a log with an out-of-memory message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastindex.hlo.out_of_memory import MARKERS
 
 Kind = Literal["module", "buffer assignment", "memory usage report", "log"]
 
-#: How much of a text is examined.
+#: Length of the beginning that is examined.
 HEAD_NBYTES = 1 << 20
 _MODULE = re.compile(rb"\bHloModule\s+[\w.%\-]")
 _INSTRUCTION = re.compile(rb"(?:^|\n)[^\n]{0,200}?%?[A-Za-z_][\w.\-]* = [a-z(][^\n]*?\(")
@@ -23,12 +23,12 @@ def kind_of(head: bytes) -> Kind:
     Parameters
     ----------
     head : bytes
-        The first `HEAD_NBYTES` of it, or all.
+        The first `HEAD_NBYTES` of the text, or all of it.
 
     Raises
     ------
     FastIndexError
-        A dump without the information that a report needs.
+        The text is a dump without the information that a report needs.
 
     Examples
     --------
@@ -48,12 +48,12 @@ def kind_of(head: bytes) -> Kind:
     if b"cumulative_size;" in begin and b"Total bytes" in begin:
         return "memory usage report"
     module = _MODULE.search(head)
-    # A module in a log is one that the message has.
+    # A module after the message is the one that the message quotes.
     end = len(head) if module is None else module.start()
     if any(head.find(marker, 0, end + len(marker)) >= 0 for marker in MARKERS):
         return "log"
     if module is not None:
         return "module"
-    # A log can be long before anything goes wrong; HLO without a header begins with instructions.
+    # A log can run long before an error; HLO without a header starts with instructions.
     may_be_log = b"\n" in head and len(head) >= HEAD_NBYTES and b"\0" not in head
     return "log" if may_be_log and not _INSTRUCTION.search(head) else "module"

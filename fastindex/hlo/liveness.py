@@ -1,13 +1,13 @@
-"""How much memory is in use at each step of a schedule, and at its peak: an estimate of what XLA will assign.
+"""Memory in use at each step of a schedule, and the peak: an estimate of XLA's buffer assignment.
 
-Arguments and outputs belong to the caller and constants to the program; like XLA, this counts them throughout.
-Temporary buffers count while a value lives in them. Elsewhere than on a TPU, one that fits into an output that has not
-been written yet is placed there and costs nothing, and holes between buffers are ignored. In the main memory of a TPU,
-temporary buffers have a heap, whose holes count. Holes in the fast memory of its cores do not: what is reported is what
-has to be there.
+Arguments and outputs belong to the caller and constants to the program; like XLA, this counts them for the whole
+schedule. Temporary buffers count during their live ranges. Except on TPUs, a temporary buffer that fits into an output
+not written yet is placed there at no cost, and gaps between buffers are ignored. In a TPU's main memory, temporary
+buffers are allocated from a heap whose gaps count. Gaps in the fast memory of a TPU core do not count: the report
+states the memory required.
 
-Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest
-first), ``xla/service/heap_simulator/heap_simulator.cc``; of the heap see `heap`.
+Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest first),
+``xla/service/heap_simulator/heap_simulator.cc``; for the heap see `heap`.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from fastindex.hlo.buffers import Buffer, Interval, ModuleBuffers, union
 from fastindex.hlo.heap import UNIT_NBYTES, heap_nbytes
 from fastindex.hlo.shape_table import ShapeTable
 
-#: How many temporary buffers, the largest first, are tried in how many outputs.
+#: Limits on the temporary buffers tried (largest first), and on the outputs in which they are tried.
 _TRIED_BUFFERS, _TRIED_OUTPUTS = 2000, 100
 _TIMELINE_STEPS = 400
 
 
-#: The most memory in use in a stretch of the schedule: at which step, the bytes, and those of elements.
+#: Maximum memory use in an interval of the schedule: the step, bytes, and bytes of elements.
 Moment = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The memory in use over a schedule, of one memory space.
+    """Memory in use over a schedule, in one memory space.
 
     Attributes
     ----------
-    peak : (int, int, int)
+    Peak: the step, bytes in use, and bytes of elements.
         The step, the bytes in use, and those of elements.
-    alive : frozenset of int
+    Buffers that are live at the peak, as positions in `ModuleBuffers.buffers`.
         The buffers that are live at the peak, as positions in `ModuleBuffers.buffers`.
-    timeline : tuple of (int, int, int)
+    Maxima of consecutive intervals of the schedule; at most a few hundred.
         The same of each stretch of the schedule, in order; at most a few hundred.
     steps : int
     held : int
         Bytes of arguments, outputs and constants.
     gaps : int
-        Bytes of the holes in the heap, if it has one.
+        Bytes of gaps in the heap, if there is one.
     """
 
     peak: Moment
@@ -55,7 +55,7 @@ class Liveness:
 
 
 def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0, on_tpu: bool = False) -> Liveness:
-    """Compute the memory in use over the schedule of a module."""
+    """Compute the memory in use over the schedule of a module, in one memory space."""
     here = [number for number, buffer in enumerate(found.buffers) if table.spaces[buffer.leaf] == space]
     in_outputs = set() if on_tpu else _placed_in_outputs(found.buffers, here, table)
     steps = max(found.steps, 1)
@@ -94,9 +94,9 @@ def _is_alive(buffer: Buffer, step: int) -> bool:
 
 
 def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
-    """Return what a TPU assigns to temporary buffers: a heap, and memory for the contexts of calls to other cores.
+    """Return the bytes that a TPU assigns to temporary buffers: a heap, and contexts of calls to other cores.
 
-    Contexts of one shape share their memory, and no other buffer has it.
+    Contexts of the same shape share memory with each other only.
     """
     contexts = {buffer.leaf for buffer in buffers if _is_context(buffer)}
     units = sum(-(-table.nbytes[leaf] // UNIT_NBYTES) for leaf in contexts)
@@ -107,7 +107,7 @@ def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
 
 
 def _is_context(buffer: Buffer) -> bool:
-    """Whether a buffer belongs to a call whose operands come after its start."""
+    """Whether a buffer is the context of an asynchronous call whose operands are bound after its start."""
     opcode = buffer.computation.opcodes[buffer.place]
     return opcode.endswith("-start") and not len(buffer.computation.operands(buffer.place))
 
@@ -118,7 +118,7 @@ def _sweep(
     width = -(-steps // _TIMELINE_STEPS)
     timeline = []
     nbytes, logical = base, logical_base
-    # Where in the stretch most is in use, and how much.
+    # Maximum within the current interval.
     step_of_most, most, most_logical = 0, -1, 0
     for step in range(steps):
         if change[step] or logical_change[step] or most < 0:
@@ -133,7 +133,7 @@ def _sweep(
 
 
 def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable) -> set[int]:
-    """Return the temporary buffers that live in an output while it is not in use."""
+    """Return the temporary buffers placed in an output outside of its live range."""
     outputs = [number for number in here if buffers[number].is_output]
     outputs.sort(key=lambda number: table.nbytes[buffers[number].leaf])
     rooms = [(n, table.nbytes[buffers[n].leaf], list(buffers[n].intervals)) for n in outputs[-_TRIED_OUTPUTS:]]
@@ -148,7 +148,7 @@ def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable
         for output, nbytes, taken in rooms:
             used = intervals
             if output in buffers[number].heirs and intervals[-1][0] < intervals[-1][1]:
-                # The output is written over it in its last step.
+                # The output may overwrite this buffer in its last step.
                 used = [*intervals[:-1], (intervals[-1][0], intervals[-1][1] - 1)]
             if size <= nbytes and not _overlap(taken, used):
                 taken[:] = union(taken + used)

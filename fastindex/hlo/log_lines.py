@@ -1,7 +1,7 @@
-"""The text of a message in the lines of a log: in JSON records, quoted fields, escapes and HTML, or as it is.
+"""Extract message text from log lines: JSON records, quoted fields, escapes, HTML or plain text.
 
-Docker and Kubernetes keep a JSON record a line; loggers write ``msg="..."``, exports CSV or YAML, and web pages HTML.
-Each holds the same lines of text, which are taken out here, without knowing the format.
+Docker and Kubernetes log one JSON record per line; loggers write ``msg="..."``, exports are CSV or YAML, and web pages
+HTML. All wrap the same lines of text, which are unwrapped here without knowing the format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: What the lines of a list of allocations, and of what stands before it, contain.
+#: Phrases in lists of allocations, and in the lines before a list.
 _TELLING = re.compile(
     r"Ran out of memory|out of memory|Out of memory|Largest program|Peak buffers:|would exceed|Hbm usage|OOM when|"
     r"Attempting to |Aborting compilation|(?:^|\s|\\[nt])(?:Size|Operator|Shape|Unpadded size|XLA [Ll]abel|"
@@ -23,17 +23,17 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"<br\s*/?>|</(?:p|div|li|tr|pre)>", re.IGNORECASE)
 _TAG = re.compile(r"</?(?:[a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>")
 _ENTITY = re.compile(r"&(?:quot|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
-#: A field in quotes: after the beginning of the line, a separator or the "=" or ":" of a name.
+#: A quoted field: at the start of a line, or after a separator or the "=" or ":" of a name.
 _QUOTED = re.compile(r"""(?:^|(?<=[=,:;\s\[({]))("(?:[^"\\]|\\.|"")*"|'(?:[^'\\]|\\.|'')*')""")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": ""}
-#: Longer lines are no records of a log.
+#: Longer lines are not log records.
 _LONGEST = 1 << 22
 _DEEPEST = 8
 
 
 def texts_of(line: str) -> list[str]:
-    r"""Return the lines of text that a line of a log holds.
+    r"""Return the lines of text in a log line.
 
     Examples
     --------
@@ -68,12 +68,12 @@ def _unwrapped(line: str, depth: int) -> list[str]:
 
 
 def _is_text_itself(line: str) -> bool:
-    """Whether a field of the message is outside quotes."""
+    """Whether the line itself has message text outside of quoted fields."""
     return _TELLING.search(_QUOTED.sub('""', line)) is not None
 
 
 def _record(line: str) -> list[str] | None:
-    """Return the strings of a JSON record that are part of a message; all of them "" if none is; None for no record."""
+    """Return the message strings in a JSON record, [""] if it has none; None if the line is no record."""
     text = line.strip().rstrip(",")
     if not text.startswith(("{", '["', "[{")):
         return None
@@ -87,7 +87,7 @@ def _record(line: str) -> list[str] | None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a record, those of a message of several lines without the last line break."""
+    """Yield the strings in a record, in order, without trailing line breaks."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -100,7 +100,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _field(quoted: str) -> str:
-    """Return what a quoted field means: doubled quotes are quotes, and escapes what they stand for."""
+    """Return the text of a quoted field, with doubled quotes and escapes resolved."""
     quote, text = quoted[0], quoted[1:-1].replace(quoted[0] * 2, quoted[0])
     if quote == "'" and "\\n" not in text:
         return text

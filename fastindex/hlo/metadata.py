@@ -1,7 +1,8 @@
-"""From the metadata of an instruction to the operation and the line of the program it comes from.
+"""Resolve the metadata of an instruction to an operation and a source line of the program.
 
-Newer modules have tables of files, locations and stack frames, and the metadata names a frame; in older ones it names
-the file and the line. Source: ``xla/hlo/ir/hlo_module_metadata``, ``stack_frame_index`` of ``hlo.proto``.
+Newer modules have tables of files, locations and stack frames, and the metadata refers to a frame. In older modules the
+metadata contains the file and the line. Source: ``xla/hlo/ir/hlo_module_metadata``, ``stack_frame_index`` of
+``hlo.proto``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
 _ESCAPE = re.compile(r"\\(.)")
 _NAME = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"(\w+)=(\d+)")
-#: Frames in these folders belong to libraries, not to the program.
+#: Folders of libraries: frames in them are not part of the program.
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The operation and the line that an instruction comes from."""
+    """The operation and the source line from which an instruction was compiled."""
 
     op_name: str = ""
     source_file: str = ""
@@ -29,7 +30,7 @@ class Origin:
 
 
 class MetadataReader:
-    """Reads the metadata of one module.
+    """Resolve the metadata of one module's instructions.
 
     Examples
     --------
@@ -45,7 +46,7 @@ class MetadataReader:
         self._split(tables)
 
     def origin(self, metadata: bytes) -> Origin:
-        """Return where an instruction comes from, by the text between the braces of its metadata."""
+        """Return the origin of an instruction, given the text between the braces of its metadata."""
         origin = self._origins.get(metadata)
         if origin is None:
             origin = self._origins[metadata] = self._read(metadata)
@@ -63,7 +64,7 @@ class MetadataReader:
         return Origin(fields.get("op_name", ""), file, integer(line) if line.isdigit() else 0)
 
     def _place_of(self, frame: int) -> tuple[str, int]:
-        """Return the file and line of the innermost frame outside libraries, or of the innermost."""
+        """Return the file and line of the innermost frame outside libraries, or else of the innermost frame."""
         place = self._places.get(frame)
         if place is None:
             place = self._places[frame] = self._find_place(frame)
@@ -83,7 +84,7 @@ class MetadataReader:
                 return file, line
             if file and not innermost[0]:
                 innermost = file, line
-            # Parents are printed one too high, so that 1 stands for none.
+            # Parent ids are stored plus one, so that 1 stands for no parent.
             frame = fields.get(b"parent_frame_id", 0) - 1
         return innermost
 
@@ -95,7 +96,7 @@ class MetadataReader:
         return name.group(1).decode("utf-8", "replace") if name else ""
 
     def _split(self, tables: list[bytes]) -> None:
-        """Sort the lines by table and number; they are read when they are asked for, and few are."""
+        """Index the lines by table and number; entries are parsed on demand, and few are needed."""
         entries: dict[int, bytes] = {}
         for line in tables:
             if line[:1].isalpha():
@@ -106,5 +107,5 @@ class MetadataReader:
 
 
 def _numbers(entry: bytes) -> dict[bytes, int]:
-    """Read an entry such as ``{file_location_id=1 parent_frame_id=2}``."""
+    """Parse an entry such as ``{file_location_id=1 parent_frame_id=2}``."""
     return {name: integer(value) for name, value in _NUMBER.findall(entry.partition(b"}")[0])}

@@ -1,4 +1,4 @@
-"""The sums of a module: its buffers, the memory in use at its peak, and what XLA assigned."""
+"""Totals of a module: its buffers, its peak memory, and the memory that XLA assigned."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, Literal
 
 from fastindex.hlo.divisions import Division
 
-#: Where the peak comes from.
+#: Source of the peak.
 Basis = Literal["estimate", "memory analysis", "buffer assignment", "memory usage report", "out-of-memory message"]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedMemory:
-    """The memory that XLA assigned, in bytes: the sums of its allocations by purpose.
+    """Memory that XLA assigned, in bytes, summed by purpose.
 
     Attributes
     ----------
     arguments, outputs, temporaries, constants : int
         An allocation that is both an argument and an output counts as both.
     aliased : int
-        The part of the outputs that reuses the memory of arguments.
+        Bytes of outputs that reuse the memory of arguments.
     total : int
-        All allocations, each once; not those of a thread, such as the scalars of a reducer.
+        All allocations, each counted once; without thread-local ones, such as the scalars of a reducer.
     """
 
     arguments: int
@@ -35,26 +35,26 @@ class AssignedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The moment at which a module has most memory in use, in one memory space.
+    """The peak memory use of a module in one memory space.
 
     Attributes
     ----------
     nbytes, logical_nbytes : int
-        Everything in memory, and its elements alone.
+        Bytes in use, and bytes of elements among them.
     basis : str
-        "estimate": from the live ranges of the buffers in the schedule. Otherwise the source of XLA's own number.
+        "estimate": from the live ranges of the buffers. Otherwise the source of XLA's own number.
     instruction, computation : str
-        What runs at the peak; "" if unknown.
+        The instruction at the peak, and its computation; "" if unknown.
     step, steps : int
         Its position in the schedule, and the length of the schedule.
     timeline : tuple of (int, int, int)
-        Step, bytes, bytes of elements: the maximum in each stretch of the schedule, estimated.
+        Step, bytes and bytes of elements at the maximum of each interval of the schedule; estimated.
     assigned : AssignedMemory or None
-        XLA's sums, if known.
+        XLA's totals, if known.
     estimate_nbytes : int
-        The estimate, if `nbytes` is XLA's number.
+        The estimate, if `nbytes` is XLA's number; else 0.
     temporary_nbytes : int
-        The part of the estimate that is not arguments, outputs or constants.
+        Bytes of the estimate other than arguments, outputs and constants.
     """
 
     nbytes: int
@@ -77,31 +77,31 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class ModuleUse:
-    """The sums of one module.
+    """Totals of one module.
 
     Attributes
     ----------
     label : str
-        Its name, numbered if several modules of a report share it.
+        Its name, with a number if several modules of a report share the name.
     source : str
-        The file, or "".
+        File name, or "".
     stage : str
-        The stage of compilation at which it was dumped, from the name of the file; or "".
+        Compilation stage at which it was dumped, from the file name; or "".
     instruction_count, buffer_count : int
     nbytes, logical_nbytes : int
-        Of all its buffers, and the index table.
+        Sums over all its buffers, index tables included.
     table_nbytes : int
-        Of the tables of tuples; they are in the sums and the peak, and no rows.
+        Bytes of the index tables of tuples; part of the sums and of the peak, but not listed as rows.
     partition_count : int
-        Over how many devices the arrays are divided; the sizes are those of one.
+        Number of devices over which arrays are partitioned; sizes are per device.
     peak : Peak or None
-        None if the module is not scheduled.
+        Peak in memory space 0; None if the module is not scheduled.
     notes : tuple of str
         Remarks for the reader.
     space_peaks : tuple of (int, Peak)
-        The other memory spaces with more than flags in them, and the estimated peak of each.
+        Estimated peaks of the other memory spaces that contain more than flags.
     division : Division or None
-        How its arguments are divided over devices; None if they have no shardings.
+        Division of its arguments over devices; None if they have no shardings.
     """
 
     label: str

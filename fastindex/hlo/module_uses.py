@@ -1,4 +1,4 @@
-"""From a module to the rows and sums of a report."""
+"""Compute the rows and totals that a module adds to a report."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NO_TILES = (
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
 _OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
-#: With less in it, a memory space has only flags and scalars.
+#: A memory space with fewer bytes contains only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
 _NO_ORIGIN = Origin()
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
 
 class _Places:
-    """Makes the places of a module, each name and origin once."""
+    """Factory for the `Place` records of a module, with caches for names and origins."""
 
     def __init__(self, module: Module) -> None:
         self._reader = MetadataReader(module.tables)
@@ -45,7 +45,7 @@ class _Places:
         self._names: dict[str, list[str]] = {}
 
     def make(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> Place:
-        """Return the place of an instruction."""
+        """Return the `Place` of an instruction."""
         names = self._names.get(computation.name)
         if names is None:
             names = self._names[computation.name] = computation.names()
@@ -60,7 +60,7 @@ class _Places:
 def module_uses(
     module: Module, table: ShapeTable, counted: Counted, label: str, source: TextSource, problems: list[Problem]
 ) -> tuple[ModuleUse, list[ShapeUse]]:
-    """Count the buffers of a module, or the results of all its instructions."""
+    """Return the totals and rows for the buffers of a module, or for the results of all its instructions."""
     _add_problems(module, table, source.name, problems)
     peaks: dict[int, Peak] = {}
     tables = 0
@@ -113,7 +113,7 @@ def _notes(module: Module, uses: list[ShapeUse], counted: Counted) -> list[str]:
 
 
 def _add_problems(module: Module, table: ShapeTable, source: str, problems: list[Problem]) -> None:
-    """Report shapes without a size."""
+    """Report the shapes that have no size."""
     for (text, number), count in zip(module.shapes.items(), module.counts, strict=True):
         entry = table.entry(text)
         if entry.problem:
@@ -146,7 +146,7 @@ def _buffer_rows(
 
 
 def _readers(module: Module, table: ShapeTable) -> dict[Shape, tuple[tuple[str, Shape], ...]]:
-    """Return the copies between layouts, by the shape that they read."""
+    """Return the copies to other layouts, by the shape that they read."""
     found: dict[Shape, dict[str, Shape]] = {}
     texts = list(module.shapes)
     for computation in module.computations.values():
@@ -178,7 +178,7 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
 
 
 def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, Liveness]:
-    """Compute the liveness in memory space 0, and in those of the others with more than flags in them."""
+    """Compute the liveness in memory space 0, and in every other memory space that contains more than flags."""
     sizes: dict[int, int] = {}
     for buffer in found.buffers:
         space = table.spaces[buffer.leaf]
@@ -188,15 +188,15 @@ def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, L
 
 
 def _peak(found: ModuleBuffers, live: Liveness, result_table: int, inner_tables: int) -> Peak:
-    """Return the peak, with bytes that are in use all the time besides the buffers."""
+    """Return the peak, including index tables and heap gaps."""
     more = result_table + inner_tables
     instruction, name = "", ""
     step, nbytes, logical_nbytes = live.peak
     gaps = live.gaps
     if inner_tables:
-        # They come after the buffers.
+        # Inner tables follow the buffers at the next multiple of the heap's unit.
         gaps += (live.held - nbytes - gaps) % UNIT_NBYTES
-    # If only arguments, outputs and constants are live, no step is special.
+    # If only arguments, outputs and constants are live, no step is distinguished.
     if any(found.buffers[number].role == "temporary" for number in live.alive):
         instruction, name = _at_step(found, step)
     return Peak(
@@ -212,13 +212,13 @@ def _peak(found: ModuleBuffers, live: Liveness, result_table: int, inner_tables:
 
 
 def _at_step(found: ModuleBuffers, step: int) -> tuple[str, str]:
-    """Return the instruction that runs at a step, and its computation."""
+    """Return the names of the instruction that runs at a step, and of its computation."""
     spans = [(end - begin, computation, begin) for computation, begin, end in found.schedule if begin <= step < end]
     if not spans:
         return "", ""
     length, computation, begin = min(spans, key=lambda span: span[0])
     inner = sorted((b, e) for _, b, e in found.schedule if begin <= b and e - b < length)
-    # The steps of the computations it calls lie in between; skip them.
+    # Skip the steps of called computations, which interrupt those of the caller.
     place, last = 0, begin
     for b, e in inner:
         if b < last or b >= step:

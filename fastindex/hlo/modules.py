@@ -1,4 +1,4 @@
-"""An HLO module as read: its header, its tables and its computations."""
+"""An HLO module in memory (header, tables, computations), and the reader that assembles it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from fastindex.hlo.inferred_shapes import inferred_shape
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
 
-#: Opcodes whose text between the parentheses is not operands.
+#: Opcodes whose parentheses do not contain operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
 _HAS_DIMENSIONS = re.compile(rb"\[[\d<?]")
-#: What stands for the shape of an instruction that omits it, where it does not follow from the operands.
+#: Prefix of the placeholder for an omitted shape that cannot be inferred.
 OMITTED = b"? of "
-#: Reads something from the operands and the attributes of an instruction; None for nothing worth keeping.
+#: Extracts a fact from the operand and attribute texts of an instruction; None if there is none.
 FactReader = Callable[[bytes, bytes], object]
-#: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
+#: ``X-start`` opcodes in their own right; any other ``X-start`` is short for an ``async-start`` of ``X``.
 _NATIVE_STARTS = frozenset((b"all-gather-start", b"all-reduce-start", b"collective-permute-start", b"copy-start"))
 
 
@@ -51,16 +51,16 @@ class Module:
     name : str
         From the header; "" without a header.
     header : str
-        The line that begins with ``HloModule``.
+        The line that starts with ``HloModule``.
     computations : dict of str to Computation
     shapes : dict of bytes to int
-        The texts of the results' shapes, numbered.
+        Numbers of the distinct texts of result shapes.
     counts, first_lines : list of int
-        For each shape: how many instructions have it, and the line of the first.
+        For each shape, the number of instructions with it, and the line of the first.
     metadata : dict of bytes to int
-        The texts of the metadata, numbered.
+        Numbers of the distinct metadata texts.
     tables : list of bytes
-        The lines of the tables of files, functions, locations and frames.
+        Lines of the tables of files, functions, locations and frames.
     """
 
     name: str = ""
@@ -73,7 +73,7 @@ class Module:
     tables: list[bytes] = field(default_factory=list)
 
     def add_shape(self, text: bytes, line: int) -> int:
-        """Number the text of a shape that the table does not have yet."""
+        """Add the text of a new shape to the table; return its number."""
         number = self.shapes[text] = len(self.counts)
         self.counts.append(0)
         self.first_lines.append(line)
@@ -81,7 +81,7 @@ class Module:
 
     @property
     def instruction_count(self) -> int:
-        """How many instructions the text has."""
+        """Number of instructions in the text."""
         return sum(self.counts)
 
     @property
@@ -94,17 +94,17 @@ class Module:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the order of the instructions is the order in which they run."""
+        """Whether instructions are listed in execution order."""
         return "is_scheduled=true" in self.header
 
     @property
     def is_for_tpu(self) -> bool:
-        """Whether there are tiles: only compilers for TPUs assign them."""
+        """Whether layouts have tiles, which only TPU compilers assign."""
         return any(b":T(" in text for text in self.shapes)
 
     @property
     def is_before_layouts(self) -> bool:
-        """Whether layouts have not been assigned yet: arrays without one, or only default ones and no schedule."""
+        """Whether layouts are not assigned yet: some arrays have none, or all are default and there is no schedule."""
         arrays = [text for text in self.shapes if _HAS_DIMENSIONS.search(text)]
         if not arrays or self.is_for_tpu:
             return False
@@ -112,12 +112,12 @@ class Module:
 
     @property
     def partition_count(self) -> int:
-        """``num_partitions``: over how many devices the arrays are divided; the module is the program of one."""
+        """``num_partitions``, the number of devices over which arrays are partitioned; the program is that of one."""
         found = re.search(r"\bnum_partitions=(\d+)", self.header)
         return integer(found.group(1)) if found else 1
 
     def input_output_aliases(self) -> tuple[Alias, ...]:
-        """Return which outputs share the memory of which parameters."""
+        """Return the pairs of outputs and parameters that share memory."""
         found = re.search(rb"input_output_alias=\{", self.header.encode())
         if not found:
             return ()
@@ -127,7 +127,7 @@ class Module:
 
 
 class _Opcode:
-    """What an instruction's opcode says about its text."""
+    """Properties of an opcode that determine how its instructions are read."""
 
     __slots__ = ("bare", "has_operands", "is_part_of_a_call", "name", "read_details", "read_fact")
 
@@ -138,12 +138,12 @@ class _Opcode:
         self.is_part_of_a_call = is_start or text.endswith(b"-update")
         self.read_details: Callable[[bytes, bytes], Details] | None = DETAIL_READERS.get(text)
         self.read_fact = read_fact
-        #: The details of those without attributes, by what is between the parentheses.
+        #: Details of instructions without attributes, by operand text.
         self.bare: Mapping[bytes, Details] = BARE_PARAMETERS if text == b"parameter" else {}
 
 
 class _Opcodes(dict[bytes, _Opcode]):
-    """The opcodes by their texts, made when they are first asked for."""
+    """Cache of `_Opcode` objects by the text of the opcode."""
 
     def __init__(self, facts: Mapping[bytes, FactReader]) -> None:
         super().__init__()
@@ -155,14 +155,14 @@ class _Opcodes(dict[bytes, _Opcode]):
 
 
 class ModuleReader:
-    """A sink for the scanner that assembles modules and passes each on when it is complete.
+    """Sink for the scanner that assembles modules, and passes each on when it is complete.
 
     Parameters
     ----------
     done : callable
-        Receives each module.
+        Called with each module.
     facts : mapping of bytes to FactReader
-        What to keep of the instructions with an opcode, in `Computation.facts`.
+        Facts to extract, by opcode; stored in `Computation.facts`.
     """
 
     def __init__(self, done: Callable[[Module], None], facts: Mapping[bytes, FactReader] | None = None) -> None:
@@ -176,7 +176,7 @@ class ModuleReader:
         self._texts: list[bytes] = []
 
     def header(self, text: bytes) -> None:
-        """Begin a module."""
+        """Start a module."""
         self.finish()
         header = text.decode("utf-8", "replace").strip()
         found = re.match(r"HloModule\s+([^\s,]+)", header)
@@ -184,33 +184,33 @@ class ModuleReader:
         self._module.name = found.group(1).lstrip("%") if found else ""
 
     def table_line(self, text: bytes) -> None:
-        """Keep a line of the tables of files and frames."""
+        """Store a line of the tables of files and frames."""
         self._module.tables.append(text.strip())
 
     def open_computation(self, name: bytes, is_entry: bool) -> None:
-        """Begin a computation."""
+        """Start a computation."""
         self.close_computation()
         self._computation = OpenComputation(name.decode("utf-8", "replace"), is_entry)
 
     def open_inner(self, name: bytes) -> None:
-        """Begin a computation within the one that is open."""
+        """Start a computation nested in the open one."""
         self._around.append(self._computation)
         self._computation = OpenComputation(name.decode("utf-8", "replace"), is_entry=False)
 
     def close_inner(self) -> None:
-        """End it, and go on with the one around it."""
+        """End the nested computation and resume the enclosing one."""
         self.close_computation()
         self._computation = self._around.pop()
 
     def close_computation(self) -> None:
-        """End a computation; of several with the same name, the first keeps it."""
+        """End the open computation; if the name is taken, it gets a suffix."""
         if self._computation is None:
             return
         computation = Computation(self._computation)
         self._computation = None
         known = self._module.computations
         if computation.name in known:
-            # No name has a quote.
+            # No name in HLO text contains a quote.
             computation.name += f"'{len(known)}"
         known[computation.name] = computation
 
@@ -223,7 +223,7 @@ class ModuleReader:
             self._done(module)
 
     def instructions(self, rows: list[Row], line: int) -> None:
-        """Add instructions on consecutive lines to the computation that is open."""
+        """Add instructions on consecutive lines to the open computation."""
         module, computation = self._module, self._computation
         if computation is None:
             computation = self._computation = OpenComputation("", is_entry=False)
@@ -245,12 +245,12 @@ class ModuleReader:
                 elif SHARED in attributes:
                     details = details_of_shared(attributes)
             elif opcode.read_details is not None:
-                # Most parameters are of fusions, and have none.
+                # Fast path: most parameters are those of fusions, without attributes.
                 details = opcode.bare.get(operand_text) or opcode.read_details(operand_text, attributes)
             if operand_text and opcode.has_operands:
                 only = place_of(operand_text[1:], -1)
                 if only >= 0 and operand_text[0] == 0x25:
-                    # As XLA prints it.
+                    # Fast path: a single operand as XLA prints it.
                     found = (only,)
                 elif b"#" in operand_text:
                     found = places_with_elements(operand_text, places, partial(self._element, numbers, line))
@@ -272,7 +272,7 @@ class ModuleReader:
                 computation.facts[place] = fact
             if root:
                 computation.root = place
-            # Names are unique where a module is whole; the first keeps its place.
+            # Names are unique in well-formed modules; otherwise the first instruction keeps the name.
             places[name if name not in places else b"%s'%d" % (name, place)] = place
             add_opcode(opcode.name)
             add_details(details)
@@ -283,7 +283,7 @@ class ModuleReader:
     def _take_shorthand(
         self, row: Row, opcode: _Opcode, details: Details, operands: Sequence[int], line: int
     ) -> tuple[int, Details]:
-        """Return the number of the shape, and the details, of what omits its shape or is part of a call."""
+        """Return shape number and details of an instruction with an omitted shape or in an asynchronous call."""
         module, (root, name, shape, _, operand_text, attributes) = self._module, row
         if not shape:
             shape = self._inferred(opcode.name, operands, attributes, name)
@@ -295,7 +295,7 @@ class ModuleReader:
         return number, details
 
     def _inferred(self, opcode: str, operands: Sequence[int], attributes: bytes, name: bytes) -> bytes:
-        """Return the shape of an instruction whose text omits it; a text that is no shape if it cannot be inferred."""
+        """Return the omitted shape of an instruction, or a placeholder that is no shape if it cannot be inferred."""
         try:
             shapes = [Shape.parse(self._shape_text(place).decode()) for place in operands]
         except (FastIndexError, UnicodeDecodeError, IndexError):
@@ -310,7 +310,7 @@ class ModuleReader:
         return Shape.parse(self._text_of(computation.shape(computation.root)).decode())
 
     def _shape_text(self, place: int) -> bytes:
-        """Return the shape of an instruction of the open computation."""
+        """Return the shape text of an instruction of the open computation."""
         if self._computation is None or place < 0:
             raise IndexError
         return self._text_of(self._computation.numbers[4 * place])
@@ -322,10 +322,10 @@ class ModuleReader:
         return texts[number]
 
     def _call_details(self, row: Row, details: Details, operands: Sequence[int], line: int) -> Details:
-        """Return the details of a part of an asynchronous call.
+        """Return the details of an instruction that is part of an asynchronous call.
 
-        ``X-start`` stands for an ``async-start`` of a computation with an X, which is made. Where the operands come
-        with an ``X-update``, the computation runs with this one.
+        ``X-start`` is short for an ``async-start`` of a computation that contains only X, which is created here. If the
+        operands are bound by an ``X-update``, the computation runs at that instruction.
         """
         opcode, attributes = row[3], row[5]
         computation = self._computation
@@ -351,7 +351,7 @@ class ModuleReader:
         return details if details.callees else self._wrapped(row, late, bound, line, details)
 
     def _wrapped(self, row: Row, late: LateCall, operands: Sequence[int], line: int, details: Details) -> Details:
-        """Make the computation of an asynchronous call that the text leaves out; return details that call it."""
+        """Create the computation that an asynchronous shorthand omits; return details that call it."""
         name, elements = row[1], self._element_shapes_of(row[2])
         if len(elements) < 2:
             return details
@@ -366,7 +366,7 @@ class ModuleReader:
         self.open_inner(made.encode())
         self.instructions(rows, line)
         if self._computation is not None:
-            # All of them are on the line of the shorthand.
+            # All its instructions come from the line of the shorthand.
             for place in range(len(rows)):
                 self._computation.numbers[4 * place + 2] = line
         self.close_inner()
@@ -377,7 +377,7 @@ class ModuleReader:
         return element_shapes(text) if number is None else self._element_shapes(number)
 
     def _element(self, numbers: list[int], line: int, place: int, index: int, name: bytes) -> int:
-        """Return the place of an element of a tuple that an operand names, made if need be; -1 if there is none."""
+        """Return the position of a tuple element named by an operand, created on first use; -1 if it does not exist."""
         module, computation = self._module, self._computation
         assert computation is not None
         known = computation.elements.get((place, index))
@@ -401,7 +401,7 @@ class ModuleReader:
         return made
 
     def _element_shapes(self, number: int) -> list[bytes]:
-        """Return the texts of the elements of a shape, by its number in the table."""
+        """Return the texts of the element shapes of a tuple shape, by its number in the table."""
         known = self._elements.get(number)
         if known is None:
             known = self._elements[number] = element_shapes(self._text_of(number))

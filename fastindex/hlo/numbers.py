@@ -1,4 +1,4 @@
-"""Numbers in text that cannot be trusted."""
+"""Parse numbers in untrusted text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastindex.core.integers import INT64_MAX
 
 
 def integer(text: str | bytes) -> int:
-    """Return a number of at least 0, or 0 if no program has it: beyond int64, or too long for Python to read.
+    """Return a non-negative integer; 0 if it exceeds int64 or is too long for Python to parse.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def integer(text: str | bytes) -> int:
 
 
 def rounded(text: str, unit: int) -> int:
-    """Return a decimal number of units as an integer, or 0 for one beyond int64.
+    """Return a decimal number of units, rounded to an integer; 0 if it exceeds int64.
 
     Examples
     --------

@@ -1,13 +1,13 @@
-"""Out-of-memory messages of XLA and TensorFlow: the allocations that they list, found in logs of any length.
+"""Parse out-of-memory messages of XLA and TensorFlow, with their allocations, in logs of any length.
 
-Supported are the lists of the TPU compiler ("Ran out of memory in memory space hbm", "Largest program allocations"),
-of buffer assignment on GPU and CPU ("Peak buffers"), single allocations that exceed the memory, the scoped memory of
-kernels, and the tensors that TensorFlow's BFC allocator could not place; and the messages without a list, of the
+Supported lists: those of the TPU compiler ("Ran out of memory in memory space hbm", "Largest program allocations"), of
+buffer assignment on GPU and CPU ("Peak buffers"), single allocations that exceed the memory, the scoped memory of
+kernels, and tensors that TensorFlow's BFC allocator could not place. Supported messages without a list: those of the
 compiler (E1000) and of the runtime (E0100, E0101).
 
-Sources: ``BufferAssignment::ToVerboseString`` of ``xla/service/buffer_assignment.cc``; XLA's pages "Error code"
-E0100, E0101, E1000, E1001 and "Debug OOM errors with XProf"; ``bfc_allocator.cc``; libtpu 0.0.32 to 0.0.52. The TPU
-compiler's own code is not public; its lists are read as the messages in public issues show them.
+Sources: ``BufferAssignment::ToVerboseString`` of ``xla/service/buffer_assignment.cc``; XLA's pages "Error code" E0100,
+E0101, E1000, E1001 and "Debug OOM errors with XProf"; ``bfc_allocator.cc``; libtpu 0.0.32 to 0.0.52. The TPU compiler
+is not open source; its format is taken from messages in public issues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
 from fastindex.show.spelling import bytes_text
 
-#: A log without any of these contains no message.
+#: A log with none of these contains no message.
 MARKERS = (
     b"Ran out of memory in memory space",
     b"Ran out of memory on HBM",
@@ -55,7 +55,7 @@ _SCOPED = re.compile(
     rf"Scoped allocation with size {_SIZE} and limit {_SIZE} exceeded scoped \w+ limit by {_SIZE}"
 )
 _ON_STACK, _SCOPED_END = "while allocating on stack for", "exceeded scoped"
-#: Of an instruction in a message.
+#: Limit on the lines of an instruction in a message.
 _MOST_LINES = 200
 _EARLY = re.compile(rf"Aborting compilation early .*?Requires {_SIZE}, has {_SIZE} available")
 _AT_RUN_TIME = re.compile(
@@ -73,37 +73,37 @@ _FIELD = re.compile(
     r"XLA [Ll]abel|Allocation type|"
     r"Entry Parameter Subshape): ?(.*)$"
 )
-#: Lines outside an allocation that may matter.
+#: Words in lines outside an allocation that may matter.
 _WORDS = re.compile(
     "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM when|Size: |Buffer |"
     "Attempting to |Aborting compilation|"
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
 )
-#: What an allocation begins with: its number in the list.
+#: Start of an allocation: its number in the list.
 _NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:(?:\s|$))")
 _SEPARATOR = "===="
 _SINGLE = re.compile(
     r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?\[shape = '([^']*)', space=(\w+).*?tag = '([^']*)'"
     r"(?:\] :: ([\w.\-]+))?"
 )
-#: Beginning of a list, or of an entry in it, whatever stands before and after.
+#: Start of a list, or of an entry in a list, anywhere in a line.
 _LIST_SIGN = re.compile(r"Largest program allocations in|Peak buffers:|\b\d+\. Size: |Buffer \d+:")
 _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
 _REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
 _LABEL = re.compile(r"%?([\w.\-]+)(?: = |$)")
-#: The shape at the beginning of a text; in a log, anything may follow.
+#: A shape at the start of a text; in a log, anything may follow.
 _SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
 _KIND = re.compile(r"[\w\- ]*\w")
 _METADATA = re.compile(r"metadata=\{(.*)")
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
-#: TensorFlow's names of element types.
+#: Element types by their names in TensorFlow.
 _TENSORFLOW_TYPES = {
     "float": "f32", "half": "f16", "bfloat16": "bf16", "double": "f64", "int8": "s8", "int16": "s16", "int32": "s32",
     "int64": "s64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "pred",
     "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
-#: Sizes are printed with one or two decimals; if the shape's size agrees, it is used as the exact one.
+#: Tolerance for sizes printed with one or two decimals: within it, the size of the shape is taken as exact.
 _ROUNDING = 0.06
 _READER = MetadataReader([])
 _HOW_TO_REPORT = (
@@ -119,7 +119,7 @@ _KERNEL_LISTED = (
 
 
 def size_of(text: str) -> int:
-    """Read a size as XLA prints it; units are powers of 1024.
+    """Parse a size as XLA prints it; units are powers of 1024.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def size_of(text: str) -> int:
 
 @dataclass(slots=True)
 class _Listed:
-    """One allocation of a list: its fields as printed."""
+    """One allocation in a list: its fields as printed."""
 
     line: int
     fields: dict[str, str] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class _Listed:
 
 @dataclass(slots=True)
 class _Message:
-    """One message: a memory space that is too small, and its allocations."""
+    """One message: a memory space that is too small, and the listed allocations."""
 
     space: str
     used: int = 0
@@ -154,11 +154,11 @@ class _Message:
     kernel: Kernel | None = None
 
     def amounts(self) -> tuple[object, ...]:
-        """Return how much there is of what."""
+        """Return the memory space and the amounts in the message."""
         return self.space, self.used, self.capacity, self.short
 
     def key(self) -> tuple[object, ...]:
-        """Return what identifies a message that is printed twice."""
+        """Return a key that is equal for repetitions of a message."""
         return (
             self.space,
             self.used,
@@ -168,7 +168,7 @@ class _Message:
 
 
 class MessageReader:
-    """Reads the lines of a log and keeps the messages."""
+    """Read a log line by line and collect its messages."""
 
     def __init__(self) -> None:
         self._messages: list[_Message] = []
@@ -179,7 +179,7 @@ class MessageReader:
         self._stack: list[str] = []
 
     def feed(self, line: str) -> None:
-        """Read one line of a log, whatever it wraps the text in."""
+        """Read one line of a log, in any wrapping."""
         self._line += 1
         if self._current is None and not self._stack and not _WORDS.search(line):
             return
@@ -189,11 +189,11 @@ class MessageReader:
             self._take(text)
 
     def _take(self, line: str) -> None:
-        """Read one line of text, with or without a logger's prefix."""
+        """Read one unwrapped line, with or without a logger's prefix."""
         if self._current is None and not self._stack and not _WORDS.search(line):
             return
         if self._stack or (_ON_STACK in line and _SCOPED_END not in line):
-            # The instruction may be written over several lines.
+            # The instruction may span several lines.
             self._stack.append(line)
             if _SCOPED_END not in line and len(self._stack) < _MOST_LINES:
                 return
@@ -216,7 +216,7 @@ class MessageReader:
         if found and self._current is not None:
             self._take_field(self._current, found.group(1).replace("Label", "label"), found.group(2))
         elif self._current is not None and self._open in ("Operator", "XLA label") and line.strip():
-            # The name of an operation may hold line breaks.
+            # Operation names may contain line breaks.
             self._current.fields[self._open] += " " + line.strip()
 
     def _take_field(self, listed: _Listed, name: str, text: str) -> None:
@@ -234,7 +234,7 @@ class MessageReader:
             self._section("device memory")
         elif found := _SINGLE.search(line):
             size, capacity, shape, space, tag, kernel = found.groups()
-            # Of a kernel the tag says which window or scratch it is, in words.
+            # For a kernel, the tag describes the window or scratch buffer in words.
             name = kernel if kernel and " " in tag and not tag.startswith("output of ") else None
             label = name or tag.removeprefix("output of ").split("@")[0]
             fields = {"Size": size, "Shape": shape, "XLA label": label}
@@ -263,7 +263,7 @@ class MessageReader:
         return True
 
     def _without_list(self, line: str) -> _Message | None:
-        """Return the message of a line that says how much is missing, and of what; a list may follow."""
+        """Parse a line with the amounts used and available; None for other lines. A list may follow."""
         if found := _SCOPED.search(line):
             used, limit, short = _sizes(found, 3, 3)
             return _Message(found[1], used, limit, short=short, kernel=read_kernel(found[2], self._line))
@@ -279,7 +279,7 @@ class MessageReader:
             return _Message("hbm", used, capacity, notes=["the compilation was ended early"])
         if found := _AT_RUN_TIME.search(line):
             size, free, _, reservable = _sizes(found, 3, 4)
-            # A program is loaded at one end of the memory.
+            # Programs are loaded at one end of the memory, so less than the free memory is reservable.
             capacity = reservable if found[2] == "reserve" and found[9] else free
             what = f"program {found[1]}" if found[1] else "program" if found[2] == "reserve" else "buffer"
             note = f"at run time: the {what} takes {bytes_text(size)}, {bytes_text(free)} are free"
@@ -290,7 +290,7 @@ class MessageReader:
         self._messages.append(message)
 
     def _section(self, space: str) -> None:
-        """Begin the list of a memory space; it belongs to the message before, if that has none yet."""
+        """Start the list of a memory space; it belongs to the previous message if that has no list yet."""
         last = self._messages[-1] if self._messages else None
         if last is None or last.listed or (last.space != space and last.used):
             self._begin(_Message(space))
@@ -298,7 +298,7 @@ class MessageReader:
             last.space = space
 
     def results(self, source: str) -> tuple[list[tuple[ModuleUse, list[ShapeUse]]], list[Problem]]:
-        """Return the sums and rows of the messages, each once, and what could not be read."""
+        """Return the totals and rows of the distinct messages, and the problems found."""
         problems: list[Problem] = []
         seen = set()
         whole = {message.amounts() for message in self._messages if message.listed}
@@ -307,7 +307,7 @@ class MessageReader:
             if message.key() in seen or not (message.listed or message.used or message.notes):
                 continue
             if not message.listed and message.amounts() in whole:
-                # Printed again without its list.
+                # A repetition without its list.
                 continue
             seen.add(message.key())
             label = f"out of memory in {message.space}"
@@ -320,7 +320,7 @@ class MessageReader:
 
 
 def _sizes(found: re.Match[str], first: int, count: int) -> list[int]:
-    """Return sizes that are two groups each: the number and the unit; 0 for one that is not there."""
+    """Return sizes matched as pairs of groups, number and unit; 0 for a missing one."""
     return [
         size_of(found[group] + found[group + 1]) if found[group] else 0 for group in range(first, first + 2 * count, 2)
     ]
@@ -333,14 +333,14 @@ def _rows(message: _Message, label: str, source: str, problems: list[Problem]) -
         size = size_of(item.fields.get("Size", ""))
         found = _SHAPE.match(text)
         try:
-            # What has no shape, such as a register allocator's spill slots, is bytes.
+            # Memory without a shape, such as register spill slots, is counted as bytes.
             shape = Shape.parse(found.group() if found else text or f"u8[{size}]")
             nbytes = _exact(shape, item.fields.get("Size", ""))
         except FastIndexError as error:
             problems.append(Problem(item.line, str(error).splitlines()[0], text, source))
             continue
         unpadded = size_of(item.fields.get("Unpadded size", ""))
-        # Printed without tiles, the shape does not say what is padding; the message does.
+        # If the shape is printed without tiles, the message tells the padding.
         logical = unpadded if unpadded and shape.nbytes != nbytes else shape.logical_nbytes
         if abs(logical - shape.logical_nbytes) <= _ROUNDING * max(logical, 1024):
             logical = shape.logical_nbytes
@@ -355,7 +355,7 @@ def _rows(message: _Message, label: str, source: str, problems: list[Problem]) -
 
 
 def _exact(shape: Shape, printed: str) -> int:
-    """Return the bytes of a shape, or the printed size if they disagree."""
+    """Return the exact size of a shape if it agrees with the printed size; else the printed size."""
     size = size_of(printed)
     return shape.nbytes if not size or abs(shape.nbytes - size) <= _ROUNDING * max(size, 1024) else size
 
@@ -369,11 +369,11 @@ def _place(item: _Listed) -> Place:
     name = _LABEL.match(label)
     metadata = _METADATA.search(label)
     texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
-    # Prefer the one that names a file, then one that names an operation.
+    # Prefer metadata with a file, then metadata with an operation name.
     best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
     kind = _KIND.match(item.fields.get("Allocation type", ""))
     role = "argument" if "Entry Parameter Subshape" in item.fields else kind.group() if kind else ""
-    # Of a kernel's memory: which window or scratch it is.
+    # For kernel memory: which window or scratch buffer it is.
     tag = item.fields.get("Tag", "").split(". ")[0].rstrip(".")
     has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
     return Place(
@@ -400,7 +400,7 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_u
         notes.append(", ".join(f"{name} {bytes_text(size)}" for name, size in message.parts.items()))
     if message.kernel is not None:
         notes += [message.kernel.note(), _KERNEL_LISTED]
-        # Its arrays are elsewhere.
+        # The kernel's arrays are in other memory.
         nbytes = logical = 0
     elif is_unread:
         notes.append(f"{_LIST_UNREAD}; {_HOW_TO_REPORT}")
@@ -414,7 +414,7 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_u
 
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Split a log into lines; stretches without a message are skipped, with an empty string for each of their lines."""
+    """Split a log into lines; lines before the first message are yielded as empty strings, to keep line numbers."""
     rest, inside = b"", False
     for chunk in chunks:
         text = rest + chunk

@@ -1,14 +1,14 @@
-"""What the pages about a program have in common: colours, tables that sort, the page around a fragment.
+"""Shared parts of HTML pages about a program: colours, sortable tables, the page frame.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart. Pages load nothing and follow the reader's
-light or dark scheme.
+The colours are Okabe and Ito's, which are distinguishable with colour blindness. Pages load nothing, and follow the
+reader's light or dark scheme.
 """
 
 from __future__ import annotations
 
 from html import escape
 
-#: Of a fragment in an element of the class `fi-report`.
+#: Style for a fragment in an element of the class `fi-report`.
 STYLE = """
 .fi-report { --fg: #1b1b1b; --bg: #ffffff; --dim: #595959; --line: #c8c8c8; --elements: #0072b2; --padding: #d55e00;
   color: var(--fg); background: var(--bg); font: 14px/1.45 system-ui, sans-serif; padding: 12px; }
@@ -60,12 +60,12 @@ _SCRIPT = """
 
 
 def script_of(number: str) -> str:
-    """Return the script that sorts the first table of the element with an id."""
+    """Return the script that makes the first table in the element with the given id sortable."""
     return f"<script>{_SCRIPT.replace('ID', number)}</script>"
 
 
 def page_of(title: str, fragment: str) -> str:
-    """Return a page around a fragment."""
+    """Return a complete page that contains a fragment."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

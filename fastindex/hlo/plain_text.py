@@ -1,7 +1,7 @@
-"""HLO text laid out as XLA prints it: a computation's heading, an instruction or a closing brace to a line.
+"""Fast path for HLO text formatted as XLA prints it: one heading, instruction or closing brace per line.
 
-Almost all text is, and matching whole lines is many times faster than reading token by token. Everything else is left
-to the scanner.
+Nearly all text has this form, and matching whole lines is many times faster than tokenizing. Anything else is left to
+the scanner.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ _NAME = rb"[A-Za-z_][0-9A-Za-z_.\-]*+"
 _INSTRUCTION = re.compile(
     rb"^[ \t]*+(ROOT )?%?(" + _NAME + rb") = "
     rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
-    # A parenthesis after a small letter, a digit or a name and a space begins operands: an instruction as operand.
+    # A parenthesis after a small letter, a digit or "name " opens operands: an instruction nested as an operand.
     rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,][ \t])\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
     rb"((?:, ?[A-Za-z_][A-Za-z0-9_.\-]*+=[^\n]*+)?+)\r?\n",
     re.MULTILINE,
 )
 _HEADING = re.compile(
     rb"[ \t]*+(?!HloModule\b)(?:(ENTRY) )?%?(" + _NAME + rb") "
-    # A number below the brace makes it that of a layout.
+    # A number on the line after the brace means that the brace opens a layout.
     rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n(?![ \t\r\n]*[\d:/])'
 )
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-#: An opcode after a tuple: another instruction, or one without a space before its opcode.
+#: An opcode after a tuple: another instruction, or an opcode without a space before it.
 _OPCODE_AFTER = re.compile(rb"\)\s*[a-z]")
-#: The beginning of a line on which the instruction above may go on: neither a name nor the end of the computation.
+#: Start of a line that may continue the previous instruction: neither a name nor the end of the computation.
 _CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
-#: Where an instruction goes on below.
+#: Last characters of a line whose instruction continues on the next line.
 _GOES_ON = frozenset(b",= ")
-#: The brace that closes a computation, and the blank lines below; attributes may follow.
+#: The brace that closes a computation, with following blank lines, unless attributes follow.
 _CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])")
 
 
 def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:
-    r"""Match the heading of a computation; return its name, whether it is the entry, and the end.
+    r"""Match the heading of a computation; return its name, whether it is the entry, and the end offset.
 
     Examples
     --------
@@ -55,8 +55,8 @@ def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:
 def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
     r"""Match all lines up to the end of a computation, or of the text before the limit, at once.
 
-    No rows, but the end, if a line is not an instruction that `match_rows` would match. Most blocks have no such line,
-    and a check of a whole block takes a third of the time of checks of its lines.
+    Returns no rows, but the end offset, if a line is not an instruction that `match_rows` would match. Most blocks have
+    no such line, and checking a whole block takes a third of the time of checking its lines.
 
     Examples
     --------
@@ -76,14 +76,14 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
     count = len(rows)
     if not (
         block.count(b"\n") == count
-        # Those of the instructions themselves.
+        # One per instruction: no others within attributes.
         and block.count(b"= ") == count
         and block.count(b" =") == count
         and 0x09 not in block
         and 0x0D not in block
     ):
         return [], end
-    # A search for one byte takes a fraction of the time of one for two.
+    # A search for one byte is several times faster than for two.
     is_odd = 0x5C in block or (0x2F in block and (b"//" in block or b"/*" in block))
     for row in rows:
         attributes = row[5]
@@ -103,7 +103,7 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
 
 
 def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
-    r"""Match the lines that hold one instruction each and begin before the limit; return them and the end.
+    r"""Match lines with one instruction each that start before the limit; return the rows and the end offset.
 
     Examples
     --------
@@ -127,9 +127,9 @@ def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
 
 
 def _ends_with_its_line(attributes: bytes) -> bool:
-    """Whether the instruction ends on this line, outside strings, braces and comments, and is the last one on it."""
+    """Whether the instruction ends on this line, outside strings, braces and comments, and no other follows on it."""
     if 0x5C in attributes:
-        # Quotes within strings, and whatever else is there.
+        # Strings may contain escaped quotes, and anything else.
         attributes = _STRING.sub(b'""', attributes)
     count = attributes.count
     return (
@@ -147,7 +147,7 @@ def _ends_with_its_line(attributes: bytes) -> bool:
 
 
 def match_closing(text: bytes, begin: int) -> int:
-    r"""Match the brace that closes a computation on a line of its own; return the end, or -1.
+    r"""Match a closing brace alone on its line; return the end offset, or -1.
 
     Examples
     --------

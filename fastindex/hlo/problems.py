@@ -1,4 +1,4 @@
-"""A place in a text that cannot be read."""
+"""A record of text that cannot be read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fastindex.show.spelling import visible
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place in the text that cannot be read.
+    """A location in a text that cannot be read, with the reason.
 
     Attributes
     ----------
     line : int
         1-based line number; 0 for a whole file.
     message : str
-        What is wrong there.
+        The reason.
     text : str
         The beginning of the line.
     source : str
-        The file, or "".
+        File name, or "".
     """
 
     line: int

@@ -1,4 +1,4 @@
-"""A report as HTML: a page, or a fragment for a notebook. It is self-contained and loads nothing."""
+"""Render a report as HTML: a self-contained page, or a fragment for a notebook."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NUMBERS = itertools.count(1)
 
 
 def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
-    """Return a report as a page."""
+    """Return a report as an HTML page."""
     return page_of("Memory report", fragment(uses, sort, top))
 
 
 def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
-    """Return a report as a piece of HTML with its own style and script."""
+    """Return a report as an HTML fragment with its own style and script."""
     number = f"fi-report-{next(_NUMBERS)}"
     peaks = [
         (module, space, peak)
@@ -108,7 +108,7 @@ def _sources(use: ShapeUse) -> str:
 
 
 def _timeline(label: str, space: int, peak: Peak, number: str) -> str:
-    """Draw the memory in use over the schedule: elements, padding on top of them, the peak."""
+    """Draw the memory in use over the schedule: elements, padding stacked on them, and the peak."""
     highest = max(nbytes for _, nbytes, _ in peak.timeline) or 1
     elements = _area([(0, logical) for _, _, logical in peak.timeline], peak, highest)
     padding = _area([(logical, nbytes) for _, nbytes, logical in peak.timeline], peak, highest)
@@ -151,7 +151,7 @@ def _y(nbytes: float, highest: int) -> float:
 
 
 def _area(bands: list[tuple[int, int]], peak: Peak, highest: int) -> str:
-    """Return the SVG path of a band; each entry covers an equal stretch of the schedule."""
+    """Return the SVG path of a band; each entry covers an equal interval of the schedule."""
     edges = [_x(peak.steps * place / len(bands), peak) for place in range(len(bands) + 1)]
     upper, lower = [], []
     for place, (low, high) in enumerate(bands):

@@ -1,4 +1,4 @@
-"""A report in text: sums, notes, and a table of shapes."""
+"""Print a report as text: totals, notes, and a table of shapes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: Names of ``xla/layout.h``; the others belong to the device.
+#: Names from ``xla/layout.h``; other numbers are device-specific.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
-#: How many instructions of a row, and modules of a report, are listed by default.
+#: Default limits on the instructions listed per row, and on the modules listed per report.
 _NAMED_INSTRUCTIONS, _NAMED_MODULES = 2, 10
 
 
@@ -32,7 +32,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def summary(uses: Uses) -> str:
-    """Return the sums in a few lines."""
+    """Return the totals in a few lines."""
     lines: list[str] = []
     for module in uses.modules[:_NAMED_MODULES]:
         lines += _module_lines(module, several=len(uses.modules) > 1)
@@ -65,7 +65,7 @@ def summary(uses: Uses) -> str:
 
 
 def _padding_text(nbytes: int, logical_nbytes: int) -> str:
-    """Return how many of the bytes are padding, or "" for none."""
+    """Return a text on the share of padding; "" if there is none."""
     wasted = nbytes - logical_nbytes
     return f", {bytes_text(wasted)} of it padding ({wasted / nbytes:.0%})" if wasted else ""
 
@@ -89,7 +89,7 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
 
 
 def peak_lines(peak: Peak) -> list[str]:
-    """Return the peak of a module, and what XLA assigned, in lines."""
+    """Return the lines on a module's peak, and on the memory that XLA assigned."""
     basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
     if peak.basis == "memory usage report":
         basis += ", with the scratch memory of threads"
@@ -127,7 +127,7 @@ def shapes_table(uses: Uses, sort: SortKey, top: int | None, all_names: bool) ->
 
 
 def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
-    """Print the sums and the table of shapes."""
+    """Print the totals and the table of shapes."""
     console.print(visible(summary(uses)), highlight=False, markup=False)
     console.print(shapes_table(uses, sort, top, all_names))
     if top is not None and top < len(uses.uses):
@@ -162,7 +162,7 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:
-    """Return where buffers come from, one line each."""
+    """Return the origins of buffers, one line each."""
     lines = []
     for place in places:
         where = f"{place.instruction} in {place.computation}" if place.computation else place.instruction

@@ -1,4 +1,4 @@
-"""The report of HLO modules: which buffers there are, which are padded, why, and what would avoid it."""
+"""Report on HLO modules: their buffers, the padding in them, its causes, and changes that avoid it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Report(Uses, ShownInNotebooks):
-    """The buffers of one or several HLO modules, and what they cost.
+    """The buffers of one or more HLO modules, and their memory cost.
 
-    See `uses`, with a row for each shape of a module, `modules` and `problems`.
+    See `uses` (one row per shape and module), `modules` and `problems`.
     """
 
     def summary(self) -> str:
-        """Return the sums in a few lines."""
+        """Return the totals in a few lines."""
         return summary(self)
 
     def print(self, console: Console, sort: SortKey = "waste", top: int | None = None, all_names: bool = False) -> None:
@@ -40,22 +40,22 @@ class Report(Uses, ShownInNotebooks):
         ----------
         sort : {"waste", "bytes", "count", "ratio"}
         top : int or None
-            How many shapes; None for all.
+            Maximum number of shapes; None for all.
         width : int
-            Of a line, in characters.
+            Line width, in characters.
         all_names : bool
             List all instructions of a row, not only the first few.
         """
         from rich.console import Console
 
-        # In a notebook, rich would also show what it prints.
+        # Not to stdout: in a notebook, rich would also display what it prints.
         stream = io.StringIO()
         console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
         print_report(self, console, sort, top, all_names)
         return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
     def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
-        """Return a page with the sums, the memory over the schedule, and a sortable table; it works offline."""
+        """Return an offline HTML page with the totals, the memory use over the schedule, and a sortable table."""
         return page(self, sort, top)
 
     def __str__(self) -> str:
@@ -69,22 +69,21 @@ class Report(Uses, ShownInNotebooks):
 
 
 def report(source: HloSource, *, instruction_results: bool = False, show_progress: bool = False) -> Report:
-    """Report the buffers of HLO modules: how much of them is padding, why, where from, and what would avoid it.
+    """Report the buffers of HLO modules: size, padding, its cause and origin, and changes that would avoid it.
 
-    Each buffer counts once: not results inside fusions and reducers, and not other names of a buffer (bitcasts,
-    tuples, loop carries, updates in place, donated arguments). For a scheduled module, `Report.peak_nbytes`
-    estimates the most memory in use at one time.
+    Each buffer counts once. Results inside fusions and reducers do not count, nor do aliases of a buffer (bitcasts,
+    tuples, loop carries, in-place updates, donated arguments). For a scheduled module, `Report.peak_nbytes` estimates
+    the peak memory use.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
-        HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
-        ``*-memory-usage-report.txt``, or a log with an out-of-memory message; ``*.hlo.pb`` and profiles,
-        ``*.xplane.pb``, which the installed jaxlib reads (``pip install 'fastindex[jax]'``). Each may be compressed
-        with gzip, xz or zstd. A path is a file or a folder of dumps, of which the last stage of each module is read.
-        XLA's own numbers are used where there are any.
+        HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a ``*-memory-usage-report.txt``,
+        or a log with an out-of-memory message; ``*.hlo.pb`` and profiles (``*.xplane.pb``), which require jaxlib
+        (``pip install 'fastindex[jax]'``). Each may be compressed with gzip, xz or zstd. A path is a file or a folder
+        of dumps; of a folder, the last stage of each module is read. XLA's own numbers are used where available.
     instruction_results : bool
-        Count the result of every instruction, with tuples split into their leaves. This is not the memory in use.
+        Count the result of every instruction, with tuples split into their leaves. The sum is not the memory in use.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
 
@@ -95,11 +94,11 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     Raises
     ------
     FastIndexError
-        No HLO text. Broken lines, and unreadable files among others, do not raise; see `Report.problems`.
+        No HLO text was found. Broken lines, and unreadable files among others, do not raise; see `Report.problems`.
     ArgumentTypeError
-        A function that is not compiled, or no program.
+        The argument is a function that is not compiled, or not a program at all.
     OSError
-        A file that cannot be read.
+        A file cannot be read.
 
     Notes
     -----

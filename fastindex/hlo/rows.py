@@ -1,4 +1,4 @@
-"""The rows of a report: the buffers of one shape, and where each comes from."""
+"""The rows of a report: the buffers of one shape, and the origin of each."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from fastindex.hlo.shape_table import array_of
 from fastindex.show.changes import Change, cheapest_change
 from fastindex.show.padding import PaddingStep, describe_step, main_cause
 
-#: Memory spaces in which arrays of the caller lie: the default one, and that of the host.
+#: Memory spaces that can contain the caller's arrays: the default one, and the host's.
 _CALLERS_MEMORY = (0, 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer comes from.
+    """The origin of a buffer.
 
     Attributes
     ----------
     instruction, computation : str
         The instruction that defines it, and the computation that contains it.
     role : str
-        "argument", "output", "constant" or "temporary"; of an out-of-memory message its allocation type; "" where
-        all instructions are counted.
+        "argument", "output", "constant" or "temporary"; the allocation type in an out-of-memory message; "" if all
+        instructions are counted.
     op_name : str
-        The operation of the program, from the metadata; or "".
+        Operation name from the metadata; or "".
     source_file, source_line : str, int
-        The line of the program; "" and 0 if the metadata has none.
+        Source line of the program; "" and 0 if the metadata has none.
     line : int
-        The line of the HLO text.
+        Line number in the HLO text.
     at_peak : bool
         Whether the buffer is live at the peak of its memory space; False if no peak is known.
     sharding : str
-        Of an argument: its sharding as written; or "".
+        For an argument: its sharding as written; or "".
     """
 
     instruction: str
@@ -77,15 +77,15 @@ class ShapeUse:
     shape : Shape
         Never a tuple; tuples are split into their leaves.
     count : int
-        How many buffers have it.
+        Number of buffers of this shape.
     nbytes, logical_nbytes : int
-        Of one buffer, and of its elements.
+        Bytes of one buffer, and of its elements.
     module : str
-        The label of the module, as in `ModuleUse`.
+        Label of the module, as in `ModuleUse`.
     places : tuple of Place
-        Where they come from, in the order of the text.
+        Origins of the buffers, in text order.
     readers : tuple of (str, Shape)
-        Copies of one of them into another layout: the instruction and its shape.
+        Copies of one of them to other layouts: instruction name and shape.
     """
 
     shape: Shape
@@ -98,10 +98,10 @@ class ShapeUse:
 
     @property
     def padding_ratio(self) -> float:
-        """Bytes of the buffer per byte of its elements."""
+        """Bytes of a buffer per byte of its elements."""
         if self.nbytes == self.shape.nbytes or not self.logical_nbytes:
             return self.shape.padding_ratio
-        # A message may print a shape without the tiles that the buffer has.
+        # A message may print the shape without the buffer's tiles.
         return self.nbytes / self.logical_nbytes
 
     @property
@@ -110,12 +110,12 @@ class ShapeUse:
         return self.count * (self.nbytes - self.logical_nbytes)
 
     def waste_key(self) -> tuple[int, int]:
-        """Return the sort key: the wasted bytes, then all bytes."""
+        """Return the sort key: wasted bytes, then total bytes."""
         return self.wasted_nbytes, self.count * self.nbytes
 
     @property
     def peak_count(self) -> int:
-        """How many of them are live at the peak of their memory space."""
+        """Number of these buffers that are live at the peak of their memory space."""
         return sum(place.at_peak for place in self.places)
 
     @property
@@ -126,7 +126,7 @@ class ShapeUse:
 
     @property
     def cause(self) -> PaddingStep | None:
-        """The step of the layout that adds most padding."""
+        """The step of the layout that adds the most padding."""
         array = array_of(self.shape)
         return main_cause(array) if array is not None and self.nbytes > self.logical_nbytes else None
 
@@ -138,7 +138,7 @@ class ShapeUse:
 
     @property
     def change(self) -> Change | None:
-        """The cheapest change of the layout that avoids most of the padding; none for the compiler's own memories."""
+        """Cheapest layout change that avoids most of the padding; None in memory spaces that the compiler manages."""
         array = array_of(self.shape)
         if array is None or self.memory_space not in _CALLERS_MEMORY:
             return None
@@ -146,7 +146,7 @@ class ShapeUse:
 
     @property
     def is_inside(self) -> bool:
-        """Whether all of them are values inside the program, whose layouts the compiler chooses."""
+        """Whether all are values inside the program, whose layouts the compiler chooses."""
         return bool(self.places) and all(place.role not in CALLERS_ROLES for place in self.places)
 
     @property
@@ -159,7 +159,7 @@ class ShapeUse:
 
     @property
     def change_cost(self) -> str:
-        """What the change costs if a consumer needs the old order, or ""."""
+        """Cost of the change if a consumer needs the old dimension order, or ""."""
         change, array = self.change, array_of(self.shape)
         if change is None or array is None:
             return ""
@@ -168,14 +168,14 @@ class ShapeUse:
         return cost_text(array, change, self.nbytes, self.readers)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON; `UNITS` says what each number covers."""
+        """Return the fields for JSON; `uses.UNITS` says what each number covers."""
         change = self.change
         return {
             "text": str(self.shape),
             "count": self.count,
             "nbytes": self.nbytes,
             "logical_nbytes": self.logical_nbytes,
-            # JSON has no infinity: a buffer that is all padding has no ratio.
+            # JSON has no infinity: a buffer of padding only has no ratio.
             "padding_ratio": self.padding_ratio if self.logical_nbytes or not self.nbytes else None,
             "wasted_nbytes": self.wasted_nbytes,
             "peak_count": self.peak_count,

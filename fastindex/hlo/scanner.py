@@ -1,10 +1,10 @@
 """Find the module headers, computations and instructions of HLO text in one pass over chunks of bytes.
 
-The scanner knows just enough of HLO's grammar to be exact about what is an instruction: quotes, comments,
-braces, parentheses and the attributes with free text. An instruction is ``name = SHAPE opcode(``; XLA's
-lexer takes a name directly followed by ``=`` for an attribute, so the space before ``=`` tells them apart.
-Text laid out as XLA prints it is matched line by line, by `plain_text`; other text that is well formed is read by
-`exact_text`; only damaged text is read token by token.
+The scanner knows just enough of HLO's grammar to recognize instructions exactly: quotes, comments, braces, parentheses
+and the attributes with free text. An instruction is ``name = SHAPE opcode(``. XLA's lexer takes a name directly
+followed by ``=`` for an attribute, so the space before ``=`` distinguishes the two. Text formatted as XLA prints it is
+matched line by line by `plain_text`; other well-formed text is parsed by `exact_text`; only damaged text is scanned
+token by token.
 
 Source of the rule: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 """
@@ -21,18 +21,18 @@ from fastindex.hlo.plain_text import match_block, match_closing, match_heading, 
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.sink import HloSink, Row
 
-#: A token of one piece, a shape of a tuple among them, may be this long.
+#: Limit on the length of a token, such as the shape of a tuple.
 _LONGEST_TOKEN = 64 << 20
-#: How much text must follow a token before it is judged, unless the input ends.
+#: Lookahead required after a token, unless the input ends.
 _AHEAD = 1 << 16
 _BEHIND = 1 << 8
-#: Lines of so much text are handed on together.
+#: Limit on the text whose lines are passed on together.
 _MOST_AT_ONCE = 1 << 16
 _MOST_PROBLEMS = 1000
 _SHOWN = 100
 _NOT_WELL_FORMED = "not well formed; as much of it as can be read is counted"
 _TEXT_ON_THIS_LINE = re.compile(rb"[ \t\r]*[^ \t\r\n/]")
-#: Bytes between the beginning of an instruction and what is wrong with it.
+#: Distance between the start of an instruction and an error in it beyond which the text is not parsed twice.
 _FAR = 2000
 _LINE_ENDS = re.compile(rb"(?:[ \t\r]*\n)+")
 
@@ -43,7 +43,7 @@ class _NeedsMoreText(Exception):  # noqa: N818 - a signal, not an error
 
 @dataclass(slots=True)
 class _Pending:
-    """An instruction whose end has not been seen."""
+    """An instruction whose end is not reached yet."""
 
     name: bytes
     shape: bytes
@@ -54,18 +54,18 @@ class _Pending:
 
 
 class HloScanner:
-    """Finds the instructions of one HLO text, read in chunks, and passes them to a sink.
+    """Find the instructions of one HLO text, read in chunks, and pass them to a sink.
 
     Attributes
     ----------
     problems : list of Problem
-        The first thousand.
+        The first thousand problems.
     instruction_count : int
-        How many instructions were passed on.
+        Number of instructions passed on.
     source : str
-        The file, or "".
+        File name, or "".
     saw_module : bool
-        Whether the word ``HloModule`` was there.
+        Whether the word ``HloModule`` occurred.
     """
 
     def __init__(self, sink: HloSink, source: str = "") -> None:
@@ -96,7 +96,7 @@ class HloScanner:
             self._scan(at_end=False)
 
     def close(self) -> None:
-        """Scan the rest and check whether the text ends in the middle."""
+        """Scan the remaining text, and check whether it is truncated."""
         self._scan(at_end=True)
         rest = self._text.rstrip()
         self._flush(len(self._text))
@@ -119,12 +119,12 @@ class HloScanner:
             self._position = max(self._position, min(limit, token.start() if token else limit))
             self._wanted = 2 * _AHEAD
         except _NeedsMoreText:
-            # Doubling keeps the number of looks at a long token small.
+            # Doubling bounds the number of times that a long token is scanned.
             self._wanted = 2 * (len(text) - self._position)
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the text that has been handled."""
+        """Drop the text already processed."""
         begin = max(self._position - _BEHIND, 0)
         if self._pending is not None:
             begin = min(begin, self._pending.begin)
@@ -158,7 +158,7 @@ class HloScanner:
         self.problems.append(Problem(self._line_at(position), message, shown, self.source))
 
     def _take(self, token: re.Match[bytes], at_end: bool) -> int:
-        """Handle one token; return the position after it."""
+        """Process one token; return the position after it."""
         text, begin, end = self._text, token.start(), token.end()
         match text[begin]:
             case 0x3D:  # =
@@ -184,7 +184,7 @@ class HloScanner:
         return end
 
     def _open_brace(self, position: int) -> bool:
-        """Count a brace; return whether it opens a computation."""
+        """Count an opening brace; return whether it opens a computation."""
         is_body = self._braces == 0 and self._heading is not None and self._text[position - 1 : position] != b"="
         if is_body and self._heading is not None:
             self._flush(position)
@@ -222,7 +222,7 @@ class HloScanner:
         return position + 1
 
     def _flush(self, end: int) -> None:
-        """Pass on the instruction whose text ends here."""
+        """Pass on the pending instruction, whose text ends here."""
         pending = self._pending
         if pending is None:
             return
@@ -233,7 +233,7 @@ class HloScanner:
         self._sink.instructions([row], pending.line)
 
     def _match_tuple_head(self, begin: int, at_end: bool) -> tuple[bytes, bytes, int]:
-        """Match ``(SHAPE, ...) opcode(``; return the shape, the opcode and the end, or empty texts."""
+        """Match ``(SHAPE, ...) opcode(``; return shape, opcode and end; empty texts if there is no match."""
         text = self._text
         while text[begin : begin + 1].isspace():
             begin += 1
@@ -259,13 +259,13 @@ class HloScanner:
         return b"", b"", begin
 
     def _ask_for_more(self, position: int, at_end: bool) -> None:
-        """Wait for more text, unless there is none or the token is too long to be real."""
+        """Request more text, unless the input has ended or the token is too long to be real."""
         ahead = len(self._text) - position
         if not at_end and (ahead < _AHEAD // 2 or len(self._text) - self._position < _LONGEST_TOKEN):
             raise _NeedsMoreText
 
     def _judge_assignment(self, position: int) -> None:
-        """Complain about ``name =`` without a shape and an opcode where an instruction should be."""
+        """Report a ``name =`` in the position of an instruction that has no shape and opcode."""
         before = grammar.NAME_BEFORE.search(self._text[max(position - _BEHIND, 0) : position])
         if before is None:
             return
@@ -274,17 +274,17 @@ class HloScanner:
             self._complain("not an instruction, 'name = shape opcode(...)'", position)
 
     def _take_line_start(self, position: int, end: int, at_end: bool) -> int:
-        """Handle the beginning of a line, where modules, computations and instructions begin."""
+        """Process the start of a line, where modules, computations and instructions start."""
         is_outside = self._braces == 0 and self._parentheses <= 0
         if not is_outside and (self._braces != 1 or self._parentheses > 0):
             is_damaged = self.problems and self._braces and not is_outside
             if not is_damaged or not (self._text[end : end + 1] == b"}" or grammar.STATEMENT.match(self._text, end)):
                 return end
-            # A broken line may leave brackets unbalanced; an instruction or the end of a computation is still one.
+            # A broken line may leave brackets unbalanced: resynchronize at an instruction or the end of a computation.
             self._braces, self._parentheses = 1, 0
         after = self._take_well_formed(end, at_end)
         if after > end:
-            # A newline before the rest is looked at again.
+            # Process the newline before the remaining text again.
             return after - 1 if self._text[after - 1] == 0x0A else after
         if is_outside:
             return self._take_outer_line(end, at_end)
@@ -297,7 +297,7 @@ class HloScanner:
         return end
 
     def _take_well_formed(self, begin: int, at_end: bool) -> int:
-        """Pass on text as XLA would read it; return where the first piece begins that it would not."""
+        """Pass on well-formed text; return the position of the first element that is not."""
         text = self._text
         limit = len(text) if at_end else len(text) - _AHEAD
         position = begin
@@ -309,10 +309,10 @@ class HloScanner:
                 try:
                     after = self._take_piece(position, at_end)
                 except _NeedsMoreText:
-                    # What has been passed on must not be read again.
+                    # Resume here: the text before has been passed on.
                     self._position, self._resumes = position, True
                     raise
-                # Lines below can be plain again.
+                # The next lines may be plain again.
                 blank = _LINE_ENDS.match(text, after) if after > position else None
                 after = blank.end() if blank else after
             if after == position:
@@ -325,7 +325,7 @@ class HloScanner:
         return position
 
     def _take_piece(self, begin: int, at_end: bool) -> int:
-        """Pass on a header, heading, table, instruction or closing brace; return its end, or `begin`."""
+        """Pass on a header, heading, table, instruction or closing brace; return its end, or `begin` if none."""
         text, sink = self._text, self._sink
         at = blank_end(text, begin)
         if at < self._refused:
@@ -359,14 +359,14 @@ class HloScanner:
             if error.at >= len(text):
                 self._ask_for_more(begin, at_end)
             if error.at - begin > _FAR:
-                # Or its lines would each be read up to there.
+                # Otherwise each of its lines would be parsed up to the same error.
                 self._refused = error.at
             return begin
         self._parentheses = 0
         return end
 
     def _take_outer_piece(self, exact: ExactText, at: int) -> int:
-        """Pass on the heading of a computation, or an instruction outside computations; return its end."""
+        """Pass on the heading of a computation, or an instruction outside of computations; return its end."""
         try:
             name, is_entry, end = exact.heading(at)
         except NotWellFormed as error:
@@ -394,7 +394,7 @@ class HloScanner:
                     self._sink.instructions([event.row], self._line_at(event.at))
 
     def _take_plain_text(self, begin: int, at_end: bool) -> int:
-        """Pass on the lines that are laid out as XLA prints them; return where the first other line begins."""
+        """Pass on lines formatted as XLA prints them; return the start of the first line that is not."""
         text, sink, start = self._text, self._sink, begin
         limit = len(text) if at_end else len(text) - _AHEAD
         is_open = self._braces == 1
@@ -412,7 +412,7 @@ class HloScanner:
             rows: list[Row] = []
             if begin >= self._odd_until:
                 rows, end = match_block(text, begin, most)
-                # Or each remainder of it would be tried as a block.
+                # Do not try suffixes of a failed block as blocks.
                 self._odd_until = end
             if not rows:
                 rows, end = match_rows(text, begin, most)
@@ -434,7 +434,7 @@ class HloScanner:
         return begin
 
     def _take_outer_line(self, begin: int, at_end: bool) -> int:
-        """Handle a line outside computations: a module's header, a line of its tables, a computation's heading."""
+        """Process a line outside of computations: a module header, a table line, or the heading of a computation."""
         text = self._text
         found = grammar.OUTER_LINE.match(text, begin)
         if found is None:
@@ -466,7 +466,7 @@ class HloScanner:
         return end
 
     def _take_open_quote(self, position: int, at_end: bool) -> int:
-        """Skip a string of several lines; complain if it does not end."""
+        """Skip a multi-line string; report it if it is not closed."""
         text = self._text
         close = position + 1
         while (close := text.find(b'"', close)) >= 0 and text[close - 1] == 0x5C:
@@ -486,7 +486,7 @@ class HloScanner:
         return end if end >= 0 else len(text)
 
     def _take_comment(self, position: int, at_end: bool) -> int:
-        # Where one does not close, no later one does.
+        # After one unclosed comment, all later ones are unclosed too.
         end = -1 if self._has_open_comment else self._text.find(b"*/", position + 2)
         if end >= 0:
             return end + 2
@@ -496,7 +496,7 @@ class HloScanner:
         return position + 2
 
     def _skip_braces(self, position: int, at_end: bool) -> int:
-        """Skip an attribute with free text or JSON, starting at its ``{``."""
+        """Skip the braces of an attribute with free text or JSON, starting at its ``{``."""
         text = self._text
         flat = grammar.FLAT_BRACES.match(text, position)
         if flat is not None:

@@ -1,4 +1,4 @@
-"""The kernel whose scoped memory ran out, as the message of the TPU compiler prints it."""
+"""The kernel that ran out of scoped memory, parsed from the TPU compiler's message."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _READER = MetadataReader([])
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An instruction that needs more scoped memory than it may have.
+    """An instruction that exceeds its limit of scoped memory.
 
     Attributes
     ----------
     name, opcode : str
     results : tuple of Shape
     operands : tuple of (str, Shape or None)
-        Their names, and their shapes where the message has them.
+        Names, with the shapes if the message contains them.
     origin : Origin
     line : int
-        Of the log.
+        Line number in the log.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Kernel:
     line: int
 
     def note(self) -> str:
-        """Say in a sentence which kernel it is."""
+        """Return a sentence that identifies the kernel."""
         origin = self.origin
         file = f"{origin.source_file}:{origin.source_line}" if origin.source_file else ""
         where = ", ".join(part for part in (file, origin.op_name) if part)
@@ -51,7 +51,7 @@ class Kernel:
         )
 
     def rows(self, label: str) -> list[ShapeUse]:
-        """Return its result and its operands as rows of a report."""
+        """Return its results and operands as rows of a report."""
         named = [(shape, self.name, "result") for shape in self.results]
         named += [
             (shape, name, f"operand {number}")
@@ -72,7 +72,7 @@ class Kernel:
 
 
 def read_kernel(text: str, line: int) -> Kernel:
-    """Read the instruction of a message, given the line of the log; what cannot be read is left out.
+    """Parse the instruction in a message, given the line number in the log; omit what cannot be parsed.
 
     Examples
     --------

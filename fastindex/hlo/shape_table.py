@@ -1,4 +1,4 @@
-"""The shapes of a module, each parsed once and split into its arrays."""
+"""Table of the shapes of a module: each text is parsed once and split into its arrays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Span = tuple[int, int]
 Spans = tuple[Span, ...]
 
 _PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9]+(?:,[0-9]+)*|)\](\{[0-9:][^{}]*\})")
-#: The most shapes to keep; the modules of a report have many in common.
+#: Limit on the cached shapes; the modules of a report share many.
 _MOST_ENTRIES = 100_000
-#: Paths of programs lead into two or three tuples; of deeper ones each step counts the leaves below it again.
+#: Limit on the length of a path (programs use two or three steps): each step may count the leaves below it again.
 _DEEPEST = 64
 
 
@@ -30,11 +30,11 @@ class Leaves:
     Attributes
     ----------
     leaves : tuple of int
-        The numbers of its leaves, in order.
+        Numbers of its leaves in the table, in order.
     spans : tuple of (int, int)
-        Of a tuple: where the leaves of each element begin and end.
+        Of a tuple: begin and end in `leaves` of each element.
     problem : str
-        Why the shape, or one of its leaves, has no size; or "".
+        Reason why the shape, or one of its leaves, has no size; or "".
     elements : tuple of Shape
         Of a tuple: its elements.
     """
@@ -43,11 +43,11 @@ class Leaves:
     spans: tuple[tuple[int, int], ...]
     problem: str = ""
     elements: tuple[Shape, ...] = ()
-    #: The same of the tuples in it, by their paths, once they have been asked for.
+    #: Spans and elements of nested tuples by path, filled on demand.
     _inner: dict[Path, tuple[Spans, tuple[Shape, ...]]] = field(default_factory=dict)
 
     def at(self, path: Path) -> Span:
-        """Return where the leaves at a path into the tuple begin and end; (0, 0) if it leads nowhere.
+        """Return begin and end of the leaves at a path into the tuple; (0, 0) if there is no such path.
 
         Examples
         --------
@@ -72,24 +72,24 @@ class Leaves:
         return span
 
 
-#: The unit, in elements, of memory for arrays without tiles on a TPU, and the memory spaces that have it.
+#: Allocation unit, in elements, of untiled arrays on a TPU, and the memory spaces where it applies.
 _TPU_UNIT, _TPU_SPACES = 1024, (0, 4, 6)
 
 
 class ShapeTable:
-    """Numbers the leaves of shapes.
+    """Assigns numbers to the leaves of shapes.
 
     Parameters
     ----------
     on_tpu : bool
-        Whether sizes are what a TPU assigns: more for arrays without tiles, and for each core its part.
+        Whether sizes are those that a TPU assigns: rounded up for untiled arrays, and per core for split arrays.
 
     Attributes
     ----------
     shapes : list of Shape
         The leaf shapes by number.
     nbytes, logical_nbytes, spaces : list of int
-        Of each leaf: the bytes of its buffer, -1 if unknown; of its elements; its memory space.
+        For each leaf: bytes of its buffer (-1 if unknown), bytes of its elements, and memory space.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class ShapeTable:
         self._numbers: dict[Shape, int] = {}
 
     def entry(self, text: bytes) -> Leaves:
-        """Return the leaves of a shape's text."""
+        """Return the leaves of a shape, given its text."""
         entry = self._entries.get(text)
         if entry is None:
             if len(self._entries) >= _MOST_ENTRIES:
@@ -118,7 +118,7 @@ class ShapeTable:
         return entry
 
     def number(self, shape: Shape) -> int:
-        """Return the number of a leaf."""
+        """Return the number of a leaf shape; a new shape is added to the table."""
         number = self._numbers.get(shape)
         if number is None:
             number = self._numbers[shape] = len(self.shapes)
@@ -142,7 +142,7 @@ class ShapeTable:
         elements = _parts_of(shape)
         problem = ""
         try:
-            # A shape of unknown size, or a tuple with such a leaf, is a problem, but its other leaves still count.
+            # A shape without a size is a problem, but the other leaves of its tuple still count.
             shape.nbytes  # noqa: B018
         except FastIndexError as error:
             problem = str(error).splitlines()[0]
@@ -150,9 +150,9 @@ class ShapeTable:
 
 
 def _sizes_of(shape: Shape, array: Shape | None, on_tpu: bool) -> tuple[int, int]:
-    """Return the bytes of a leaf, or those that a TPU assigns to it, and those of its elements.
+    """Return the bytes of a leaf (or those that a TPU assigns to it), and the bytes of its elements.
 
-    Of an array divided over the cores of a chip it is the largest part: each core has one.
+    For an array split over the cores of a chip, these are the sizes of the largest part; each core has one part.
     """
     if array is None or array is not shape:
         return shape.nbytes, shape.logical_nbytes
@@ -172,20 +172,20 @@ def _parts_of(shape: Shape) -> tuple[Shape, ...]:
 
 
 def _spans_of(elements: tuple[Shape, ...], begin: int) -> Spans:
-    """Return where the leaves of each element begin and end."""
+    """Return begin and end of the leaves of each element."""
     ends = [*itertools.accumulate((sum(1 for _ in element.leaves()) for element in elements), initial=begin)]
     return tuple(itertools.pairwise(ends))
 
 
 def array_of(shape: Shape) -> Shape | None:
-    """Return the array of a leaf: the leaf, or the contents of a buffer; None for tokens and opaque values."""
+    """Return the array in a leaf: the leaf itself, or the contents of a buffer; None for tokens and opaque values."""
     if shape.is_buffer:
         return shape.tuple_shapes[0]
     return shape if shape.is_array else None
 
 
 def _parse_quickly(text: str) -> Shape | None:
-    """Read an array with a cached layout: a module has few layouts, and its shapes can share them."""
+    """Parse an array with a cached layout; None if that fails. A module has few layouts, which its shapes share."""
     parts = _PLAIN_ARRAY.fullmatch(text)
     if parts is None:
         return None
@@ -193,7 +193,7 @@ def _parse_quickly(text: str) -> Shape | None:
         sizes = [int(size) for size in parts.group(2).split(",")] if parts.group(2) else []
         return Shape(parts.group(1), sizes, _layout(parts.group(3)))
     except (FastIndexError, ValueError):
-        # The parser says better what is wrong, and where. ValueError: a number of thousands of digits.
+        # Shape.parse gives the better error message. ValueError: a number with thousands of digits.
         return None
 
 

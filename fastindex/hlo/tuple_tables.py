@@ -1,4 +1,4 @@
-"""The memory of the tables through which programs reach the elements of tuples: one pointer for each element."""
+"""Memory of index tables, through which programs access tuple elements: one pointer per element."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fastindex.hlo.flow_rules import rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 
-#: Bytes of a pointer, and what the table of the result is rounded up to; measured on what libtpu and jaxlib assign.
+#: Pointer size and rounding unit of the result's table, in bytes; measured on assignments of libtpu and jaxlib.
 _ON_TPU, _ELSEWHERE = (4, 512), (8, 1)
-#: How far tables inside a program lie from each other on a TPU, from the beginning to the end of the program.
+#: Distance between consecutive inner tables on a TPU, in bytes.
 INNER_NBYTES = 1 << 14
 _DEEPEST = 200
 
 
 def table_nbytes(module: Module, table: ShapeTable) -> int:
-    """Return the bytes of the table of the result of a module; 0 if that is not a tuple."""
+    """Return the bytes of the index table of a module's result; 0 if the result is not a tuple."""
     entry = module.entry
     if entry is None or entry.root < 0:
         return 0
@@ -28,20 +28,20 @@ def table_nbytes(module: Module, table: ShapeTable) -> int:
 
 
 def inner_tables_nbytes(module: Module, table: ShapeTable) -> int:
-    """Return the bytes of the tables that a program for a TPU has besides that of its result.
+    """Return the bytes of the index tables inside a TPU program, other than that of its result.
 
-    Elsewhere they are a few pointers, and share memory with other buffers.
+    On other devices these are a few pointers that share memory with other buffers.
     """
     count = inner_table_count(module, table) if module.is_for_tpu else 0
-    # They begin so far from each other, and the last one is short.
+    # The tables are evenly spaced, and the last one is short.
     return (count - 1) * INNER_NBYTES + _ON_TPU[1] if count else 0
 
 
 def inner_table_count(module: Module, table: ShapeTable) -> int:
-    """Return how many tables a module for a TPU has besides that of its result.
+    """Return the number of index tables inside a TPU module, other than that of its result.
 
-    Each instruction that makes a tuple has one, and one for each tuple in it. A loop has one together with what it
-    begins with and what its body returns.
+    Each instruction that creates a tuple has a table, plus one per nested tuple. A loop shares one table with its
+    initial value and the result of its body.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def inner_table_count(module: Module, table: ShapeTable) -> int:
 
 
 class _Tables:
-    """Follows the tables of tuples through a module; those that are one are joined."""
+    """Traces index tables through a module; shared tables are joined in a union-find structure."""
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self._module = module
@@ -81,8 +81,8 @@ class _Tables:
         self._walked: set[str] = set()
 
     def count(self, entry: Computation) -> int:
-        """Return how many tables the program has besides that of its result and those of its arguments."""
-        # Table 0 stands for what is not counted here.
+        """Return the number of tables in the program, without those of its result and its arguments."""
+        # Table 0 stands for all tables that are not counted.
         self._parent.append(0)
         root = self._run(entry, [], 0)
         self._join(0, root)
@@ -105,7 +105,7 @@ class _Tables:
             self._parent[max(a, b)] = min(a, b)
 
     def _run(self, computation: Computation, arguments: Sequence[int], depth: int) -> int:
-        """Walk a computation; return the table of its root, -1 for none."""
+        """Walk a computation; return the table of its root, or -1 if it has none."""
         self._walked.add(computation.name)
         tops: dict[int, int] = {}
         for place, opcode in enumerate(computation.opcodes):
@@ -129,7 +129,7 @@ class _Tables:
         callees: Sequence[str],
         depth: int,
     ) -> int:
-        """Return the table of an instruction."""
+        """Return the table of an instruction's result."""
         first = given[0] if given else -1
         if opcode == "parameter":
             return arguments[number] if 0 <= number < len(arguments) else 0
@@ -139,7 +139,7 @@ class _Tables:
         if rule is not None and rule.flow == "operand" and len(given) == 1:
             return first
         if rule is not None and rule.flow in ("element", "part"):
-            # That of a tuple within a tuple is counted where it is made.
+            # A nested tuple is counted at the instruction that creates it.
             return 0
         if opcode != "tuple":
             self._inner += tuples - 1
@@ -159,5 +159,5 @@ class _Tables:
 
 
 def _tuple_count(elements: Sequence[Shape]) -> int:
-    """Return how many tuples with elements a tuple is made of, itself included."""
+    """Return the number of non-empty tuples in a tuple, itself included."""
     return bool(elements) + sum(_tuple_count(each.tuple_shapes) for each in elements if each.is_tuple)

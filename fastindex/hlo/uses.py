@@ -1,4 +1,4 @@
-"""The rows and sums of a whole report."""
+"""Rows and totals of a whole report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SORT_KEYS: tuple[SortKey, ...] = ("waste", "bytes", "count", "ratio")
 #: What is counted: buffers, or the results of all instructions.
 Counted = Literal["buffers", "instruction results"]
 
-#: What each number in the JSON covers: one buffer, or all of a row.
+#: Scope of each number in the JSON.
 UNITS = {
     "count": "all buffers of the row",
     "nbytes": "one buffer",
@@ -37,13 +37,13 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class MemorySpaceUse:
-    """Sums over the buffers of one memory space.
+    """Totals of the buffers in one memory space.
 
     Attributes
     ----------
     memory_space, count, nbytes, logical_nbytes : int
     peak_nbytes : int or None
-        The highest estimated peak of a module; None if no module is scheduled.
+        Highest estimated peak of a module; None if no module is scheduled.
     """
 
     memory_space: int
@@ -55,7 +55,7 @@ class MemorySpaceUse:
 
 @dataclass(frozen=True)
 class Uses:
-    """The rows and sums of a report.
+    """Rows and totals of a report.
 
     Attributes
     ----------
@@ -63,14 +63,14 @@ class Uses:
         Sorted by wasted bytes, most first.
     instruction_count : int
     problems : tuple of Problem
-        Lines and files that could not be read; everything else was.
+        Lines and files that could not be read; the report covers the others.
     sources : tuple of str
-        The files, if any.
+        File names, if any.
     modules : tuple of ModuleUse
     counted : str
         "buffers", or "instruction results" if the results of all instructions are counted.
     notes : tuple of str
-        Remarks for the reader about the whole report.
+        Remarks on the whole report.
     """
 
     uses: tuple[ShapeUse, ...]
@@ -83,7 +83,7 @@ class Uses:
 
     @property
     def total_nbytes(self) -> int:
-        """Bytes of all buffers and index tables, padding included, as if no two shared memory."""
+        """Bytes of all buffers and index tables, padding included; shared memory counts for every buffer in it."""
         return sum(use.count * use.nbytes for use in self.uses) + self.table_nbytes
 
     @property
@@ -93,7 +93,7 @@ class Uses:
 
     @property
     def table_nbytes(self) -> int:
-        """Bytes of the tables through which modules return tuples; they are in the sums and the peaks, and no rows."""
+        """Bytes of the index tables of tuples; part of the totals and peaks, but not listed as rows."""
         return sum(module.table_nbytes for module in self.modules)
 
     @property
@@ -103,7 +103,7 @@ class Uses:
 
     @property
     def buffer_count(self) -> int:
-        """How many buffers there are."""
+        """Number of buffers."""
         return sum(use.count for use in self.uses)
 
     @property
@@ -125,7 +125,7 @@ class Uses:
 
     @property
     def memory_spaces(self) -> tuple[MemorySpaceUse, ...]:
-        """The sums by memory space."""
+        """Totals by memory space."""
         spaces: dict[int, list[ShapeUse]] = {}
         for use in self.uses:
             spaces.setdefault(use.memory_space, []).append(use)
@@ -146,12 +146,12 @@ class Uses:
         )
 
     def sorted_uses(self, sort: SortKey = "waste", top: int | None = None) -> list[ShapeUse]:
-        """Return the rows in another order, greatest first, and only the first `top` of them.
+        """Return the first `top` rows in a given order, greatest first.
 
         Raises
         ------
         FastIndexError
-            No such order.
+            The sort key is unknown.
         """
         keys: dict[str, Callable[[ShapeUse], Any]] = {
             "waste": ShapeUse.waste_key,
@@ -164,7 +164,7 @@ class Uses:
         return sorted(self.uses, key=keys[sort], reverse=True)[:top]
 
     def to_json(self, sort: SortKey = "waste", top: int | None = None) -> dict[str, Any]:
-        """Return the report for JSON; the totals are over all shapes, whatever `top` is."""
+        """Return the report for JSON; the totals cover all shapes, whatever `top` is."""
         return {
             "shapes": [use.to_json() for use in self.sorted_uses(sort, top)],
             "total_nbytes": self.total_nbytes,

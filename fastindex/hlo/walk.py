@@ -1,9 +1,9 @@
-"""The values of a module: which instruction defines each, which share memory, and how long they live.
+"""Find the values of a module: the defining instruction of each, the values that share memory, and live ranges.
 
-Computations that run (the entry, bodies of loops, branches, calls) are walked in the order in which they run.
-Each result is a list of values, one for each array in it; values that must share memory are joined. A value lives
-from the instruction that defines it to the last that uses it, both included. Text may be an excerpt, or damaged: what
-it does not say is unknown, and an unknown result is a new value.
+Computations that run (the entry, loop bodies, branches, calls) are walked in execution order. The result of an
+instruction is a list of values, one per array; values that must share memory are joined in a union-find structure. The
+live range of a value extends from its definition to its last use, both included. The text may be an excerpt, or
+damaged: an unknown result is treated as a new value.
 
 Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_range.cc``; the opcodes are in
 `flow_rules`.
@@ -21,16 +21,16 @@ from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 
 Values = tuple[int, ...]
-#: The deepest nesting of computations: far more than programs have, far less than Python's stack holds.
+#: Nesting limit of computations: far above that of programs, far below Python's recursion limit.
 DEEPEST = 200
 
 
 class TooDeep(Exception):  # noqa: N818 - a signal, not an error
-    """Computations call each other deeper than any program does."""
+    """Computations are nested too deeply for a real program."""
 
 
 class Walk:
-    """Walks the computations of a module that run, and keeps the values in parallel lists."""
+    """Walks the computations of a module that run, and stores the values in parallel lists."""
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self.module = module
@@ -46,7 +46,7 @@ class Walk:
         self.places = array("i")
         self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
-        #: Values whose buffers are written in slices, before they are whole.
+        #: Values whose buffers are written slice by slice.
         self.whole: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
         self._fusions: dict[str, FusionFlow] = {}
@@ -66,7 +66,7 @@ class Walk:
         return tuple(range(first, len(self.leaf)))
 
     def find(self, value: int) -> int:
-        """Return the representative of all values that share the buffer."""
+        """Return the representative of the values that share a buffer."""
         parent = self.parent
         while parent[value] != value:
             parent[value] = parent[parent[value]]
@@ -74,15 +74,15 @@ class Walk:
         return value
 
     def join(self, first: Values, second: Values) -> None:
-        """Join values with their counterparts: each pair shares a buffer."""
+        """Join two lists of values pairwise: each pair shares a buffer."""
         for a, b in zip(first, second, strict=False):
             x, y = self.find(a), self.find(b)
             if x != y:
-                # The earlier one represents both.
+                # The earlier value represents both.
                 self.parent[max(x, y)] = min(x, y)
 
     def see(self, values: Sequence[int], time: int) -> None:
-        """Extend the lives of values to a step; steps only grow."""
+        """Extend the live ranges of values to a step; calls come in the order of steps."""
         end = self.end
         for value in values:
             end[value] = time
@@ -126,9 +126,9 @@ class Walk:
         return results
 
     def _fitted(self, values: Values, computation: Computation, place: int) -> Values:
-        """Return values that are passed on, as many as the shape of the instruction has arrays.
+        """Return the values passed through by an instruction, cut or extended to the number of arrays in its shape.
 
-        Where the text contradicts itself, such as a call whose callee returns fewer, the others are new.
+        If the text contradicts itself, such as a call whose callee returns too few arrays, the missing values are new.
         """
         entry = self.entries[computation.shape(place)]
         if len(values) == len(entry.leaves) or (entry.problem and not entry.leaves):
@@ -147,13 +147,13 @@ class Walk:
         arguments: list[Values] | None,
         begin: int,
     ) -> Values:
-        """Return the values of an instruction that passes its operands on."""
+        """Return the values of an instruction that passes its operands through."""
         leaves = self.leaves[computation.shape(place)]
         if rule.flow == "parameter":
             number = computation.details[place].number
             if arguments is not None and 0 <= number < len(arguments):
                 return arguments[number]
-            # A parameter lives from before the first instruction.
+            # Parameters are live from the start of the computation.
             return self.new_values(leaves, computation, place, begin)
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
@@ -170,14 +170,14 @@ class Walk:
         taken = values[spans[part][0] : spans[part][1]]
         if rule.flow == "part":
             self.see(values, self.clock)
-            # The rest of the result, a token, is new.
+            # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
     ) -> Values:
-        """Walk the computations that an instruction calls; return its values."""
+        """Walk the computations that an instruction calls; return the values of its result."""
         given = [results[operand] if operand >= 0 else () for operand in operands]
         names = computation.details[place].callees
         if rule.flow == "start":
@@ -205,15 +205,15 @@ class Walk:
         return values
 
     def _callee(self, name: str) -> Computation | None:
-        """Return a computation to walk; None if it is not in the text, empty, or walked: its result is unknown."""
+        """Return a computation to walk; None (unknown result) if it is missing, empty or already walked."""
         callee = self.module.computations.get(name)
         return callee if callee is not None and len(callee) and name not in self._walked else None
 
     def _loop(self, computation: Computation, place: int, init: Values, names: Sequence[str]) -> Values:
-        """Walk a loop: its operand, the parameters, the root of the body and its result share buffers."""
+        """Walk a loop: its operand, its parameters, the root of its body and its result share buffers."""
         leaves = self.leaves[computation.shape(place)]
         for is_body, name in enumerate(names):
-            # The initial values are needed up to the parameter of the body, its first instruction.
+            # Initial values are live up to the parameter of the body, which is its first instruction.
             self.see(init, self.clock)
             callee = self._callee(name)
             if callee is not None:
@@ -229,7 +229,7 @@ class Walk:
     def _start(
         self, rule: Rule, computation: Computation, place: int, given: list[Values], names: Sequence[str]
     ) -> Values:
-        """Walk an asynchronous start: its result is a tuple of its operands and new results."""
+        """Walk an asynchronous start: its result is a tuple of its operands and new values."""
         root = self._run_called(computation, place, given, names)
         for values in given:
             self.see(values, self.clock)
@@ -247,7 +247,7 @@ class Walk:
         return values
 
     def _run_called(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
-        """Walk what an asynchronous call calls; return the values of its root."""
+        """Walk the computation of an asynchronous call; return the values of its root."""
         callee = self._callee(names[0]) if names else None
         if callee is None:
             return ()
@@ -259,7 +259,7 @@ class Walk:
         return root
 
     def _bind(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
-        """Walk an asynchronous call whose operands come after its start: it has {operands, result, contexts} now."""
+        """Walk an asynchronous call with late operands; its result becomes {operands, result, contexts}."""
         started, bound = given[0], given[1:]
         root = self._run_called(computation, place, bound, names)
         for values in given:
@@ -291,7 +291,7 @@ class Walk:
         results: list[Values],
         values: Values,
     ) -> None:
-        """Join what is written in place, and record what may reuse the memory of an operand."""
+        """Join values updated in place, and record values that may reuse the memory of an operand."""
         shared = computation.details[place].shared
         if shared is not None:
             self._share_numbered(shared, operands, computation.shape(place), results, values)
@@ -345,7 +345,7 @@ class Walk:
         results: list[Values],
         values: Values,
     ) -> None:
-        """Join the operands and results that the TPU compiler lists together."""
+        """Join the operands and results that the TPU compiler lists as sharing memory."""
         spans = self.entries[shape].spans or ((0, len(values)),)
         for numbers in shared:
             taken = [
@@ -374,7 +374,7 @@ class Walk:
                 self.join(results[operand][first:last], values[begin:end])
 
     def _note_reuse(self, computation: Computation, operand: int, given: Values, values: Values) -> None:
-        """Record that new values may reuse the memory of an operand that ends here."""
+        """Record that new values may reuse the memory of an operand whose live range ends here."""
         if len(given) == 1 and self.places[given[0]] == operand and self.owners[given[0]] is computation:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:

@@ -1,10 +1,10 @@
-"""How arrays are divided over devices: shardings as frozen values, text and protos, what each device holds, moves."""
+"""Shardings of arrays over devices: frozen values, text and protos, the shard on each device, and resharding."""
 
 from __future__ import annotations
 
 from fastindex.lazy import lazy_names
 
-# The public names; `__init__.pyi` tells type checkers the same.
+# The public names; keep in step with `__init__.pyi`.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

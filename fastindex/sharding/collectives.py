@@ -1,4 +1,4 @@
-"""Which collective XLA's partitioner uses to get from one sharding to another, for the patterns that are known.
+"""Predict which collective XLA's partitioner uses to change one sharding to another, for known patterns.
 
 Source: ``PartitionedHlo::ReshardNoCache`` in ``xla/service/spmd/spmd_partitioner.cc``.
 """
@@ -11,9 +11,9 @@ from fastindex.sharding.reshard_boxes import Boxes, Side
 
 
 def collective_of(source: Side, target: Side, boxes: Boxes) -> str | None:
-    """Return the name of the collective, "nothing" if every device has what it needs, or None if it is not known.
+    """Return the name of the collective, "nothing" if no device needs any data, or None if the pattern is unknown.
 
-    All-to-all, all-gather and collective-permute need even parts; from uneven parts, XLA gathers the whole array on
+    All-to-all, all-gather and collective-permute need even parts; for uneven parts, XLA gathers the whole array on
     every device and slices it.
     """
     before, after = source.part_counts, target.part_counts
@@ -50,7 +50,7 @@ def _even(side: Side) -> bool:
 
 
 def _closed_groups(boxes: Boxes, count: int) -> bool:
-    """Whether the devices that exchange data form groups in which all send to all."""
+    """Whether the devices that exchange data form groups within which every device sends to all others."""
     sends = np.zeros((count, count), np.bool_)
     sends[boxes.source_device, boxes.target_device] = True
     sends |= np.eye(count, dtype=np.bool_)

@@ -1,7 +1,8 @@
-"""The order in which devices stand in a tile assignment: digits of a counter, or a list.
+"""The order of devices in a tile assignment: a mixed-radix counter, or a list.
 
-XLA writes ``[4,2]T(1,0)``: count to 8 in a 4 by 2 array, transpose it, read it in order. That is a counter whose
-digits have strides of their own; here ``((2, 1), (4, 2))``, the most major first. A million devices are two digits.
+XLA writes ``[4,2]T(1,0)``: an iota of 8 reshaped to 4 by 2, transposed, and read in order. That is a counter whose
+digits have permuted strides, here ``((2, 1), (4, 2))`` as (size, stride), most major first. A million devices take two
+digits.
 
 Source: ``xla/hlo/ir/tile_assignment.cc``.
 """
@@ -23,22 +24,22 @@ from fastindex.errors import LayoutError, UnsupportedError
 
 Ints = tuple[int, ...]
 
-#: More than twice what the largest machines have; listing that many takes a moment.
+#: More than twice the size of the largest machines, and still fast to list.
 MOST_COUNTED = 1 << 21
 
-#: ``(size, stride)`` of each digit, the most major first.
+#: ``(size, stride)`` of each digit, most major first.
 Digits = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOrder:
-    """Every device from 0 to ``count - 1``, once, in some order.
+    """A permutation of the devices from 0 to ``count - 1``.
 
     Attributes
     ----------
     count : int
     digits : Digits or None
-        The order as a counter, as short as possible; None if `ids` lists it.
+        The order as a counter with as few digits as possible; None if `ids` lists it.
     ids : tuple of int or None
 
     Examples
@@ -56,7 +57,7 @@ class DeviceOrder:
 
     @staticmethod
     def iota(count: int) -> DeviceOrder:
-        """Return the devices in their own order."""
+        """Return the devices in ascending order."""
         return DeviceOrder(count, ((count, 1),) if count > 1 else (), None)
 
     @staticmethod
@@ -66,7 +67,7 @@ class DeviceOrder:
         Raises
         ------
         LayoutError
-            A size below 1, too many devices for int64, or `permutation` is not one.
+            A size is below 1, the number of devices exceeds int64, or `permutation` is not a permutation.
         """
         for i, size in enumerate(sizes):
             if size < 1:
@@ -82,12 +83,12 @@ class DeviceOrder:
 
     @staticmethod
     def listed(ids: Sequence[int]) -> DeviceOrder:
-        """Return the order that a list spells out.
+        """Return the order given by a list of devices.
 
         Raises
         ------
         LayoutError
-            A device is missing, negative, or named twice.
+            A device is missing, negative, or repeated.
         """
         ids = tuple(ids)
         seen: set[int] = set()
@@ -109,18 +110,18 @@ class DeviceOrder:
 
     @property
     def is_identity(self) -> bool:
-        """Whether this is a counter that counts 0, 1, 2 and so on."""
+        """Whether the order is a counter that yields 0, 1, 2 and so on."""
         return self.digits is not None and len(self.digits) <= 1
 
     @property
     def reshape_dimensions(self) -> Ints:
-        """The dimensions of the counter before it is transposed."""
+        """The dimensions of the iota before its transpose."""
         by_stride = sorted(self.digits or (), key=lambda digit: -digit[1])
         return tuple(size for size, _ in by_stride) or (self.count,)
 
     @property
     def permutation(self) -> Ints:
-        """The dimension of `reshape_dimensions` that each digit counts."""
+        """The dimension of `reshape_dimensions` that corresponds to each digit."""
         digits = self.digits or ()
         by_stride = sorted(digits, key=lambda digit: -digit[1])
         return tuple(by_stride.index(digit) for digit in digits) or (0,)
@@ -131,7 +132,7 @@ class DeviceOrder:
         Raises
         ------
         UnsupportedError
-            A counter of more devices than any machine has: a short text would take all memory.
+            The counter has more devices than any machine: a short text could otherwise use up all memory.
         """
         if self.ids is not None:
             return np.array(self.ids, np.int64)
@@ -140,11 +141,11 @@ class DeviceOrder:
         return counted(self.digits or ())
 
     def counter(self) -> Digits | None:
-        """Return the order as a counter, recovered from the list if need be; None if no counter has this order."""
+        """Return the order as a counter, recovered from a list if possible; None if no counter yields this order."""
         return self.digits if self.ids is None else _recovered(self.ids)
 
     def transposed(self, sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
-        """Return the order after reshaping it to `sizes` and transposing."""
+        """Return the order after a reshape to `sizes` and a transpose."""
         kept = [d for d in permutation if sizes[d] > 1]
         if kept == sorted(kept):
             return self
@@ -155,7 +156,7 @@ class DeviceOrder:
         return DeviceOrder(self.count, None, tuple(moved.tolist()))
 
     def sorted_within(self, length: int) -> DeviceOrder:
-        """Return the order with every `length` consecutive devices sorted."""
+        """Return the order with each group of `length` consecutive devices sorted."""
         groups = None if self.digits is None else _split(self.digits, (self.count // length, length))
         if groups is not None:
             ordered = [*groups[0], *sorted(groups[1], key=lambda digit: -digit[1])]
@@ -164,7 +165,7 @@ class DeviceOrder:
         return DeviceOrder(self.count, None, tuple(rows.ravel().tolist()))
 
     def same_order(self, other: DeviceOrder) -> bool:
-        """Whether both name the same devices in the same order, list or not."""
+        """Whether both orders are equal, regardless of their representation."""
         if self.count != other.count:
             return False
         if self.ids is not None and other.ids is not None:
@@ -173,12 +174,12 @@ class DeviceOrder:
 
 
 def device_count_of(sizes: Sequence[int], field: str) -> int:
-    """Return the product of sizes, none of them below 1.
+    """Return the product of sizes, all of which are at least 1.
 
     Raises
     ------
     LayoutError
-        It does not fit int64.
+        The product does not fit int64.
 
     Examples
     --------
@@ -188,14 +189,14 @@ def device_count_of(sizes: Sequence[int], field: str) -> int:
     count = 1
     for size in sizes:
         count *= size
-        # A product of all sizes would have as many digits as the text, and take time by its square.
+        # Check in the loop: the full product could have as many digits as the text, in quadratic time.
         if count > INT64_MAX:
             raise LayoutError(f"the devices must fit int64, and {spelled(sizes)} are more", field=field)
     return count
 
 
 def counted(digits: Digits) -> NDArray[np.int64]:
-    """Return the numbers that a counter runs through.
+    """Return the sequence of numbers that a counter yields.
 
     Examples
     --------
@@ -209,7 +210,7 @@ def counted(digits: Digits) -> NDArray[np.int64]:
 
 
 def inverse(digits: Digits) -> Digits:
-    """Return the counter that maps each device to its place.
+    """Return the counter that maps each device to its position in the order.
 
     Examples
     --------
@@ -234,7 +235,7 @@ def _shortest(digits: Sequence[tuple[int, int]]) -> Digits:
 
 
 def _split(digits: Digits, sizes: Sequence[int]) -> list[list[tuple[int, int]]] | None:
-    """Split the digits into one group for each of `sizes`; None if the sizes cut a digit unevenly."""
+    """Split the digits into one group per size; None if a size would split a digit unevenly."""
     groups: list[list[tuple[int, int]]] = [[] for _ in sizes]
     left = list(digits)
     for d in range(len(sizes) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Divided arrays: which device holds which part, and device and slot of elements, both ways, in bulk."""
+"""Bulk index conversion for sharded arrays: elements to device and slot, and back; and the shard on each device."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ _LOOKED_UP_AT_ONCE = 1 << 16
 
 
 def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | None = None) -> list[Shard]:
-    """Return what each device holds of a divided array.
+    """Return the shard that each device holds of an array.
 
     Parameters
     ----------
     shape : Shape or str
-        Of the whole array.
+        Shape of the whole array.
     sharding : Sharding or str
     device_count : int, optional
-        How many devices there are; needed where the sharding does not say it (replicated, maximal and so on).
+        Number of devices; required if the sharding does not determine it (replicated, maximal and so on).
 
     Returns
     -------
     list of Shard
-        One for each device: ``device``, ``tile_index``, ``start`` and ``stop`` of the elements it holds, ``nbytes`` and
-        ``logical_nbytes``. All buffers have the same size; the padding of an uneven part lies at its end.
+        One per device: ``device``, ``tile_index``, ``start`` and ``stop`` of its elements, ``nbytes`` and
+        ``logical_nbytes``. All buffers have the same size; an uneven shard is padded at the end.
 
     Raises
     ------
     LayoutError
-        Another rank or number of devices than the sharding has, a sharding of a tuple, or no `device_count`.
+        The rank or the number of devices does not match the sharding, the sharding is that of a tuple, or
+        `device_count` is missing.
     UnsupportedError, LayoutError
         As `Sharding.shard_shape`.
 
@@ -72,26 +73,26 @@ def shard_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, Any]:
-    """Return where elements of a divided array live: on which device, and in which slot of its buffer.
+    """Return the location of elements of a sharded array: the device, and the slot in its buffer.
 
     Parameters
     ----------
     shape : Shape or str
-        Of the whole array.
+        Shape of the whole array.
     sharding : Sharding or str
     multi_index : sequence of integer arrays
         One per dimension; they broadcast together. Integers of any width; a range takes no memory.
     replica : int or None
-        Which of the devices that hold the same part, from 0, in the order of the tile assignment; None for all of
-        them, along a new first axis.
+        Which of the devices that hold the same shard, counted from 0 in the order of the tile assignment; None for all
+        of them, along a new first axis.
     device_count : int, optional
-        How many devices there are, where the sharding does not say it; needed only for replicas of such a one.
+        Number of devices, if the sharding does not determine it; needed only for replicas of such a sharding.
     out : pair of int64 arrays, optional
-        Where to write device and slot. What they hold after an error is undefined.
+        Output arrays for device and slot. Their contents are undefined after an error.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     stream : CUDA stream, optional
-        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+        The stream to run on if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def shard_index(
     Raises
     ------
     OutOfBoundsError
-        A coordinate is out of bounds, or there is no such replica.
+        A coordinate is out of bounds, or `replica` does not exist.
     LayoutError, UnsupportedError
         As `shards`.
     ArgumentTypeError, FastIndexError
@@ -142,25 +143,25 @@ def unshard_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, ...]:
-    """Return the coordinates of the elements that live in slots of devices.
+    """Return the coordinates of elements, given the device and the slot in its buffer.
 
     Parameters
     ----------
     shape : Shape or str
-        Of the whole array.
+        Shape of the whole array.
     sharding : Sharding or str
     device, slot : integer arrays
-        They broadcast together. Integers of any width; a range takes no memory. Where the sharding does not say how
-        many devices there are, any device will do.
+        They broadcast together. Integers of any width; a range takes no memory. Any device is accepted if the sharding
+        does not determine the number of devices.
     padding : {"raise", "mark"}
-        Slots that hold no element raise, or give -1 in every coordinate: the padding of tiles, that of uneven parts,
-        and all slots of devices other than the one that a maximal sharding names.
+        Slots without an element raise, or yield -1 in every coordinate: padding of tiles and of uneven shards, and all
+        slots of devices other than the one of a maximal sharding.
     out : sequence of int64 arrays, optional
-        Where to write the results, one per dimension. What they hold after an error is undefined.
+        Output arrays, one per dimension. Their contents are undefined after an error.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     stream : CUDA stream, optional
-        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+        The stream to run on if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -169,7 +170,7 @@ def unshard_index(
     Raises
     ------
     OutOfBoundsError
-        No such device, a slot outside its buffer, or padding.
+        The device does not exist, a slot is outside its buffer, or a slot is padding.
     LayoutError, UnsupportedError, ArgumentTypeError, FastIndexError
         As `shard_index`; on the GPU, a maximal sharding.
 
@@ -189,7 +190,7 @@ def unshard_index(
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
         if found.table is not None:
-            # The slots are there for the common shape.
+            # `convert` needs the slots broadcast to the common shape.
             first, clipped = _first_of_two(len(found.table.numbers)), given._replace(modes=("raise", "clip"))
             place = convert(first, clipped, error_of, single=True, table=found.table)
             given = given._replace(inputs=(place, slot))
@@ -215,10 +216,10 @@ def _first_of_two(bound: int) -> IndexProgram:
 
 
 def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, threads: int | None) -> NDArray[Any]:
-    """Return the place of each device in the tile assignment."""
+    """Return the position of each device in the tile assignment."""
     numbers = np.ascontiguousarray(devices)
     flat, last = numbers.reshape(-1), len(table) - 1
-    # As narrow as they can be: new memory costs more than looking up.
+    # Narrowest type: allocating new memory costs more than the lookup.
     narrow = table.astype(np.min_scalar_type(last))
     places = np.empty(flat.shape, narrow.dtype)
     wrong: list[int] = []
@@ -241,7 +242,7 @@ def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, thr
 def _mark_others(
     devices: Integers, outputs: list[Any], size: tuple[int, ...], mark: bool, sharding: Sharding
 ) -> list[Any]:
-    """Treat the buffers of devices that a maximal sharding does not name as padding."""
+    """Treat the buffers of all devices but that of a maximal sharding as padding."""
     others = np.broadcast_to(np.asarray(devices) != sharding.device, size)
     if not others.any():
         return outputs

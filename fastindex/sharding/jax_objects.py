@@ -1,4 +1,4 @@
-"""Conversion from and to JAX's shardings; JAX is imported only to make one."""
+"""Convert shardings from and to JAX; JAX is imported only to create one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 
 
 def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
-    """Return the ``OpSharding`` of a JAX sharding, an array, or XLA's own object, as bytes.
+    """Return the serialised ``OpSharding`` of a JAX sharding, an array, or XLA's own object.
 
     Raises
     ------
     FastIndexError
-        `rank` is missing, or the sharding does not fit it.
+        `rank` is missing, or does not fit the sharding.
     ArgumentTypeError
-        `sharding` is none of these.
+        `sharding` is of another type.
     """
     if hasattr(sharding, "sharding") and hasattr(sharding, "ndim"):
         rank, sharding = sharding.ndim, sharding.sharding
@@ -37,12 +37,12 @@ def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
 
 
 def sharding_to_jax(sharding: Any, devices: list[Any]) -> Any:
-    """Return a ``NamedSharding`` for a mesh of whole axes, else a ``GSPMDSharding``.
+    """Return a ``NamedSharding`` for a mesh of whole axes (no sub-axes), else a ``GSPMDSharding``.
 
     Raises
     ------
     LayoutError
-        The number of devices differs, or this is the sharding of a tuple.
+        The number of devices differs, or the sharding is that of a tuple.
     """
     if sharding.kind == "tuple":
         raise LayoutError("JAX has no sharding of a tuple; take one of its elements")

@@ -1,4 +1,4 @@
-"""Meshes: named axes of devices, and which axes divide which dimension of an array.
+"""Meshes with named axes of devices, and the axes that partition each dimension of an array.
 
 Source: ``xla/hlo/ir/mesh_and_axis.cc``, ``xla/hlo/ir/named_sharding.cc``.
 """
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from fastindex.errors import LayoutError
 from fastindex.sharding.device_order import DeviceOrder, device_count_of
 
-#: More than any mesh has, and few enough to compare all pairs.
+#: More axes than any mesh has, but few enough to compare all pairs.
 MOST_AXES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a mesh, or a part of one.
+    """An axis of a mesh, or a sub-axis.
 
     Attributes
     ----------
     number : int
-        Which axis of the mesh.
+        Number of the axis in the mesh.
     part : (int, int) or None
-        Of a part: the product of the more major parts of the axis, and the size of this one.
+        Of a sub-axis: the product of the more major sub-axes, and its own size.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class DimensionAxes:
-    """The axes that divide one dimension, from major to minor; `is_open` if the compiler may add more."""
+    """The axes that partition one dimension, from major to minor; `is_open` if the compiler may add more."""
 
     axes: tuple[Axis, ...] = ()
     is_open: bool = False
@@ -43,16 +43,16 @@ class DimensionAxes:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Devices along named axes.
+    """Devices arranged along named axes.
 
     Attributes
     ----------
     names : tuple of str
     sizes : tuple of int
     order : DeviceOrder or None
-        The devices, the last axis the most minor. A mesh without axes has none, or a single device that `device` names.
+        The devices, with the last axis most minor. A mesh without axes has no order, only an optional `device`.
     device : int or None
-        The device of a ``single_device``.
+        The device of a ``single_device`` mesh.
     """
 
     names: tuple[str, ...] = ()
@@ -80,22 +80,22 @@ class Mesh:
             )
 
     def size_of(self, axis: Axis) -> int:
-        """Return how many devices an axis, or the part of one, has."""
+        """Return the number of devices along an axis or sub-axis."""
         return self.sizes[axis.number] if axis.part is None else axis.part[1]
 
 
 @dataclass(frozen=True, slots=True)
 class MeshSharding:
-    """Which axes of a mesh divide which dimension, and what the other axes do.
+    """The mesh axes that partition each dimension, and the role of the other axes.
 
     Attributes
     ----------
     mesh : Mesh
     dimensions : tuple of DimensionAxes
     replicated, unreduced, manual : tuple of Axis
-        Axes that divide nothing. Axes that are not named replicate.
+        Axes that partition nothing. Axes that are not listed replicate.
     reduction : str
-        What puts the parts of unreduced axes together: "sum", "max" or "min".
+        The reduction that combines the parts of unreduced axes: "sum", "max" or "min".
     """
 
     mesh: Mesh
@@ -146,18 +146,19 @@ class MeshSharding:
 
     @property
     def kept_whole(self) -> dict[str, tuple[Axis, ...]]:
-        """The axes that divide nothing, by what they do instead, in the order that XLA prints them."""
+        """The axes that partition nothing, by role, in XLA's printing order."""
         return {"replicated": self.replicated, "unreduced": self.unreduced, "manual": self.manual}
 
     @property
     def divides_nothing(self) -> bool:
-        """Whether no dimension has an axis."""
+        """Whether no dimension is partitioned."""
         return not any(d.axes for d in self.dimensions)
 
     def assignment(self) -> tuple[tuple[int, ...], DeviceOrder, tuple[str, ...]]:
-        """Return this as a tile assignment: dimensions, the order of the devices, and the types of the last dimensions.
+        """Return this as a tile assignment: dimensions, device order, and the types of the subgroup dimensions.
 
-        The dimensions of the array come first, then the manual, unreduced and replicated axes, each as one.
+        The dimensions of the array come first, then the manual, the unreduced and the replicated axes, merged to one
+        dimension each.
         """
         order = self.mesh.order
         assert order is not None
@@ -182,7 +183,7 @@ class MeshSharding:
         return tuple(sizes), order, tuple(types)
 
     def _parts(self, named: Iterable[Axis]) -> list[tuple[int, int, int]]:
-        """Cut every axis at the ends of its named parts: (axis, product of the more major parts, size)."""
+        """Split every axis at the bounds of its named sub-axes: (axis, product of the more major parts, size)."""
         cuts = [{1, size} for size in self.mesh.sizes]
         for axis in named:
             if axis.part is not None:
@@ -210,7 +211,7 @@ def _end(axis: Axis) -> int | None:
 
 
 def _apart(a: Axis, b: Axis) -> bool:
-    """Whether two parts of one axis are disjoint and compatible."""
+    """Whether two sub-axes of the same axis are disjoint and compatible."""
     if a.part is None or b.part is None:
         return False
     low, high = sorted((a.part, b.part))
@@ -218,7 +219,7 @@ def _apart(a: Axis, b: Axis) -> bool:
 
 
 def same_division(a: MeshSharding, b: MeshSharding) -> bool:
-    """Whether two meshes divide an array alike, whatever their axes are called."""
+    """Whether two mesh shardings partition an array in the same way, whatever their axes are called."""
     if a.mesh.sizes != b.mesh.sizes or (a.mesh.order is None) != (b.mesh.order is None):
         return False
     if a.dimensions != b.dimensions:
@@ -231,5 +232,5 @@ def same_division(a: MeshSharding, b: MeshSharding) -> bool:
 
 
 def _dividing(axes: tuple[Axis, ...], sharding: MeshSharding) -> tuple[Axis, ...]:
-    """Return the axes of more than one device; XLA's text may leave out the others."""
+    """Return the axes with more than one device; XLA's text may omit the others."""
     return tuple(axis for axis in axes if sharding.mesh.size_of(axis) > 1)

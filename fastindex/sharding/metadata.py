@@ -1,4 +1,4 @@
-"""The operation that a sharding came from: ``OpMetadata`` in ``xla/xla_data.proto``."""
+"""The operation that a sharding originates from: ``OpMetadata`` in ``xla/xla_data.proto``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATTRIBUTES: dict[str, tuple[int, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata:
-    """Attributes of the operation that a sharding came from: (name, value) pairs in the order of their field numbers.
+    """Attributes of the operation that a sharding originates from: (name, value) pairs in field number order.
 
     Examples
     --------
@@ -38,11 +38,11 @@ class OpMetadata:
     attributes: tuple[tuple[str, Value], ...] = ()
 
     def value(self, name: str) -> str:
-        """Return an attribute that is a text, empty where it is missing."""
+        """Return a text attribute; "" if it is missing."""
         return next((value for attribute, value in self.attributes if attribute == name and isinstance(value, str)), "")
 
     def to_proto(self) -> bytes:
-        """Serialise as an ``OpMetadata``; zeros and empty strings are left out."""
+        """Serialise as an ``OpMetadata``; zeros and empty strings are omitted."""
         written = []
         for name, value in self.attributes:
             number, _ = ATTRIBUTES[name]
@@ -56,12 +56,12 @@ class OpMetadata:
 
 
 def metadata_from_proto(data: bytes) -> OpMetadata:
-    """Read a serialised ``OpMetadata``; fields that XLA does not print are skipped.
+    """Parse a serialised ``OpMetadata``; fields that XLA does not print are skipped.
 
     Raises
     ------
     FastIndexError
-        Not a proto.
+        The bytes are not a valid proto.
     """
     fields = Fields(data, "OpMetadata")
     attributes: list[tuple[str, Value]] = []
@@ -77,14 +77,14 @@ def metadata_from_proto(data: bytes) -> OpMetadata:
     return OpMetadata(tuple(attributes))
 
 
-#: What puts the parts of an unreduced sharding together; places are the numbers in a ``NamedShardingProto``.
+#: Reductions of an unreduced sharding; the index is the number in a ``NamedShardingProto``.
 REDUCTIONS = ("sum", "max", "min")
 
 _REDUCTION = "sdy::reduction_op"
 
 
 def reduction_in(metadata: Sequence[OpMetadata]) -> str:
-    """Return the reduction that metadata names, the last if there are several; XLA hides it there from 0.12 on.
+    """Return the last reduction named in metadata, where XLA stores it since jaxlib 0.12; "sum" by default.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def reduction_in(metadata: Sequence[OpMetadata]) -> str:
 
 
 def with_reduction(metadata: Sequence[OpMetadata], reduction: str | None) -> list[OpMetadata]:
-    """Return metadata with one item about the reduction, the last; with none for None."""
+    """Return metadata with one reduction item, placed last; without any for None."""
     others = [item for item in metadata if item.value("op_type") != _REDUCTION]
     if reduction is None:
         return others
@@ -104,5 +104,5 @@ def with_reduction(metadata: Sequence[OpMetadata], reduction: str | None) -> lis
 
 
 def ordered_metadata(attributes: dict[str, Value]) -> OpMetadata:
-    """Return metadata with its attributes in the order of their field numbers."""
+    """Return metadata with its attributes in field number order."""
     return OpMetadata(tuple((name, attributes[name]) for name in ATTRIBUTES if name in attributes))

@@ -1,4 +1,4 @@
-"""Which part of an array each device holds."""
+"""The part of an array that each device holds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The parts of an array by device.
+    """The parts of an array, by device.
 
     Attributes
     ----------
     shard : Shape
         The shape of each device's buffer.
     tile_index : int64 array of (devices, rank)
-        Which part along each dimension a device holds; (devices, 0) if nothing is divided.
+        Position of a device's part along each dimension; (devices, 0) if nothing is partitioned.
     start, stop : int64 arrays of (devices, rank)
-        The elements that it holds; an empty range if it holds only padding.
+        Range of the elements on each device; empty for a device that holds only padding.
     """
 
     shard: Shape
@@ -35,7 +35,7 @@ class Placement:
 
 
 def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
-    """Return which part of the array each device holds.
+    """Return the part of the array on each device.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
     devices = sharding.order.array()
     place = np.empty(device_count, np.int64)
     place[devices] = np.arange(device_count)
-    # NumPy has no index into no dimensions.
+    # np.unravel_index rejects a shape without dimensions.
     parts = np.unravel_index(place, sharding.dimensions)[: shape.rank] if shape.rank else ()
     index = np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((device_count, 0), np.int64)
     held = np.array(shard.dimensions, np.int64)
@@ -62,18 +62,18 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one device holds of an array.
+    """The part of an array on one device.
 
     Attributes
     ----------
     device : int
         Its position in the device assignment.
     tile_index : tuple of int
-        Which part along each dimension it holds; () if nothing is divided.
+        Position of the part along each dimension; () if nothing is partitioned.
     start, stop : tuple of int
-        The elements that it holds, per dimension; equal in some dimension if it holds only padding.
+        Range of its elements, per dimension; empty in some dimension if the device holds only padding.
     nbytes : int
-        Bytes of its buffer, with all padding.
+        Bytes of its buffer, including all padding.
     logical_nbytes : int
         Bytes of its elements.
     """
@@ -87,7 +87,7 @@ class Shard:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """The elements that it holds, as an index into the array.
+        """The elements on the device, as an index into the array.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class Shard:
 
 
 def shards_of(shape: Shape, sharding: Sharding, device_count: int) -> list[Shard]:
-    """Return one record for each device."""
+    """Return one record per device."""
     placed = placement(shape, sharding, device_count)
     bits, nbytes = placed.shard.element_bits, placed.shard.nbytes
     rows = zip(placed.tile_index.tolist(), placed.start.tolist(), placed.stop.tolist(), strict=True)

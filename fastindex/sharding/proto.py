@@ -1,6 +1,6 @@
-"""Shardings as XLA's protocol buffers, byte for byte as XLA serialises them; needs no protobuf library.
+"""Serialise shardings as XLA's protocol buffers, byte for byte like XLA, without a protobuf library.
 
-The reader takes the class that it builds.
+The parser takes the class to build as an argument, to avoid a circular import.
 
 Source: ``OpSharding``, ``NamedShardingProto``, ``MeshProto``, ``AxisRefProto`` in ``xla/xla_data.proto``.
 """
@@ -31,8 +31,8 @@ def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
     Parameters
     ----------
     keeps_devices : bool
-        Whether devices that are all of one unreduced subgroup are to be read back: XLA's own proto of them, read
-        again, is ``{unreduced}``. A subgroup of one device beside it says more.
+        Whether a sharding whose devices are all in one unreduced subgroup must keep its devices when it is read back.
+        XLA's own proto of such a sharding reads back as ``{unreduced}``; an extra subgroup of size 1 prevents that.
     """
     if sharding.mesh is not None:
         return bytes_field(14, _mesh_sharding_to_bytes(sharding.mesh, sharding.metadata))
@@ -98,14 +98,14 @@ def _mesh_to_bytes(mesh: Mesh) -> bytes:
 
 
 def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
-    """Read a serialised ``OpSharding`` and build a sharding; unknown fields are skipped.
+    """Parse a serialised ``OpSharding`` and build a sharding; unknown fields are skipped.
 
     Raises
     ------
     FastIndexError
-        Not a proto.
+        The bytes are not a valid proto.
     LayoutError
-        Not a valid sharding.
+        The proto is not a valid sharding.
     """
     fields = Fields(data, "OpSharding")
     named = fields.message(14)

@@ -1,4 +1,4 @@
-"""Reading the text of shardings: XLA's grammar, strict. The reader takes the class that it builds.
+"""Parse the text of shardings by XLA's grammar, strictly. The class to build is an argument of the parser.
 
 Source: ``HloParserImpl::ParseSharding`` and ``ParseSingleSharding`` in ``xla/hlo/parser/hlo_parser.cc``.
 """
@@ -19,24 +19,24 @@ Built = TypeVar("Built")
 
 _QUOTED = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 _TOKEN = rf"({_QUOTED}|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*=?|<=|(?s:.)|\Z)"
-#: What XLA writes before a device that holds all; the second before jaxlib 0.12, which reads both.
+#: XLA's names for a mesh of one device; jaxlib before 0.12 prints the second, and 0.12 reads both.
 _SINGLE_DEVICE = ("single_device", "maximal_mesh")
 _ESCAPES = re.compile(r"\\(x[0-9A-Fa-f]+|[0-7]{1,3}|(?s:.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
-#: If several kinds are named, the first in this order wins.
+#: Precedence if several kinds are named: the first in this order.
 _KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced")
 _TYPES = ("manual", "replicated", "unreduced")
 _ITEMS = "replicated, maximal, manual, unknown, unreduced, devices=, device=, last_tile_dims= or metadata="
 
 
 def parse_sharding(text: str, build: Callable[..., Built]) -> Built:
-    """Read a sharding and build it.
+    """Parse a sharding and build it.
 
     Raises
     ------
     ParseError
-        Not a sharding, or one that cannot exist, with the position.
+        The text is not a sharding, or an invalid one; the error has the position.
     """
     parser = _Parser(text, build)
     sharding = parser.sharding()
@@ -45,7 +45,7 @@ def parse_sharding(text: str, build: Callable[..., Built]) -> Built:
 
 
 class _Parser(TokenReader, Generic[Built]):
-    """Recursive descent over the tokens of a sharding."""
+    """Recursive descent parser over the tokens of a sharding."""
 
     notation = "sharding"
     pattern = re.compile(SKIPPED + _TOKEN)
@@ -59,21 +59,21 @@ class _Parser(TokenReader, Generic[Built]):
         return self.tokens[self.at]
 
     def checked(self, default: int, make: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call `make`; if it raises, say where in the text."""
+        """Call `make`; convert its errors to errors with a position in the text."""
         try:
             return make(*arguments, **named)
         except LayoutError as error:
             self.invalid(error, default)
 
     def taken(self, token: str) -> bool:
-        """Read the next token if it is this one; return whether it was."""
+        """Consume the next token if it equals the given one; return whether it did."""
         if self.token != token:
             return False
         self.at += 1
         return True
 
     def listed(self, field: str, end: str | None = None) -> list[int]:
-        """Read integers separated by commas, and the closing `end` if there is one."""
+        """Parse comma-separated integers, and the closing `end` if one is given."""
         self.begins[field, None] = self.at
         values: list[int] = []
         while True:
@@ -107,7 +107,7 @@ class _Parser(TokenReader, Generic[Built]):
         return self.build("tuple", elements=elements)
 
     def single(self, begin: int) -> Built:
-        """Read what follows the opening brace, up to the closing one."""
+        """Parse from after the opening brace through the closing one."""
         self.begins = {}
         if self.token in ("mesh", *_SINGLE_DEVICE):
             return self.mesh_form(begin)
@@ -166,13 +166,13 @@ class _Parser(TokenReader, Generic[Built]):
             raise ParseError(rule, self.text, self.offset(self.at))
 
     def group(self, name: str, before: tuple[str, int] | None) -> tuple[str, int]:
-        """Read the number of a shard group; of several the last number wins, and shard_as beats shard_like."""
+        """Parse the number of a shard group; the last of several numbers is used, and shard_as beats shard_like."""
         number = self.integer()
         kind = "shard_as" if before is not None and before[0] == "shard_as" else name
         return kind, number
 
     def assignment(self, found: dict[str, Any]) -> None:
-        """Read what follows ``devices=``."""
+        """Parse the tile assignment after ``devices=``."""
         self.expect("[")
         found["dimensions"] = self.listed("dimensions", "]")
         if self.token != "<=":
@@ -183,7 +183,7 @@ class _Parser(TokenReader, Generic[Built]):
         found["devices"] = self.counter()
 
     def counter(self) -> DeviceOrder:
-        """Read ``[4,2]T(1,0)``."""
+        """Parse an iota order, ``[4,2]T(1,0)``."""
         begin = self.at
         self.expect("[")
         sizes = self.listed("reshape", "]")
@@ -298,7 +298,7 @@ class _Parser(TokenReader, Generic[Built]):
         return mesh
 
     def reduction(self) -> str:
-        """Read what puts the parts of unreduced axes together."""
+        """Parse the reduction of unreduced axes."""
         if self.token not in REDUCTIONS:
             self.fail("sum, max or min, or the axes that are unreduced")
         self.at += 1
@@ -311,7 +311,7 @@ class _Parser(TokenReader, Generic[Built]):
         return axes
 
     def axes(self, mesh: Mesh) -> tuple[Axis, ...]:
-        """Read axes up to '?' or '}', which stays unread."""
+        """Parse axes up to '?' or '}', which is not consumed."""
         axes: list[Axis] = []
         while self.token not in ("}", "?"):
             axes.append(self.axis(mesh))
@@ -359,7 +359,7 @@ class _Parser(TokenReader, Generic[Built]):
         return items
 
     def attributes(self) -> OpMetadata:
-        """Read attributes up to the closing brace."""
+        """Parse attributes through the closing brace."""
         found: dict[str, Value] = {}
         while not self.taken("}"):
             if found:

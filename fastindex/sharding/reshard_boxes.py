@@ -1,7 +1,7 @@
-"""What moves when an array is divided anew: boxes of elements, each from one device to another.
+"""Data movement between two shardings of an array, as boxes of elements from one device to another.
 
-Along each dimension, the edges of the parts on both sides cut the array into segments; a box is one segment of each
-dimension. Boxes are numbered with the last dimension fastest, and kept as columns, not as objects.
+The part boundaries of both shardings split each dimension into segments; a box is the product of one segment per
+dimension. Boxes are numbered with the last dimension fastest, and stored as columns, not as objects.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One division of the array.
+    """One sharding of the array, before or after.
 
     Attributes
     ----------
-    shape, part : Shape
+    Shapes of the array, and of each device's buffer.
         The array, and each device's buffer.
     sharding : Sharding
     device_count : int
@@ -45,7 +45,7 @@ class Side:
 
 
 def side_of(shape: Shape, sharding: Sharding, device_count: int) -> Side:
-    """Return one division of the array.
+    """Return one side of a reshard.
 
     Raises
     ------
@@ -70,9 +70,9 @@ class Segments:
     ----------
     size : int64 array
     source_part, target_part : int64 arrays
-        Which part along the dimension the segment is in.
+        Number of the part along the dimension that contains the segment.
     source_start, target_start : int64 arrays
-        Where in the part it begins.
+        Start of the segment within that part.
     """
 
     size: Numbers
@@ -83,7 +83,7 @@ class Segments:
 
 
 def segments_of(size: int, source: int, target: int) -> Segments:
-    """Cut a dimension at the edges of parts of `source` and of `target` elements.
+    """Split a dimension at the boundaries of parts of `source` and of `target` elements.
 
     Examples
     --------
@@ -99,13 +99,13 @@ def segments_of(size: int, source: int, target: int) -> Segments:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """The boxes, with one entry for each device that receives one.
+    """The boxes, with one entry per box and receiving device.
 
     Attributes
     ----------
     segments : list of Segments
     box : int64 array
-        The number of the box.
+        Number of the box.
     source_device, target_device : int64 arrays
     """
 
@@ -116,16 +116,16 @@ class Boxes:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many segments each dimension has."""
+        """Number of segments in each dimension."""
         return tuple(len(segments.size) for segments in self.segments)
 
     def elements(self) -> Numbers:
-        """Return how many elements each entry moves."""
+        """Return the number of elements that each entry moves."""
         return combined([segments.size for segments in self.segments], np.multiply, 1)[self.box]
 
 
 def combined(columns: Sequence[Numbers], operation: np.ufunc, start: int) -> Numbers:
-    """Combine a number for each segment into one for each box, by a sum or product over the dimensions."""
+    """Combine per-segment numbers into one per box, by a sum or product over the dimensions."""
     total = np.full(1, start, np.int64)
     for column in columns:
         total = operation(total[:, None], column[None]).reshape(-1)
@@ -133,9 +133,9 @@ def combined(columns: Sequence[Numbers], operation: np.ufunc, start: int) -> Num
 
 
 def boxes_between(source: Side, target: Side) -> Boxes:
-    """Return which device sends each box to which device.
+    """Return the sender and the receiver of each box.
 
-    A device that already holds the box keeps it. The others get it from its holders in turn.
+    A device that already holds a box keeps it. Others receive it from its holders, which take turns.
     """
     segments = [
         segments_of(size, a, b)
@@ -164,7 +164,7 @@ def _part_numbers(columns: Sequence[Numbers], counts: Sequence[int]) -> Numbers:
 
 
 def _turns(parts: Numbers) -> Numbers:
-    """Return how many entries before each one have the same number."""
+    """Return, for each entry, the number of earlier entries with the same part."""
     order = np.argsort(parts, kind="stable")
     sorted_parts = parts[order]
     first = np.concatenate([[True], sorted_parts[1:] != sorted_parts[:-1]]) if len(parts) else np.zeros(0, np.bool_)

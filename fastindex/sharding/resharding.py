@@ -1,4 +1,4 @@
-"""From one division of an array over devices to another: what must move, and moving it on the host."""
+"""Resharding: plan the data movement from one sharding of an array to another, and run it on the host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fastindex.sharding.transfers import transfer_table
 if TYPE_CHECKING:
     from fastindex.moving.compiled_passes import CompiledPasses
 
-#: Runs of fewer bytes are copied by NumPy, which is ready at once.
+#: Smaller copies use NumPy, which needs no compilation.
 _COMPILED_BYTES = 1 << 18
 
 _UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
@@ -45,21 +45,21 @@ def plan_reshard(
     target_shape: Shape | str | None = None,
     device_count: int | None = None,
 ) -> ReshardPlan:
-    """Plan how a divided array gets from one sharding, and layout, to another.
+    """Plan how a sharded array changes to another sharding, and optionally another layout.
 
-    Every device keeps what it needs and already holds, and gets all else exactly once. Where several devices hold a
-    part, those that ask for it are served by them in turn, in the order of the tile assignment. Padding is never sent.
+    Every device keeps the elements it already holds and needs, and receives each other element exactly once. If several
+    devices hold a part, they take turns to send it, in the order of the tile assignment. Padding is never sent.
 
     Parameters
     ----------
     shape : Shape or str
-        Of the whole array; its layout is that of the parts before.
+        Shape of the whole array, with the layout of the source shards.
     source, target : Sharding or str
     target_shape : Shape or str, optional
-        The same array in the layout of the parts after; without it, the layout stays.
+        The same array with the layout of the target shards; by default the layout does not change.
     device_count : int, optional
-        How many devices there are; without it, as many as the other sharding has. Two shardings may have different
-        numbers of devices, as a checkpoint that moves to another machine.
+        Number of devices; by default that of the other sharding. The two shardings may have different numbers of
+        devices, as for a checkpoint that moves to another machine.
 
     Returns
     -------
@@ -68,10 +68,10 @@ def plan_reshard(
     Raises
     ------
     LayoutError
-        As `shards`; or `target_shape` is of another array.
+        As `shards`; or `target_shape` is that of a different array.
     UnsupportedError
-        An unreduced sharding, whose buffers are parts of a sum; packed elements that do not stay together in whole
-        bytes; or as `pack`.
+        The sharding is unreduced, so its buffers are partial sums; or packed elements would be split within a byte; or
+        as `pack`.
 
     Examples
     --------
@@ -108,23 +108,22 @@ def plan_reshard(
 
 
 class ReshardPlan(ShownInNotebooks):
-    """What moves between two divisions of an array; made by `plan_reshard`.
+    """Data movement between two shardings of an array; made by `plan_reshard`.
 
     Attributes
     ----------
     transfers : structured array
-        One row for each strided run that goes from one device to another: ``source_device``, ``target_device``,
-        ``source_byte`` and ``target_byte`` where it begins in their buffers, ``length`` in bytes of each contiguous
-        piece, and ``counts``, ``source_strides``, ``target_strides`` of the pieces along up to a few axes, in bytes.
-        Axes that a run does not need have the count 1.
+        One row per strided run sent from one device to another: ``source_device``, ``target_device``; ``source_byte``
+        and ``target_byte``, the offsets in their buffers; ``length``, the bytes of each contiguous piece; ``counts``,
+        ``source_strides`` and ``target_strides``, for the pieces along a few axes, in bytes. Unused axes have count 1.
     copies : structured array
-        The same for runs that stay on their device.
+        The same for runs within one device.
     bytes_between : int64 array of (source devices, target devices)
-        Bytes of elements that each device gets from each; what stays is on the diagonal.
+        Bytes of elements that each source device sends to each target device; local copies are on the diagonal.
     moved_nbytes, least_nbytes : int
-        Bytes that cross between devices, and how many must: what each device needs and does not hold.
+        Bytes moved between devices, and the minimum: the bytes that devices need and do not hold.
     collective : str or None
-        What XLA's partitioner would use, where the pattern is one of the known ones.
+        The collective that XLA's partitioner would use, if the pattern is known.
 
     Examples
     --------
@@ -142,12 +141,12 @@ class ReshardPlan(ShownInNotebooks):
 
     @property
     def source(self) -> Sharding:
-        """How the array is divided before."""
+        """The sharding before."""
         return self._source.sharding
 
     @property
     def target(self) -> Sharding:
-        """How the array is divided after."""
+        """The sharding after."""
         return self._target.sharding
 
     @lazy_property
@@ -156,19 +155,19 @@ class ReshardPlan(ShownInNotebooks):
 
     @lazy_property
     def transfers(self) -> NDArray[np.void]:
-        """The runs that go from one device to another."""
+        """The runs sent from one device to another."""
         runs: NDArray[np.void] = self._runs[self._runs["source_device"] != self._runs["target_device"]]
         return runs
 
     @lazy_property
     def copies(self) -> NDArray[np.void]:
-        """The runs that stay on their device."""
+        """The runs within one device."""
         runs: NDArray[np.void] = self._runs[self._runs["source_device"] == self._runs["target_device"]]
         return runs
 
     @lazy_property
     def bytes_between(self) -> NDArray[np.int64]:
-        """Bytes of elements that each device gets from each."""
+        """Bytes of elements that each source device sends to each target device."""
         counts = self._source.device_count, self._target.device_count
         pairs = self._boxes.source_device * counts[1] + self._boxes.target_device
         between = np.zeros(counts[0] * counts[1], np.int64)
@@ -186,12 +185,12 @@ class ReshardPlan(ShownInNotebooks):
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes of elements that cross between devices."""
+        """Bytes of elements moved between devices."""
         return int(self._nbytes[self._is_message].sum())
 
     @lazy_property
     def least_nbytes(self) -> int:
-        """Bytes that any plan must move: what each device needs and does not hold."""
+        """Lower bound on the bytes that any plan moves: those that devices need and do not hold."""
         sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]
         after = sides[1]
         needed = (after.stop - after.start).prod(axis=1)
@@ -203,11 +202,11 @@ class ReshardPlan(ShownInNotebooks):
 
     @property
     def collective(self) -> str | None:
-        """What XLA's partitioner would use, where the pattern is one of the known ones."""
+        """The collective that XLA's partitioner would use, if the pattern is known."""
         return collective_of(self._source, self._target, self._boxes)
 
     def describe(self) -> str:
-        """Return in words what moves: the sizes, the pieces, the lower bound, and XLA's collective."""
+        """Describe the movement in words: sizes, piece lengths, the lower bound, and XLA's collective."""
         before, after = self._source, self._target
         counts = {before.device_count, after.device_count}
         devices = " to ".join(map(str, [before.device_count] + [after.device_count] * (len(counts) - 1)))
@@ -237,14 +236,14 @@ class ReshardPlan(ShownInNotebooks):
 
     @untraced
     def __call__(self, buffers: Sequence[Any], *, threads: int | None = None) -> list[Any]:
-        """Move the buffers of all devices, on the host; padding gets the padding value of the layout.
+        """Reshard the buffers of all devices on the host; padding gets the layout's padding value.
 
         Parameters
         ----------
         buffers : sequence of arrays of one dimension, bytes, or anything with the buffer protocol
-            One for each device of the source, as `shard` gives them.
+            One per source device, as `shard` returns them.
         threads : int, optional
-            The most threads to use.
+            Maximum number of threads.
 
         Returns
         -------
@@ -253,7 +252,7 @@ class ReshardPlan(ShownInNotebooks):
         Raises
         ------
         FastIndexError
-            Another number of buffers, or one of another size.
+            The number of buffers, or the size of one, does not match.
         ArgumentTypeError
             As `unpack`.
         """

@@ -1,4 +1,4 @@
-"""Shardings as Shardy writes them in attributes: ``#sdy.sharding<@mesh, [{"a"}, {?}]>`` and its meshes.
+"""Parse Shardy attributes: meshes, and shardings such as ``#sdy.sharding<@mesh, [{"a"}, {?}]>``.
 
 Source: ``shardy/dialect/sdy/ir/attrs.td`` in openxla/shardy.
 """
@@ -16,7 +16,7 @@ _PRIORITY = re.compile(r"\}\s*p\d+")
 
 
 def meshes_of(text: str) -> dict[str, str]:
-    """Return the meshes in a module's header by name, each as XLA begins a mesh form.
+    """Return the meshes in a module's header by name, as the beginnings of XLA's mesh forms.
 
     Examples
     --------
@@ -35,14 +35,14 @@ def _mesh_text(axes: str, device_ids: str | None) -> str:
 
 
 def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
-    """Read Shardy's text of a sharding, given the meshes of the module.
+    """Parse a Shardy sharding, given the meshes of the module.
 
     Priorities, which only guide propagation, are ignored.
 
     Raises
     ------
     LayoutError
-        Not a Shardy sharding, or of an unknown mesh.
+        The text is not a Shardy sharding, or its mesh is unknown.
 
     Examples
     --------

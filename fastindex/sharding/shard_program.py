@@ -1,7 +1,7 @@
-"""Index programs for divided arrays: coordinates to device and slot, and back.
+"""Index programs for sharded arrays: coordinates to device and slot, and back.
 
-The device is one more output: the number of the element's tile, put through the digits of the device order. If the
-order is not a counter, the program returns the place in the order, and `ShardProgram.table` has the device there.
+The device is an additional output: the tile number of the element, permuted by the digits of the device order. If the
+order is not a counter, the program returns the position in the order, and `ShardProgram.table` maps it to the device.
 
 Source of the rule: ``HloSharding::TileOffsetForDevice`` and ``TileShape`` in ``xla/hlo/ir/hlo_sharding.cc``.
 """
@@ -26,13 +26,13 @@ from fastindex.sharding.sharding import Sharding
 
 @dataclass(frozen=True, eq=False)
 class ShardProgram:
-    """An index program, and the devices at its places.
+    """An index program, with a table of devices if needed.
 
     Attributes
     ----------
     program : IndexProgram
     table : LookUp or None
-        From places to devices, or from devices to places; None if a counter does it.
+        Maps positions to devices, or devices to positions; None if the order is a counter within the program.
     """
 
     program: IndexProgram
@@ -41,9 +41,9 @@ class ShardProgram:
 
 @lru_cache(maxsize=512)
 def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> ShardProgram:
-    """Return the program from coordinates, and the replica if `with_replica`, to (device, slot).
+    """Return the program from coordinates (and the replica if `with_replica`) to (device, slot).
 
-    If the sharding divides nothing, the device is the replica.
+    If the sharding partitions nothing, the device is the replica number.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> Shard
 
 @lru_cache(maxsize=512)
 def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
-    """Return the program from (device, slot) to coordinates, with checks that fail for both kinds of padding.
+    """Return the program from (device, slot) to coordinates, with checks that fail for padding of either kind.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
 
 
 def _known(count: int | None) -> int:
-    """Return the count, or a bound in place of an unknown one."""
+    """Return the count, or an upper bound if it is unknown."""
     return 2**31 if count is None else count
 
 
@@ -135,7 +135,7 @@ def _place_strides(dimensions: Sequence[int]) -> list[int]:
 
 
 def _counted(builder: ProgramBuilder, place: Form, digits: Digits, last: int) -> Form:
-    """Return the device that a counter has at a place."""
+    """Return the device at a position of a counter."""
     below = last + 1
     parts: list[tuple[int, Form]] = []
     for size, stride in digits:
@@ -145,6 +145,6 @@ def _counted(builder: ProgramBuilder, place: Form, digits: Digits, last: int) ->
 
 
 def _digit(builder: ProgramBuilder, place: Form, size: int, below: int, last: int) -> Form:
-    """Return a digit of `size` values of a number up to `last`; the digits below it have `below` values."""
+    """Return a digit of `size` values of a number up to `last`; the less significant digits have `below` values."""
     above = builder.quotient(place, below * size, last)
     return scaled_sum((1, builder.quotient(place, below, last)), (-size, above))

@@ -1,4 +1,4 @@
-"""Whole arrays divided over devices: into one buffer for each device, and back."""
+"""Split whole arrays into one buffer per device, and reassemble them."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ def shard(
     *,
     threads: int | None = None,
 ) -> list[Any]:
-    """Divide a logical array into the buffers that devices hold.
+    """Split a logical array into one buffer per device.
 
     Parameters
     ----------
     array : array of ``shape.dimensions`` and the shape's element type
         As for `pack`.
     shape : Shape or str
-        Of the whole array.
+        Shape of the whole array.
     sharding : Sharding or str
     device_count : int, optional
-        How many devices there are; needed where the sharding does not say it (replicated, maximal and so on).
+        Number of devices; required if the sharding does not determine it (replicated, maximal and so on).
     fill : number, optional
-        What both kinds of padding get; without it, the layout's padding value, zero by default.
+        Value of both kinds of padding; by default the layout's padding value, which is zero unless set.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
 
     Returns
     -------
     list of arrays of one dimension
-        The buffer of each device, as `pack` gives it for ``sharding.shard_shape(shape)``. Devices with the same part
-        have buffers of their own. Devices that a maximal sharding does not name have padding alone.
+        The buffer of each device, as `pack` returns it for ``sharding.shard_shape(shape)``. Devices with the same part
+        get separate buffers. Devices other than that of a maximal sharding get only padding.
 
     Raises
     ------
     LayoutError
         As `shards`.
     UnsupportedError
-        An unreduced sharding, whose buffers are parts of a sum; or as `pack`.
+        The sharding is unreduced, so its buffers are partial sums; or as `pack`.
     FastIndexError, ArgumentTypeError
         As `pack`.
 
@@ -72,7 +72,7 @@ def shard(
     buffers = []
     for piece in shards_of(shape, sharding, count):
         key = piece.start, piece.stop
-        # Libraries differ in how they copy an array on the GPU; packing again costs no more.
+        # GPU array libraries differ in how to copy; packing again costs no more than a copy.
         found = None if on_device else packed.get(key)
         if found is None:
             buffer = packed[key] = pack(values[(*piece.slices, ...)], _held(part, piece), fill, threads=threads)
@@ -90,20 +90,20 @@ def unshard(
     out: Any = None,
     threads: int | None = None,
 ) -> Any:
-    """Put a logical array together from the buffers that devices hold; what padding holds does not matter.
+    """Reassemble a logical array from the buffers of its devices; the contents of padding are ignored.
 
     Parameters
     ----------
     buffers : sequence of arrays of one dimension, bytes, or anything with the buffer protocol
-        One for each device, as for `unpack`. Of devices with the same part, the first one is read; None will do for
-        those that are not.
+        One per device, as for `unpack`. Of devices with the same part, only the first buffer is read; the others may be
+        None.
     shape : Shape or str
-        Of the whole array.
+        Shape of the whole array.
     sharding : Sharding or str
     out : array of ``shape.dimensions`` and the element type, optional
-        Where to write; of any strides that do not overlap.
+        Output array; its strides may be any that do not overlap.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
 
     Returns
     -------
@@ -112,11 +112,11 @@ def unshard(
     Raises
     ------
     LayoutError
-        Another number of buffers than the sharding has devices, or as `shards`.
+        The number of buffers differs from the number of devices, or as `shards`.
     UnsupportedError
-        An unreduced sharding, whose buffers are parts of a sum; or as `unpack`.
+        The sharding is unreduced, so its buffers are partial sums; or as `unpack`.
     FastIndexError, ArgumentTypeError
-        A buffer of another size, as `unpack`.
+        A buffer has the wrong size, or as `unpack`.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
 
 
 def _held(part: Shape, piece: Shard) -> Shape:
-    """Return the shape of the elements that a device holds, padded to the shape that it has room for."""
+    """Return the shape of the elements on a device, padded to the full shape of a part."""
     sizes = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
     if sizes == part.dimensions:
         return part

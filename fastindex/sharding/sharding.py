@@ -1,4 +1,4 @@
-"""Shardings: which device holds which part of an array; frozen, hashable, validated once.
+"""Shardings: the assignment of parts of an array to devices; frozen, hashable, validated once.
 
 Source: ``OpSharding`` in ``xla/xla_data.proto``, ``xla/hlo/ir/hlo_sharding.cc``.
 """
@@ -32,9 +32,9 @@ _GROUPS = ("shard_as", "shard_like")
 
 
 class Sharding(ShownInNotebooks):
-    """How XLA divides an array over devices; frozen, hashable, validated once, in XLA's canonical form.
+    """A partition of an array over devices, as in XLA; frozen, hashable, validated once, in XLA's canonical form.
 
-    Most come from `Sharding.parse`, `Sharding.from_jax` or `Sharding.from_proto`. A device is a position in the
+    Usually created by `Sharding.parse`, `Sharding.from_jax` or `Sharding.from_proto`. A device is a position in the
     program's device assignment (in JAX: in ``mesh.devices.flat``), not a ``Device.id``.
 
     Source: ``OpSharding`` in ``xla/xla_data.proto``.
@@ -42,46 +42,46 @@ class Sharding(ShownInNotebooks):
     Parameters
     ----------
     kind : str
-        "tiled"; or "replicated", "maximal", "manual", "unknown", "unreduced", where every buffer has the whole
-        shape; or "tuple".
+        "tiled"; or "replicated", "maximal", "manual", "unknown", "unreduced", where every buffer has the whole shape;
+        or "tuple".
     dimensions : sequence of int
-        Of a tiled sharding: into how many parts each dimension is divided, then the sizes of the subgroups.
+        Of a tiled sharding: the number of parts along each dimension, then the sizes of the subgroups.
     devices : sequence of int, DeviceOrder, or None
-        The devices, last dimension most minor; None for 0, 1, 2 and so on. Of a maximal sharding, its one device.
+        The devices, with the last dimension most minor; None for 0, 1, 2 and so on. Of a maximal sharding: its device.
     subgroup_types : sequence of str
-        "manual", "replicated" or "unreduced" for each of the last dimensions: the devices along it have the same part.
+        "manual", "replicated" or "unreduced" for each subgroup dimension, along which devices have the same part.
     mesh : MeshSharding, optional
-        Named axes, in place of all of the above; `kind` then follows from them, so pass "tiled".
+        Named axes, in place of all of the above; `kind` is then derived from them, so pass "tiled".
     elements : sequence of Sharding
-        Of a tuple.
+        Elements of a tuple.
     shard_group : (str, int), optional
         ``("shard_as", number)`` or ``("shard_like", number)``.
     metadata : sequence of OpMetadata
-        The operations it came from; neither printed nor compared, but for ``sdy::reduction_op``, see `reduction`.
+        The operations it originates from; not printed or compared, except ``sdy::reduction_op``, see `reduction`.
 
     Attributes
     ----------
     kind : str
-        One of the seven above, for mesh forms too.
+        One of the seven kinds above, also for mesh forms.
     dimensions, subgroup_types, mesh, elements, shard_group, metadata
-        As above, in canonical form; mesh forms have dimensions too.
+        As above, in canonical form; mesh forms have dimensions, too.
     order : DeviceOrder or None
-        The devices as a counter or a list; `devices` is the same as an array.
+        The devices as a counter or a list; `devices` has the same order as an array.
     reduction : str
-        What puts the parts of an unreduced sharding together: "sum", "max" or "min".
+        The reduction that combines the parts of an unreduced sharding: "sum", "max" or "min".
 
     Raises
     ------
     LayoutError
-        Such a sharding cannot exist.
+        The sharding is invalid.
     ArgumentTypeError
         A dimension is not an integer.
 
     Notes
     -----
-    Lists, counters and meshes compare equal if dimensions and devices are the same, as in XLA. Axis names and
-    metadata are ignored. Between two meshes, open dimensions and the sizes of the axes matter. Reductions are compared
-    as jaxlib 0.12 does; versions before it know sums only.
+    Lists, counters and meshes compare equal if their dimensions and devices are equal, as in XLA. Axis names and
+    metadata are ignored. Between two meshes, open dimensions and axis sizes matter. Reductions are compared as in
+    jaxlib 0.12; earlier versions support only sums.
 
     Examples
     --------
@@ -144,12 +144,12 @@ class Sharding(ShownInNotebooks):
 
     @staticmethod
     def parse(text: str) -> Sharding:
-        """Read a sharding from XLA's text.
+        """Parse a sharding in XLA's text format.
 
         Raises
         ------
         ParseError
-            Not a sharding, or one that cannot exist; its `position` says where.
+            The text is not a sharding, or an invalid one; `position` is where.
 
         Examples
         --------
@@ -161,12 +161,12 @@ class Sharding(ShownInNotebooks):
 
     @staticmethod
     def from_proto(proto: object) -> Sharding:
-        """Read an ``OpSharding``: its bytes, or a message object with ``SerializeToString``.
+        """Parse an ``OpSharding``, given as bytes or as a message object with ``SerializeToString``.
 
         Raises
         ------
         FastIndexError
-            The bytes are not a proto, or not of a valid sharding.
+            The bytes are not a proto, or not that of a valid sharding.
 
         Examples
         --------
@@ -180,7 +180,7 @@ class Sharding(ShownInNotebooks):
         return sharding_from_bytes(bytes(data), Sharding)
 
     def to_proto(self) -> bytes:
-        """Serialise as an ``OpSharding``, byte for byte as XLA.
+        """Serialise as an ``OpSharding``, byte for byte like XLA.
 
         Examples
         --------
@@ -204,7 +204,7 @@ class Sharding(ShownInNotebooks):
         FastIndexError
             `rank` is missing, or too small for the sharding.
         TypeError
-            `sharding` is none of these.
+            `sharding` is of another type.
         """
         from fastindex.sharding.jax_objects import proto_of_jax
 
@@ -213,12 +213,12 @@ class Sharding(ShownInNotebooks):
     def to_jax(self, devices: Iterable[Any]) -> Any:
         """Return this as a ``jax.sharding.Sharding`` over `devices`, in the order of the device assignment.
 
-        A mesh becomes a ``NamedSharding``; all else, and meshes with parts of axes, a ``GSPMDSharding``.
+        A mesh becomes a ``NamedSharding``; meshes with sub-axes and all other shardings become a ``GSPMDSharding``.
 
         Raises
         ------
         LayoutError
-            The number of devices differs, or this is the sharding of a tuple.
+            The number of devices differs, or the sharding is that of a tuple.
         """
         from fastindex.sharding.jax_objects import sharding_to_jax
 
@@ -226,7 +226,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions of the arrays that this is for; None if any will do.
+        """Rank of the arrays that the sharding is for; None for any rank.
 
         Examples
         --------
@@ -239,7 +239,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension of the array is divided; () if none is.
+        """Number of parts along each dimension of the array; () if it is not partitioned.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class Sharding(ShownInNotebooks):
 
     @lazy_property
     def devices(self) -> NDArray[np.int64] | None:
-        """The tile assignment: the device of each part, subgroup dimensions last, read-only; None if there is none.
+        """Tile assignment: the device of each part, subgroup dimensions last, read-only; None if there is none.
 
         Examples
         --------
@@ -269,7 +269,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def device(self) -> int | None:
-        """The device of a maximal sharding, None for others.
+        """The device of a maximal sharding; None for others.
 
         Examples
         --------
@@ -280,7 +280,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def device_count(self) -> int | None:
-        """Number of devices; None if the sharding does not say, like ``{replicated}``.
+        """Number of devices; None if the sharding does not determine it, like ``{replicated}``.
 
         Examples
         --------
@@ -298,7 +298,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def replica_count(self) -> int | None:
-        """How many devices hold each element; None if all do and the sharding does not say how many there are.
+        """Number of devices that hold each element; None if all do and their number is unknown.
 
         Examples
         --------
@@ -315,7 +315,7 @@ class Sharding(ShownInNotebooks):
         Raises
         ------
         LayoutError
-            The rank differs, or this is the sharding of a tuple.
+            The rank differs, or the sharding is that of a tuple.
         UnsupportedError
             `shape` is not an array, or has an unbounded dimension.
         """
@@ -332,14 +332,14 @@ class Sharding(ShownInNotebooks):
         return tuple(-(-size // parts) for size, parts in zip(shape.dimensions, self.parts, strict=True))
 
     def shard_shape(self, shape: Shape | str) -> Shape:
-        """Return the shape that each device holds: divided dimensions, rounded up, with the same order and tiles.
+        """Return the shape of each shard: dimensions divided and rounded up, with the same order and tiles.
 
         Raises
         ------
         LayoutError
-            The rank differs, or this is the sharding of a tuple.
+            The rank differs, or the sharding is that of a tuple.
         UnsupportedError
-            `shape` is not an array or has an unbounded dimension; or a divided dimension has legacy padding.
+            `shape` is not an array or has an unbounded dimension; or a partitioned dimension has legacy padding.
         LayoutError
             The layout does not fit the smaller dimensions (its split configs).
 
@@ -365,12 +365,13 @@ class Sharding(ShownInNotebooks):
             raise LayoutError(f"{shape} has no layout for a part of {sizes}: {error}") from None
 
     def checked_device_count(self, device_count: int | None) -> int:
-        """Return how many devices there are.
+        """Return the number of devices.
 
         Raises
         ------
         LayoutError
-            `device_count` contradicts the sharding, is missing where the sharding does not say, or is too small.
+            `device_count` contradicts the sharding, is missing although the sharding does not determine it, or is too
+            small.
         """
         known = self.device_count
         if device_count is None:
@@ -423,14 +424,14 @@ def _cut(text: str) -> str:
 
 
 def as_sharding(sharding: Sharding | str) -> Sharding:
-    """Return a sharding given as one or as text.
+    """Return a sharding given as a `Sharding` or as text.
 
     Raises
     ------
     ParseError
         The text is not a sharding.
     ArgumentTypeError
-        Neither.
+        The argument is neither.
     """
     if isinstance(sharding, Sharding):
         return sharding

@@ -1,4 +1,4 @@
-"""A sharding as HTML for notebooks: its text, and a table of the devices of each part."""
+"""Render a sharding as HTML for notebooks: its text, and a table of the devices of each part."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: Rows and columns of the table.
+#: Limit on the rows and on the columns of the table.
 _MOST = 32
 
 
 class ShardingLike(Protocol):
-    """The attributes of a sharding that are shown."""
+    """The attributes of a sharding that are rendered."""
 
     @property
     def kind(self) -> str:
@@ -26,7 +26,7 @@ class ShardingLike(Protocol):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension is divided."""
+        """Number of parts along each dimension."""
 
     @property
     def devices(self) -> NDArray[np.int64] | None:
@@ -34,9 +34,9 @@ class ShardingLike(Protocol):
 
 
 def sharding_html(sharding: ShardingLike) -> str:
-    """Return the HTML for a notebook: a table of the parts, with the devices of each.
+    """Return the HTML for a notebook: a table of the parts with their devices.
 
-    Rows are the parts of the first divided dimension, columns those of all others.
+    Rows are parts along the first partitioned dimension; columns are parts along all others.
     """
     count = sharding.device_count
     words = sharding.kind if count is None else f"{sharding.kind}, {count} device{'s' * (count != 1)}"
@@ -61,6 +61,6 @@ def _line(name: str, cells: NDArray[np.int64]) -> str:
 
 
 def _devices_text(devices: Sequence[int]) -> str:
-    """Return a few devices, with a count of the rest."""
+    """Return the first few devices, and their number if there are more."""
     shown = ", ".join(map(str, devices[:8]))
     return shown if len(devices) <= 8 else f"{shown}, … ({len(devices)})"

@@ -1,4 +1,4 @@
-"""The canonical form of a tile assignment whose last dimensions do not divide the array.
+"""Canonical form of a tile assignment with subgroups: last dimensions that do not partition the array.
 
 Source: ``HloSharding::PartialTile`` and ``HloSharding::Subgroup`` in ``xla/hlo/ir/hlo_sharding.cc``.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fastindex.sharding.device_order import DeviceOrder
 
-#: What the last dimensions of a tile assignment can be, in canonical order.
+#: Types of subgroup dimensions, in canonical order.
 SUBGROUP_TYPES = ("manual", "unreduced", "replicated")
 
 Assignment = tuple[str, tuple[int, ...], DeviceOrder | None, tuple[str, ...]]
@@ -21,11 +21,12 @@ def canonical_assignment(
 ) -> Assignment:
     """Return kind, dimensions, order and subgroup types as XLA writes them.
 
-    Subgroups of the same type are merged, in the order manual, unreduced, replicated, and those of size 1 are dropped.
-    If the array is not divided and all remaining subgroups have the same type, that is the kind of the sharding. For
-    unreduced, XLA asks this before it drops size 1: ``{devices=[1,1,3]<=[3] last_tile_dims={replicated, unreduced}}``
-    stays ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}``, and knows its devices. A mesh knows them anyway, and its
-    text does not say what axes of size 1 do.
+    Subgroups of the same type are merged, ordered as manual, unreduced, replicated, and those of size 1 are dropped. If
+    the array is not partitioned and all remaining subgroups have the same type, that type is the kind of the sharding.
+    With an unreduced subgroup, XLA decides this before it drops size 1:
+    ``{devices=[1,1,3]<=[3] last_tile_dims={replicated, unreduced}}`` stays
+    ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}`` and keeps its devices. A mesh keeps them anyway, and its text
+    does not tell the role of axes of size 1.
     """
     rank = len(dimensions) - len(types)
     sizes = list(dimensions[:rank])

@@ -1,4 +1,4 @@
-"""Tile assignments: into how many parts an array is divided and which device has which, checked and made canonical.
+"""Validated canonical tile assignments: the number of parts along each dimension, and the device of each part.
 
 Source: ``OpSharding`` in ``xla/xla_data.proto``, ``xla/hlo/ir/tile_assignment.cc``.
 """
@@ -16,7 +16,7 @@ from fastindex.sharding.subgroups import SUBGROUP_TYPES, Assignment, canonical_a
 
 
 def assignment_of_mesh(mesh: MeshSharding) -> Assignment:
-    """Return the canonical assignment of a mesh whose axes divide an array."""
+    """Return the canonical assignment of a mesh sharding."""
     if mesh.mesh.device is not None:
         return "maximal", (), None, ()
     if mesh.divides_nothing and not mesh.unreduced and not mesh.manual:
@@ -27,21 +27,21 @@ def assignment_of_mesh(mesh: MeshSharding) -> Assignment:
 def checked_assignment(
     dimensions: tuple[int, ...], devices: Iterable[SupportsIndex] | DeviceOrder | None, types: tuple[str, ...]
 ) -> Assignment:
-    """Return the canonical assignment of numbers that a caller gave.
+    """Validate a caller's assignment and return it in canonical form.
 
     Parameters
     ----------
     dimensions : tuple of int
-        Into how many parts each dimension is divided, then the sizes of the subgroups.
+        Number of parts along each dimension, then the sizes of the subgroups.
     devices : sequence of int, DeviceOrder, or None
         None for 0, 1, 2 and so on.
     types : tuple of str
-        Of the subgroups.
+        Types of the subgroups.
 
     Raises
     ------
     LayoutError
-        Such an assignment cannot exist.
+        The assignment is invalid.
     """
     if not dimensions:
         raise LayoutError("a tiled sharding must have at least one dimension", field="dimensions")
@@ -75,12 +75,12 @@ def checked_assignment(
 
 
 def maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int | None:
-    """Return the one device of a maximal sharding, None for other kinds.
+    """Return the device of a maximal sharding; None for other kinds.
 
     Raises
     ------
     LayoutError
-        Not exactly one device, or devices for a kind that has none.
+        There is not exactly one device, or devices are given for a kind that has none.
     """
     if mesh is not None:
         return mesh.mesh.device

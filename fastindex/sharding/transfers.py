@@ -1,7 +1,7 @@
-"""Boxes that move between devices as strided runs of bytes.
+"""Convert boxes that move between devices to strided runs of bytes.
 
-Boxes of the same sizes that begin at the same place within the tiles of both layouts share their loops and differ only
-in their offsets. So the loops of a few boxes serve a hundred thousand.
+Boxes of equal sizes that start at equal positions within the tiles of both layouts have the same loops, and differ only
+in their offsets. So a few boxes are analysed in place of a hundred thousand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastindex.sharding.reshard_boxes import Boxes, Segments, Side, combined
 
 Numbers = NDArray[np.int64]
 
-#: A run: from the innermost piece outwards, (count, source stride, target stride).
+#: Axes of a run: (count, source stride, target stride) in bytes, the largest target stride first.
 _Axes = list[tuple[int, int, int]]
 
 
@@ -31,7 +31,7 @@ def transfer_table(boxes: Boxes, source: Side, target: Side) -> NDArray[np.void]
     Raises
     ------
     UnsupportedError
-        Packed elements that do not stay together in whole bytes.
+        Packed elements would be split within a byte.
     """
     bits = source.part.element_bits
     kinds = _kinds(boxes.segments, source.part, target.part)
@@ -66,7 +66,7 @@ def transfer_table(boxes: Boxes, source: Side, target: Side) -> NDArray[np.void]
 
 
 def row_type(depth: int) -> np.dtype[Any]:
-    """Return the type of a row with `depth` loops around each contiguous piece."""
+    """Return the dtype of a row with `depth` loops around each contiguous piece."""
     scalars = ("source_device", "target_device", "source_byte", "target_byte", "length")
     axes = ("counts", "source_strides", "target_strides")
     return np.dtype([(name, np.int64) for name in scalars] + [(name, np.int64, (depth,)) for name in axes])
@@ -80,7 +80,7 @@ def _not_whole_bytes(source: Shape, target: Shape) -> UnsupportedError:
 
 
 def _run(nest: Nest, bits: int) -> tuple[int, int, int, _Axes]:
-    """Return a nest as a run: its offsets on both sides in bits, the bytes of a piece, and the loops around it."""
+    """Return a nest as a run: its offsets on both sides in bits, the bytes per piece, and the loops around it."""
     loops = list(nest.loops)
     inner = next((loop for loop in loops if (loop.source_stride, loop.destination_stride) == (1, 1)), Loop(1, 1, 1))
     outer = sorted((loop for loop in loops if loop is not inner), key=lambda loop: -loop.destination_stride)
@@ -95,7 +95,7 @@ def _run(nest: Nest, bits: int) -> tuple[int, int, int, _Axes]:
 
 
 def _kinds(segments: Sequence[Segments], source: Shape, target: Shape) -> Numbers:
-    """Return a number for each box; boxes with the same number have the same loops."""
+    """Return a class number for each box; boxes of the same class have the same loops."""
     cuts = cuts_of(source), cuts_of(target)
     columns = []
     for d, found in enumerate(segments):

@@ -1,4 +1,4 @@
-"""Writing shardings as XLA prints them."""
+"""Format shardings as XLA prints them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, Mesh, MeshSharding
 
-# What would end a name, or begin an escape; XLA writes these as they are and cannot read them back.
+# Characters that end a name or start an escape; XLA prints them unescaped, and cannot read them back.
 _ESCAPES = {code: f"\\{code:03o}" for code in (*range(32), 127)} | {ord(mark): f"\\{mark}" for mark in "\\'"}
 
 
@@ -57,7 +57,8 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
     if not sharding.dimensions and not named:
         return "{" + text + ", replicated}"
     for name, other in (("unreduced", "manual"), ("manual", "unreduced")):
-        # Axes of size 1 may be left out, or listed elsewhere; with no others, both have to be named to read back.
+        # Axes of size 1 may be omitted, or listed elsewhere; if there are only such axes, both must be named to read
+        # back.
         covered = math.prod(mesh.size_of(axis) for axis in named.get(name, ()))
         told = name in named and (covered > 1 or other not in named)
         if not sharding.dimensions and told and covered == math.prod(mesh.sizes):
@@ -74,7 +75,7 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
 
 
 def _unreduced_text(sharding: MeshSharding) -> str:
-    """Return what stands behind ``unreduced`` where nothing else does: no sums, and no axes if they are all."""
+    """Return the text after a final ``unreduced``: no reduction for a sum, and no axes if all are unreduced."""
     is_all = len(sharding.unreduced) == len(sharding.mesh.names)
     reduction = "" if sharding.reduction == "sum" else f"={sharding.reduction}"
     return reduction + ("" if is_all else _axes_text(sharding.unreduced, sharding.mesh))

@@ -1,1 +1,1 @@
-"""Programs compiled in several variants of their layouts, and compared. What a compiled text says is read by `hlo`."""
+"""Compile variants of a program's layouts and compare them; `hlo` analyses the compiled text."""

@@ -1,7 +1,7 @@
-"""The process that compiles for a TPU that is described: ``python -m fastindex.trials.child FD``.
+"""Child process that compiles for a TPU topology: ``python -m fastindex.trials.child FD``.
 
-It takes requests from a connection and answers each with a `CompiledProgram`, or with a line that says why not. libtpu
-reads its environment once and ends the process on some programs, so it lives here.
+Reads requests from a connection and answers each with a `CompiledProgram` or a one-line error message. A separate
+process, because libtpu reads its environment only once, and aborts on some programs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Request = tuple[
 
 
 def answer(request: Request) -> CompiledProgram | str:
-    """Compile a variant; return a line that says why if that fails."""
+    """Compile a variant; return a one-line error message if that fails."""
     serialized, topology, layouts, specs, donated = request
     try:
         function, avals = imported(serialized)
@@ -37,17 +37,17 @@ def answer(request: Request) -> CompiledProgram | str:
         inputs, outputs = shardings[: len(specs[0])], shardings[len(specs[0]) :]
         wanted = layouts[1]
         if any(spec is not None for spec in (*specs[0], *specs[1])):
-            # Over several devices, results without a sharding keep what XLA gives them.
+            # On several devices, results without a sharding keep XLA's choice.
             outputs = [None if spec is None else item for spec, item in zip(specs[1], outputs, strict=True)]
         return compile_with_layouts(function, avals, (layouts[0], wanted), (inputs, outputs), donated)
     except Exception as error:
-        # JAX and libtpu raise errors of many classes.
+        # JAX and libtpu raise many classes of exceptions.
         return str(error).strip().split("\n")[0][:300] or type(error).__name__
 
 
 def main() -> None:
-    """Answer requests until the other end closes."""
-    # An interrupt is for the parent, which ends this process.
+    """Serve requests until the connection is closed."""
+    # The parent handles interrupts, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(int(sys.argv[1])) as pipe:
         while True:

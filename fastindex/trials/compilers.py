@@ -1,4 +1,4 @@
-"""Where variants are compiled: by this process for the devices it has, or by a child for a TPU that is described."""
+"""Compilers for variants: in this process for its own devices, or in a child process for a TPU topology."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fastindex.trials.jax_programs import (
     with_constraints,
 )
 
-#: For which values of a loop's carry which order is asked for: (loop, element) and dimensions, most major first.
+#: Requested dimension orders for loop carries: ((loop, element), dimensions from major to minor) pairs.
 Constraints = tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
 _POLL_SECONDS = 0.1
-#: What libtpu reads; without it, it looks for a TPU. It compiles for any topology, whatever the first line says.
+#: Environment of libtpu, without which it searches for a TPU. It compiles for any topology, whatever the first entry.
 _ENVIRONMENT: Mapping[str, str] = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -41,19 +41,19 @@ _ENVIRONMENT: Mapping[str, str] = {
 
 
 class CompileError(FastIndexError):
-    """The compiler refused a variant, or ended."""
+    """The compiler rejected a variant, or aborted."""
 
 
 class Compiler(Protocol):
-    """Compiles variants of one program."""
+    """Interface to compile variants of one program."""
 
     def __enter__(self) -> Compiler:
-        """Begin."""
+        """Enter the context; the compiler may start later."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what is still running."""
+        """Stop whatever is still running."""
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
         """Compile a variant.
@@ -61,12 +61,12 @@ class Compiler(Protocol):
         Raises
         ------
         CompileError
-            The compiler refused it.
+            The compiler rejected the variant.
         """
 
 
 class LocalCompiler:
-    """Compiles for the devices of this process."""
+    """Compile for the devices of this process."""
 
     def __init__(
         self, program: FlatProgram, shardings: tuple[Sequence[Any], Sequence[Any]], donated: Sequence[int]
@@ -91,12 +91,12 @@ class LocalCompiler:
                 program.function, program.avals, (inputs, outputs), self._shardings, self._donated
             )
         except Exception as error:
-            # JAX raises errors of many classes.
+            # JAX raises many classes of exceptions.
             raise CompileError(_first_line(str(error))) from error
 
 
 class TopologyCompiler:
-    """Compiles for a TPU that is not there, by libtpu in a child process, which may end at any time, or never.
+    """Compile for an absent TPU with libtpu, in a child process because it may abort or hang.
 
     Raises
     ------
@@ -163,7 +163,7 @@ class TopologyCompiler:
         try:
             pipe.send(request)
             last = time.monotonic() + self._time_limit
-            # Short waits let an interrupt through.
+            # Poll with short timeouts, so that interrupts are handled.
             while not pipe.poll(_POLL_SECONDS):
                 if time.monotonic() > last:
                     self._end()

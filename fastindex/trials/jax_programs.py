@@ -1,4 +1,4 @@
-"""Functions that JAX compiles, from outside: flattened, exported, compiled with layouts. JAX is imported on use."""
+"""Handle functions for JAX: flatten, export, and compile them with layouts. JAX is imported on use."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, NamedTuple
 
 from fastindex.core.jax_layouts import JaxLayout, make_jax_layout, read_jax_layout
 
-#: The compiler chooses.
+#: Layout chosen by the compiler.
 AUTO = "auto"
-#: A layout of an argument or a result: one, the compiler's choice, or JAX's default.
+#: Requested layout of an argument or a result: a specific one, the compiler's choice, or JAX's default.
 Wanted = JaxLayout | str | None
-#: A mesh and a partition: axis names, sizes, the axes over which each dimension is divided, and the kind of memory,
-#: None for the device's own.
+# : A named sharding as plain data: axis names, axis sizes, the axes that partition each dimension, and the memory kind
+# (None for the device's own memory).
 NamedSpec = tuple[tuple[str, ...], tuple[int, ...], tuple[Any, ...], str | None]
 
 _ONE_DEVICE: NamedSpec = (("one",), (1,), (), None)
 
 
 class CompiledProgram(NamedTuple):
-    """What the compiler says of a program.
+    """A compiled program, as plain data.
 
     Attributes
     ----------
     text : str
-        The module after optimizations.
+        HLO text after optimizations.
     memory : dict of str to int
-        The fields of ``memory_analysis()``.
+        Fields of ``memory_analysis()``.
     inputs, outputs : list of JaxLayout or None
-        The layouts of the arguments and the results.
+        Layouts of the arguments and the results.
     """
 
     text: str
@@ -41,23 +41,23 @@ class CompiledProgram(NamedTuple):
 
 
 class FlatProgram(NamedTuple):
-    """A function of arrays that returns a tuple of arrays, made from any function that JAX can trace.
+    """A function that takes arrays and returns a tuple of arrays, derived from any function that JAX can trace.
 
     Attributes
     ----------
     function : callable
     avals : list of jax.ShapeDtypeStruct
-        Its arguments.
+        Arguments of the flat function.
     paths : list of str
         Their names, such as ``params['q']``.
     owners : list of int
-        Of which argument of the original function each is a part.
+        For each flat argument, the number of the original argument that contains it.
     rebuild : callable
-        Makes the arguments of the original function, without the static ones, from a list with an item for each.
+        Makes the original arguments, without the static ones, from a list with one item per flat argument.
     results : list of jax.ShapeDtypeStruct
     result_paths : list of str
     rebuild_result : callable
-        Makes the result of the original function from a list.
+        Makes the original result from a list of flat results.
     """
 
     function: Callable[..., Any]
@@ -71,7 +71,7 @@ class FlatProgram(NamedTuple):
 
 
 def flat_program(function: Callable[..., Any], arguments: Sequence[Any], static: Sequence[int]) -> FlatProgram:
-    """Flatten a function for given arguments: arrays, shapes of arrays, or containers of them."""
+    """Flatten a function for given arguments: arrays, array shapes, or containers of them."""
     import jax
 
     dynamic = [number for number in range(len(arguments)) if number not in static]
@@ -105,10 +105,10 @@ def flat_program(function: Callable[..., Any], arguments: Sequence[Any], static:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Return the name by which code can call a function: a lambda or a partial function has none.
+    """Return the name under which code can call a function, or "function" if it has none, like a lambda or a partial.
 
-    What wraps another function, such as ``jax.shard_map(f)``, has its name, which stands for the other one unless it is
-    found in the module.
+    A wrapper such as ``jax.shard_map(f)`` has the name of the wrapped function; the name is used only if the module has
+    the wrapper under it.
     """
     name = getattr(function, "__name__", "")
     if hasattr(function, "__wrapped__"):
@@ -140,7 +140,7 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def flat_shardings(shardings: Any, tree_of: Callable[[Sequence[Any]], Any], count: int) -> list[Any]:
-    """Spread shardings, given for whole arguments or for parts of them, over the leaves; None for none."""
+    """Spread shardings, given for whole arguments or parts of them, over the leaves; None where none is given."""
     import jax
 
     if shardings is None:
@@ -176,19 +176,19 @@ def named_spec(sharding: Any) -> NamedSpec | None:
 
 
 def memory_kind(sharding: Any) -> str | None:
-    """Return the kind of memory that a sharding asks for; None for the default of its devices."""
+    """Return the memory kind that a sharding requests; None for the default of its devices."""
     kind: str | None = getattr(sharding, "memory_kind", None)
     try:
-        # The default of a CPU is a kind that means the host on a TPU.
+        # The default kind of a CPU is one that means host memory on a TPU.
         default = next(iter(sharding.device_set)).default_memory().kind
     except Exception:
-        # Devices of an abstract mesh, or of a topology, are described only.
+        # Devices of an abstract mesh or a topology cannot be asked.
         default = "device"
     return None if kind in (None, default) else kind
 
 
 def exported(program: FlatProgram, platform: str) -> bytes:
-    """Return a program that another process can compile."""
+    """Serialize a program for compilation in another process."""
     import jax
     from jax import export
 
@@ -199,7 +199,7 @@ def exported(program: FlatProgram, platform: str) -> bytes:
 
 
 def imported(serialized: bytes) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the function that another process exported, and its arguments."""
+    """Deserialize a program from another process; return its function and arguments."""
     import jax
     from jax import export
 
@@ -212,7 +212,7 @@ def imported(serialized: bytes) -> tuple[Callable[..., Any], list[Any]]:
 
 
 def topology_shardings(topology: str, specs: Sequence[NamedSpec | None]) -> list[Any]:
-    """Return shardings over the devices of a topology that is described, not there; on one device without specs.
+    """Return shardings over the devices of a topology; on its first device without specs.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def topology_shardings(topology: str, specs: Sequence[NamedSpec | None]) -> list
 
     devices = topologies.get_topology_desc(topology, "tpu").devices
     known = [spec for spec in specs if spec is not None]
-    # A single device in another memory goes with the mesh of the others.
+    # Single-device specs in another memory are placed on the mesh of the other specs.
     names, sizes, _, _ = max(known, key=lambda spec: len(spec[2]) > 0 or spec[0] != ("one",), default=_ONE_DEVICE)
     count = int(np.prod(sizes))
     if count > len(devices):
@@ -274,7 +274,7 @@ def _plain(item: Any) -> JaxLayout | None:
 
 
 def jax_format(wanted: Wanted, sharding: Any) -> Any:
-    """Return what `jax.jit` takes for a layout and a sharding: a ``Format`` of both, or the sharding."""
+    """Return what `jax.jit` takes for a layout and a sharding: a ``Format``, or the sharding if there is no layout."""
     import jax
     from jax.experimental.layout import Format, Layout
 
@@ -289,13 +289,13 @@ def jax_format(wanted: Wanted, sharding: Any) -> Any:
 
 
 class Loop(NamedTuple):
-    """A loop of a program: the types and sizes of the values that it carries."""
+    """A loop of a program: types and sizes of the values in its carry."""
 
     carries: list[tuple[str, tuple[int, ...]]]
 
 
 def loops_of(program: FlatProgram) -> list[Loop]:
-    """Return the loops of a program in the order of `with_constraints`."""
+    """Return the loops of a program, numbered as in `with_constraints`."""
     import jax
 
     found: list[Loop] = []
@@ -305,13 +305,13 @@ def loops_of(program: FlatProgram) -> list[Loop]:
 
 
 def with_constraints(program: FlatProgram, constraints: Mapping[tuple[int, int], Sequence[int]]) -> FlatProgram:
-    """Return a program with ``with_layout_constraint`` on values that loops carry.
+    """Return a program with ``with_layout_constraint`` applied to loop carries.
 
     Parameters
     ----------
     constraints : mapping of (int, int) to sequence of int
-        For the number of a loop and of an element of its carry: the order of dimensions, most major first. It is put
-        on the value at the beginning of the body.
+        Dimension order, most major first, by the number of the loop and of the element of its carry. The constraint is
+        applied at the start of the loop body.
     """
     import jax
 
@@ -322,7 +322,7 @@ def with_constraints(program: FlatProgram, constraints: Mapping[tuple[int, int],
 
 
 def _lines_of(equation: Any) -> contextlib.AbstractContextManager[Any]:
-    """Let what is traced keep the lines of the program that an equation comes from."""
+    """Keep an equation's source lines for whatever is traced in this context."""
     try:
         from jax._src import source_info_util
     except ImportError:
@@ -334,7 +334,7 @@ def _lines_of(equation: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 class _Rewriter:
-    """Evaluates a program again, with constraints at the beginning of the bodies of loops."""
+    """Re-evaluates a program, with constraints at the start of loop bodies."""
 
     def __init__(self, constraints: Mapping[tuple[int, int], Sequence[int]], loops: list[Loop]) -> None:
         self._constraints = constraints
@@ -342,7 +342,7 @@ class _Rewriter:
 
     def run(self, closed: Any) -> Callable[..., Any]:
         def function(*leaves: Any) -> tuple[Any, ...]:
-            # Tracing may run it more than once.
+            # Tracing may run this more than once.
             del self._loops[:]
             return tuple(self._evaluate(closed, leaves))
 
@@ -368,7 +368,7 @@ class _Rewriter:
         elif primitive.name in ("jit", "pjit"):
             return self._evaluate(parameters["jaxpr"], given)
         bound = primitive.get_bind_params(parameters)
-        # Older versions return functions apart.
+        # Older versions of JAX return the functions separately.
         functions, bound = bound if isinstance(bound, tuple) else ((), bound)
         with _lines_of(equation), equation.ctx.manager:
             results = primitive.bind(*functions, *given, **bound)
@@ -396,7 +396,7 @@ class _Rewriter:
 
 
 def _carried_by_scan(parameters: dict[str, Any]) -> tuple[int, int]:
-    """Return how many inputs of a scan's body are constants, and how many it carries; JAX 0.12 keeps them as trees."""
+    """Return the numbers of constants and carried values of a scan's body; JAX 0.12 stores them as trees."""
     if "num_consts" in parameters:
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = parameters["ft_in"].unpack()

@@ -1,4 +1,4 @@
-"""What trying layouts has found: a table of variants, the best one, its layouts, and the code that asks for them."""
+"""Results of trying layouts: a table of variants, the best one, its layouts, and the JAX code to request them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Code:
-    """Prints as code within a container."""
+    """A string whose repr is the string itself, to print as code within a container."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -30,13 +30,13 @@ class _Code:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for.
+    """The arguments of the search, normalized.
 
     Attributes
     ----------
     program : FlatProgram
     shardings : (sequence, sequence)
-        Of the arguments and of the results, flat; None for none.
+        Shardings of the flat arguments and results; None where none was given.
     donated, static : tuple of int
     """
 
@@ -48,14 +48,14 @@ class Asked:
 
 @dataclass(frozen=True, repr=False)
 class Best:
-    """The best variant, and how to ask for it.
+    """The best variant, and how to request it.
 
     Attributes
     ----------
     trial : Trial
-        Its numbers, and `Trial.table` with its copies.
+        Its numbers; `Trial.table` lists its remaining copies.
     base : Trial
-        The program as it is.
+        The unchanged program.
     """
 
     trial: Trial
@@ -64,42 +64,42 @@ class Best:
 
     @property
     def name(self) -> str:
-        """What it changes, in words."""
+        """Description of its changes."""
         return self.trial.name
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is another one than the program as it is."""
+        """Whether it differs from the unchanged program."""
         return self.trial is not self.base
 
     @property
     def layouts(self) -> Any:
-        """The layouts of the arguments that it changes, in the structure of the arguments without static ones.
+        """Changed layouts of arguments, in the structure of the non-static arguments; None where JAX's default remains.
 
-        None where JAX's default stays. A `fastindex.core.jax_layouts.JaxLayout` has `minor_to_major` and `tiles`.
+        A `fastindex.core.jax_layouts.JaxLayout` has `minor_to_major` and `tiles`.
         """
         pairs = zip(self.trial.inputs, self.base.inputs, strict=True)
         return self._asked.program.rebuild([new if new != old else None for new, old in pairs])
 
     @property
     def formats(self) -> Any:
-        """What `jax.jit` takes as ``in_shardings``: a ``Format`` for what changes, your shardings of the others.
+        """Value of ``in_shardings`` for `jax.jit`: a ``Format`` for changed arguments, your shardings for the others.
 
-        Formats without a sharding of yours are for the first device of JAX. Where ``Layout.AUTO`` is best, the arrays
-        have to be put into ``compiled.input_formats``.
+        A format without a sharding of yours is for JAX's first device. If ``Layout.AUTO`` is best, arrays have to be
+        placed according to ``compiled.input_formats``.
         """
         return self._asked.program.rebuild(_formats(self.trial.variant.inputs, self._asked.shardings[0]))
 
     @property
     def result_formats(self) -> Any:
-        """What `jax.jit` takes as ``out_shardings``."""
+        """Value of ``out_shardings`` for `jax.jit`."""
         return self._asked.program.rebuild_result(_formats(self.trial.variant.outputs, self._asked.shardings[1]))
 
     @property
     def code(self) -> str:
-        """The lines of JAX that ask for these layouts; "" if nothing changes.
+        """Lines of JAX that request these layouts; "" if nothing changes.
 
-        ``sharding`` is where the program runs, and ``mesh`` that of your shardings.
+        In them, ``sharding`` stands for the device of the program, and ``mesh`` for the mesh of your shardings.
         """
         lines = []
         variant, asked = self.trial.variant, self._asked
@@ -139,7 +139,7 @@ def _structure(rebuild: Callable[[Sequence[Any]], Any], wanted: Sequence[Wanted]
         else:
             parts = [str(each.minor_to_major[::-1])]
             parts += [str(each.tiles)] if each.tiles else []
-            # JAX compares layouts, and the compiler's has the width of packed elements.
+            # JAX compares layouts, and the compiler's layouts include the width of packed elements.
             bits = each.element_size_in_bits
             parts += [f"sub_byte_element_size_in_bits={bits}"] if bits else []
             items.append(_Code(f"Format(Layout({', '.join(parts)}), {where})"))
@@ -147,7 +147,7 @@ def _structure(rebuild: Callable[[Sequence[Any]], Any], wanted: Sequence[Wanted]
 
 
 def _sharding_code(sharding: Any) -> str:
-    """Return a sharding as code, with your names for your mesh and your device."""
+    """Return a sharding as code, with placeholder names for the mesh and the device."""
     if not hasattr(sharding, "spec"):
         return "sharding"
     kind = memory_kind(sharding)
@@ -157,14 +157,14 @@ def _sharding_code(sharding: Any) -> str:
 
 @dataclass(frozen=True, repr=False)
 class TriedLayouts(ShownInNotebooks):
-    """The variants of a program that were compiled; made by `fastindex.hlo.try_layouts`.
+    """The compiled variants of a program; made by `fastindex.hlo.try_layouts`.
 
     Attributes
     ----------
     trials : tuple of Trial
-        In the order in which they were compiled; the first is the program as it is.
+        In order of compilation; the first is the unchanged program.
     ran_out : bool
-        Whether more variants would have been compiled if `most_compilations` allowed it.
+        Whether `most_compilations` cut the search short.
     """
 
     _asked: Asked
@@ -175,22 +175,22 @@ class TriedLayouts(ShownInNotebooks):
 
     @property
     def base(self) -> Trial:
-        """The program as it is."""
+        """The unchanged program."""
         return self._base
 
     @property
     def best(self) -> Best:
-        """The variant that moves least and is not refused; the program as it is if there is none."""
+        """The accepted variant that moves the fewest bytes; the unchanged program if no variant is accepted."""
         return Best(self._best, self._base, self._asked)
 
     @property
     def refused(self) -> tuple[Trial, ...]:
-        """The variants that are worse, each with the reason in `Trial.refused`."""
+        """The rejected variants, each with the reason in `Trial.refused`."""
         return tuple(trial for trial in self.trials if trial.refused)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What layouts cannot mend in the best variant, but a change of the program may."""
+        """Advice on copies that remain in the best variant, and may be avoided by changing the program."""
         origins = [
             (row.instruction, row.origin.split(" writes ")[0], row.op_name)
             for row in self._best.rows
@@ -209,7 +209,7 @@ class TriedLayouts(ShownInNotebooks):
         }
 
     def text(self, width: int = 110) -> str:
-        """Return the table, the best variant, and the code that asks for it."""
+        """Return the table, the best variant, and the code to request it."""
         from rich.console import Console
 
         stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""The search for layouts: the compiler's own choice, one change at a time, and the changes that help together."""
+"""Search for layouts: the compiler's choice for all, single changes, and combinations that help further."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fastindex.trials.jax_programs import AUTO, FlatProgram, Loop, Wanted
 from fastindex.trials.variants import Limits, Trial, Variant
 
 AS_IT_IS = "as it is"
-#: How JAX names the arguments of what `fastindex.trials.jax_programs` compiles.
+#: JAX's names for the arguments of a program compiled by `fastindex.trials.jax_programs`.
 _LEAF = re.compile(r'op_name="leaves\[(\d+)\]"')
-#: Receives how many compilations are done, and what comes next.
+#: Called with the number of finished compilations, and the name of the next variant.
 Notify = Callable[[int, str], None]
 
 
 class _Reported:
-    """A compiled program as `fastindex.report` takes it."""
+    """A compiled program with the interface that `fastindex.hlo.report` expects."""
 
     def __init__(self, text: str, memory: dict[str, int]) -> None:
         self._text = text
@@ -42,7 +42,7 @@ class _Reported:
 
 
 class Search:
-    """Compiles variants of one program and keeps what they cost."""
+    """Compiles variants of one program and records their costs."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Search:
         notify: Notify,
         free: tuple[Sequence[bool], Sequence[bool]],
     ) -> None:
-        # Which arguments and results can be given a layout.
+        # Whether each argument and each result can be given a layout.
         self._free_inputs, self._free_results = free
         self._compiler = compiler
         self._program = program
@@ -65,17 +65,17 @@ class Search:
         self.ran_out = False
 
     def run(self, loops: Callable[[], list[Loop]]) -> Trial:
-        """Search; return the program as it is.
+        """Run the search; return the trial of the unchanged program.
 
         Parameters
         ----------
         loops : callable
-            Finds the loops of the program, if they are needed.
+            Returns the loops of the program; called only if they are needed.
 
         Raises
         ------
         CompileError
-            The program as it is does not compile.
+            The unchanged program does not compile.
         """
         none = self._variant()
         base = self._try(AS_IT_IS, none)
@@ -92,17 +92,17 @@ class Search:
             self._combine(base, singles)
             best = self.best(base)
             if best is auto:
-                # Layouts that are written down are easier to use, where they leave as few copies.
+                # Explicit layouts are easier to use than AUTO; prefer them if no more copies remain.
                 self._try("the layouts that AUTO chose", self._pinned(base, best), base)
         return base
 
     def best(self, base: Trial) -> Trial:
-        """Return the trial that moves least and is not refused; of equal ones, the one with fewest changes."""
+        """Return the accepted trial that moves the fewest bytes; among equals, the one with the fewest changes."""
         allowed = [trial for trial in self.trials if not trial.refused and trial.table is not None]
         return min(allowed, key=lambda trial: (*_cost(trial), *_changes(trial, base)), default=base)
 
     def _pinned(self, base: Trial, auto: Trial) -> Variant:
-        """Ask for the layouts that the compiler chose."""
+        """Return a variant that requests the layouts chosen by the compiler explicitly."""
         inputs, outputs = (
             tuple(new if can and new != old else None for new, old, can in zip(*side, strict=True))
             for side in (
@@ -116,7 +116,7 @@ class Search:
         return Variant((None,) * len(self._program.avals), (None,) * len(self._program.results))
 
     def _try(self, name: str, variant: Variant, base: Trial | None = None) -> Trial | None:
-        """Compile a variant; return None if none is left, and a refused trial if it does not compile."""
+        """Compile a variant; return None if the limit is reached, and a rejected trial if it does not compile."""
         known = self._known.get(variant)
         if known is not None:
             return known
@@ -153,7 +153,7 @@ class Search:
         return trial
 
     def _singles(self, base: Trial, auto: Trial) -> Iterator[tuple[str, Variant]]:
-        """Pin the compiler's choice for one argument at a time, a donated one with its result; then results."""
+        """Yield the compiler's choice for one argument at a time (with its result if donated), then for each result."""
         none = self._variant()
         partners = _donated_results(base)
         arguments = [
@@ -181,7 +181,7 @@ class Search:
                 yield name, replace(none, outputs=_at(none.outputs, number, layout))
 
     def _combine(self, base: Trial, singles: list[tuple[str, Variant]]) -> None:
-        """Try each change alone, then add to the best those that make it better."""
+        """Try each change separately, then add to the best one those that improve it."""
         alone = [(trial, variant) for name, variant in singles if (trial := self._try(name, variant, base)) is not None]
         helpful = sorted(
             ((trial, variant) for trial, variant in alone if trial.table is not None),
@@ -190,7 +190,7 @@ class Search:
         if len(helpful) < 2:
             return
         current, merged = helpful[0]
-        # Changes that help only together begin with one that is refused alone because it moves no less.
+        # Changes may help only in combination, so start even if each is rejected because it moves no less.
         for trial, variant in helpful[1:]:
             if current.moved_nbytes == 0 and not current.refused:
                 break
@@ -203,7 +203,7 @@ class Search:
 
 
 def layout_words(layout: JaxLayout) -> str:
-    """Return a layout as XLA writes it.
+    """Return a layout in XLA's notation.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def layout_words(layout: JaxLayout) -> str:
 
 
 def _named(text: str, paths: Sequence[str]) -> str:
-    """Name the arguments in the text of a flat program as the program does: ``params['q']``, not ``leaves[3]``."""
+    """Rename the arguments in the text of a flat program as in the original: ``params['q']``, not ``leaves[3]``."""
 
     def name(found: re.Match[str]) -> str:
         number = int(found[1])
@@ -237,7 +237,7 @@ def _cost(trial: Trial) -> tuple[int, int, int]:
 
 
 def _changes(trial: Trial, base: Trial) -> tuple[int, bool]:
-    """How many layouts a trial changes; the compiler's choice for all is the last resort."""
+    """Return the number of changed layouts; the compiler's choice for all ranks last among equals."""
     differ = sum(new != old for new, old in zip(trial.inputs, base.inputs, strict=False))
     differ += sum(new != old for new, old in zip(trial.outputs, base.outputs, strict=False))
     differ += len(trial.variant.constraints)
@@ -245,7 +245,7 @@ def _changes(trial: Trial, base: Trial) -> tuple[int, bool]:
 
 
 def _donated_results(base: Trial) -> dict[int, list[int]]:
-    """Return the results that take the memory of each argument."""
+    """Return the results that reuse the memory of each argument."""
     found: dict[int, list[int]] = {}
     for output, number in base.aliases:
         found.setdefault(number, []).append(output[0] if output else 0)
@@ -253,7 +253,7 @@ def _donated_results(base: Trial) -> dict[int, list[int]]:
 
 
 def _loop_changes(base: Trial, loops: list[Loop], none: Variant) -> Iterator[tuple[str, Variant]]:
-    """Ask for an order of a value that a loop carries: the orders between which arrays of its sizes are copied."""
+    """Yield dimension orders for loop carries: those between which arrays of the same sizes are copied."""
     seen = set()
     rows = [row for row in base.rows if row.at_loop and row.opcode.startswith("copy")]
     for row in sorted(rows, key=lambda row: -row.moved_nbytes):
@@ -279,11 +279,11 @@ def _same_type(shape: Shape, dtype: str) -> bool:
     try:
         return shape.element_type == ElementType.from_dtype_name(dtype, "JAX")
     except FastIndexError:
-        # Keys of random numbers, for one.
+        # For example random number keys.
         return False
 
 
 def aliases_of(text: str) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return which result takes the memory of which argument, from the header of a module."""
+    """Return the pairs of results and arguments that share memory, from the header of a module."""
     header = text.split("\n", 1)[0]
     return tuple((output, number) for output, number, _ in Module(header=header).input_output_aliases())

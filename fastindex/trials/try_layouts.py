@@ -1,4 +1,4 @@
-"""Layouts that avoid copies, proved by the compiler: variants of a program compiled and compared, the worse refused."""
+"""Find layouts that avoid copies by compiling variants of a program; worse variants are rejected."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ def try_layouts(
     time_limit: float = 600.0,
     show_progress: bool = True,
 ) -> TriedLayouts:
-    """Compile a program with other layouts, and say which avoid copies without costing more elsewhere.
+    """Compile a program with other layouts, and report which avoid copies without costing more elsewhere.
 
-    The program is compiled as it is; with the layouts that XLA chooses itself (``Layout.AUTO``); with its choice for
-    one argument at a time, a donated one together with its result; with ``with_layout_constraint`` on what loops carry,
-    where copies stand at a loop; and with those that help together. A variant that needs more memory is refused,
-    whatever it saves. Nothing runs.
+    These variants are compiled: the unchanged program; the layouts that XLA chooses (``Layout.AUTO``); XLA's choice for
+    one argument at a time, a donated one together with its result; ``with_layout_constraint`` on loop carries, if there
+    are copies at a loop; and combinations of changes that help. A variant that needs more memory is rejected, whatever
+    it saves. Nothing is executed.
 
     Parameters
     ----------
     function : callable
-        What `jax.jit` would be given; not jitted with layouts or shardings of its own.
+        A function as for `jax.jit`; not one already jitted with layouts or shardings.
     *arguments : arrays, jax.ShapeDtypeStruct, or containers of them
-        Only their shapes and dtypes matter.
+        Only their shapes and dtypes are used.
     topology : str, optional
-        A TPU that need not be there, such as ``"v5e:2x2"``, ``"v4:2x2x1"``, ``"v5p:2x2x1"``, ``"v6e:2x2"`` or
-        ``"tpu7x:2x2x1"``, compiled for by libtpu in a child process (``pip install 'fastindex[tpu]'``). Without one,
-        the devices that JAX has.
+        Description of a TPU, which need not be present, such as ``"v5e:2x2"``, ``"v4:2x2x1"``, ``"v5p:2x2x1"``,
+        ``"v6e:2x2"`` or ``"tpu7x:2x2x1"``. libtpu compiles for it in a child process
+        (``pip install 'fastindex[tpu]'``). Default: the devices that JAX has.
     donate_argnums, static_argnums : int or sequence of int
-        As `jax.jit` takes them.
+        As for `jax.jit`.
     in_shardings, out_shardings : optional
-        As `jax.jit` takes them, `jax.sharding.NamedSharding` for programs on several devices. For a topology, only the
-        mesh and the partition count, not the devices. Results over several devices keep their layouts unless
-        `out_shardings` says where they go, and so do arrays with a ``memory_kind`` of the host.
+        As for `jax.jit`; `jax.sharding.NamedSharding` for programs on several devices. With a topology, the mesh and
+        the partition are used, but not the devices. On several devices, results keep their layouts unless
+        `out_shardings` places them. Arrays with a ``memory_kind`` of the host always keep theirs.
     argument_growth, peak_growth : float
-        By which part the bytes of the arguments, and the peak of device memory, may grow before a variant is refused.
-        What it needs more of the core's own memory, or of the host's, is said.
+        Fraction by which the bytes of the arguments, and the peak of device memory, may grow before a variant is
+        rejected. Growth of the core's own memory, or of the host's, is only reported.
     most_compilations : int
-        At most so many variants are compiled.
+        Limit on the number of compilations.
     time_limit : float
-        How many seconds libtpu may take for a variant, with a topology; then it is ended, and the variant refused.
+        With a topology: seconds that libtpu may take for a variant before it is killed and the variant rejected.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
 
@@ -70,9 +70,9 @@ def try_layouts(
     Raises
     ------
     FastIndexError
-        The program as it is does not compile, an argument is out of range, or libtpu is missing.
+        The unchanged program does not compile, an argument is out of range, or libtpu is missing.
     KeyboardInterrupt
-        The search was interrupted; no process is left behind.
+        The search was interrupted; the child process is ended first.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def try_layouts(
 def _free(shardings: tuple[Sequence[Any], Sequence[Any]]) -> tuple[list[bool], list[bool]]:
     """Return which arguments and results can be given a layout.
 
-    Arrays in the memory of the host cannot, nor results without a sharding where others have one.
+    Arrays in host memory cannot, nor can results without a sharding if other arrays have one.
     """
     several = any(named_spec(sharding) is not None for sharding in (*shardings[0], *shardings[1]))
     inputs = [memory_kind(sharding) is None for sharding in shardings[0]]

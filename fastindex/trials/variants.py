@@ -1,4 +1,4 @@
-"""Variants of a program's layouts, and what compiling one says."""
+"""Variants of a program's layouts, and the results of compiling them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fastindex.show.spelling import bytes_text
 from fastindex.trials.compilers import Constraints
 from fastindex.trials.jax_programs import Wanted
 
-#: Less memory of a core is not worth a remark.
+#: Growth of core memory below this many bytes is not reported.
 _MENTIONED = 1 << 16
-#: Growth that is no reason, however small the program: two tables of tuples on a TPU.
+#: Growth of device memory that is always allowed, however small the program: two tuple tables on a TPU.
 _TABLES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Layouts to compile a program with.
+    """Requested layouts for a program.
 
     Attributes
     ----------
     inputs, outputs : tuple
-        For each argument and result: a layout, "auto", or None for JAX's default.
+        For each argument or result: a layout, "auto", or None for JAX's default.
     constraints : tuple
-        For values that loops carry: which order of dimensions.
+        Requested dimension orders for loop carries.
     """
 
     inputs: tuple[Wanted, ...]
@@ -36,7 +36,7 @@ class Variant:
     constraints: Constraints = ()
 
     def merged(self, other: Variant) -> Variant:
-        """Return both changes together; where both change the same, the other's."""
+        """Return the combination of both changes; in a conflict, the other's layout is used."""
         constraints = {**dict(self.constraints), **dict(other.constraints)}
         return Variant(
             tuple(new if new is not None else old for old, new in zip(self.inputs, other.inputs, strict=True)),
@@ -47,29 +47,29 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A variant that was compiled.
+    """A variant that was compiled, with its costs.
 
     Attributes
     ----------
     name : str
-        What was changed, in words.
+        Description of the changes.
     variant : Variant
     table : LayoutCopies or None
-        The copies of the compiled program; None if it does not compile.
+        Copies of the compiled program; None if it does not compile.
     argument_nbytes : int
-        Of all arguments of one device, padding included.
+        Bytes of all arguments on one device, padding included.
     peak_nbytes : int
-        Of the memory of the device: what XLA assigns.
+        Bytes of device memory that XLA assigns.
     space_peaks : tuple of (int, int)
-        The peak in each memory space; but for the first, that of the device, estimated from live ranges.
+        Peak of each memory space; except for device memory, estimated from live ranges.
     inputs, outputs : tuple of JaxLayout or None
-        The layouts that the compiled program has.
+        Layouts of the compiled program.
     aliases : tuple of (path, int)
-        Which result takes the memory of which argument.
+        Pairs of results and arguments that share memory.
     refused : str
-        Why it is worse than the program as it is; or "".
+        Reason why it is worse than the unchanged program; or "".
     remark : str
-        Which memory besides the device's it needs more of: that of the core, or of the host; or "".
+        Growth of memory other than the device's: that of the core, or of the host; or "".
     """
 
     name: str
@@ -86,22 +86,22 @@ class Trial:
 
     @property
     def rows(self) -> tuple[CopyRow, ...]:
-        """The instructions that another layout could avoid."""
+        """The copies that another layout could avoid."""
         return self.table.avoidable if self.table is not None else ()
 
     @property
     def copy_count(self) -> int:
-        """How many these are."""
+        """Number of `rows`."""
         return len(self.rows)
 
     @property
     def layout_copy_count(self) -> int:
-        """How many of them are copies, not reshapes or transposes."""
+        """Number of `rows` that are copies, not reshapes or transposes."""
         return sum(row.opcode.startswith("copy") for row in self.rows)
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes that these read and write, in all trips of loops; in one trip where their number is not known."""
+        """Bytes that `rows` read and write in all trips of loops; in one trip if the trip count is unknown."""
         return sum(row.moved_nbytes for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
@@ -120,19 +120,19 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a variant is worse than the program as it is, however few copies it has.
+    """Limits beyond which a variant is rejected, however few copies it has.
 
     Attributes
     ----------
     argument_growth, peak_growth : float
-        By which part the bytes of the arguments, and those of device memory, may grow.
+        Fraction by which the bytes of the arguments, and the peak of device memory, may grow.
     """
 
     argument_growth: float
     peak_growth: float
 
     def refusal(self, trial: Trial, base: Trial) -> str:
-        """Return why a trial is refused, or ""."""
+        """Return why a trial is rejected, or ""."""
         reasons = []
         if trial.moved_nbytes >= base.moved_nbytes:
             reasons.append(f"no less is moved, {bytes_text(base.moved_nbytes)} and {bytes_text(trial.moved_nbytes)}")
@@ -146,7 +146,7 @@ class Limits:
         return "; ".join(reasons)
 
     def remark(self, trial: Trial, base: Trial) -> str:
-        """Say which memory besides the device's a trial needs more of, or ""."""
+        """Return which memory besides the device's grows in a trial, or ""."""
         before = dict(base.space_peaks)
         grown = []
         for space, nbytes in trial.space_peaks:

@@ -1,1 +1,1 @@
-"""What HLO modules move because of layouts: where, why, how much. Text is read, never compiled."""
+"""Find the instructions of HLO modules that move data because of layouts: which, why, how many bytes."""

@@ -1,4 +1,4 @@
-"""Which computations of a module run, from where they are called, and how often."""
+"""Call graph of a module: which computations run, the call sites of each, and how often it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.trips import loop_trips
 from fastindex.hlo.modules import Module
 
-#: The deepest nesting of computations; a cycle of calls would never end.
+#: Depth limit on nested computations; a cycle of calls would never end.
 _DEEPEST = 200
 _CALLERS = ("while", "conditional", "call", "fusion")
 
@@ -21,13 +21,13 @@ class CallSite:
     Attributes
     ----------
     computation, place : Computation, int
-        The instruction.
+        The calling instruction: its computation, and its position there.
     role : str
         "body", "condition", "branch", "fused" or "called".
     number : int
-        Of a branch, which one.
+        Position among the computations that the instruction calls; for a branch, its number.
     trips : int or None
-        How often the computation runs each time the instruction does; None if that is not known.
+        Executions of the computation per execution of the instruction; None if unknown.
     """
 
     computation: Computation
@@ -39,16 +39,16 @@ class CallSite:
 
 @dataclass(slots=True)
 class Calls:
-    """The computations of a module that run.
+    """The computations of a module that run, with their call sites.
 
     Attributes
     ----------
     computations : list of Computation
-        In the order in which they are first reached; the entry is the first.
+        In the order in which they are first reached; the entry computation is the first.
     sites : dict of str to list of CallSite
-        Where each computation is called.
+        Call sites of each computation, by its name.
     steps : int
-        How many instructions run, counting the body of a loop once.
+        Number of instructions in the schedule, counting the body of a loop once.
     """
 
     computations: list[Computation] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Calls:
     _begins: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     def is_fused(self, computation: Computation) -> bool:
-        """Whether its instructions are parts of a fusion, or of a fusion within one."""
+        """Whether a computation is the body of a fusion, nested fusions included."""
         return computation.name in self._fused
 
     def callees(self, computation: Computation, place: int) -> list[Computation]:
@@ -68,7 +68,7 @@ class Calls:
         return [callee for site, callee in self._callees.get(computation.name, ()) if site.place == place]
 
     def is_looped(self, computation: Computation) -> bool:
-        """Whether a computation runs in a loop."""
+        """Whether a computation runs inside a loop."""
         for _ in range(_DEEPEST):
             sites = self.sites.get(computation.name)
             if not sites:
@@ -79,11 +79,11 @@ class Calls:
         return False
 
     def trips(self, computation: Computation) -> int | None:
-        """Return how often a computation runs; None if that is not known."""
+        """Return how often a computation runs; None if unknown."""
         return self._count(computation.name, 0)
 
     def step(self, computation: Computation, place: int) -> int:
-        """Return the step of the schedule at which an instruction, or the fusion that it is part of, runs first."""
+        """Return the schedule step at which an instruction (or the fusion that contains it) first runs."""
         begin, inner = self._begins.get(computation.name, (0, []))
         if self.is_fused(computation):
             return begin
@@ -95,7 +95,7 @@ class Calls:
         if depth > _DEEPEST:
             return None
         total: int | None = 0 if self.sites.get(name) else 1
-        # Until it is known; computations that call each other in a circle have no count.
+        # None while this count is computed: computations in a call cycle have no count.
         self._trips[name] = None
         for site in self.sites.get(name, ()):
             outer = self._count(site.computation.name, depth + 1)
@@ -107,7 +107,7 @@ class Calls:
         return total
 
     def _place(self, computation: Computation, begin: int, depth: int) -> int:
-        """Give the computations that one calls their steps; return how many it takes with them."""
+        """Assign schedule steps to the computations called by one; return its length in steps, calls included."""
         inner: list[tuple[int, int]] = []
         self._begins[computation.name] = begin, inner
         more = 0

@@ -1,4 +1,11 @@
-"""Where the operand of a copy gets its layout, and who wants the other one: chains through what passes values on."""
+"""Trace a copy's layout to its producer and its consumers through pass-through instructions.
+
+    parameter 0 -> get-tuple-element -> bitcast -> COPY -> bitcast -> dot
+    origin         (passed through)                        (passed)   consumer
+
+The origin is the instruction that decides the layout of the copy's operand. The consumers are the instructions that
+take the copy's result. Chains cross calls, loops, branches and asynchronous calls.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +18,23 @@ from fastindex.hlo.copies.trips import is_unchanged
 from fastindex.hlo.flow_rules import RULES, rule_of
 from fastindex.hlo.modules import Module
 
-#: How far to follow a chain, and how many instructions to look at for consumers.
+#: Limit on the length of a chain, and on the instructions visited when searching for consumers.
 _FURTHEST = 400
 #: Opcodes whose result is their first operand, in the same layout.
 _THROUGH = frozenset(("bitcast", "copy-start", "copy-done", "opt-barrier", "domain", "add-dependency"))
-#: Opcodes that pass their operand on where they move nothing.
+#: Opcodes that pass their operand through if they move no data.
 _MAY_PASS = frozenset(("copy", "reshape", "transpose"))
 #: Opcodes whose result is a part of their first operand, in the same layout.
 _SLICES = frozenset(("slice", "dynamic-slice"))
 
 Path = tuple[int, ...]
-#: An instruction, and the element of its result.
+#: An instruction (computation and position), and the path to an element of its result tuple.
 _Step = tuple[Computation, int, Path]
 
 
 @dataclass(slots=True)
 class _WayBack:
-    """How far a value has been followed back, and what has been seen on the way."""
+    """State of a backward trace: the current instruction and the facts collected so far."""
 
     computation: Computation
     place: int
@@ -41,26 +48,26 @@ class _WayBack:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from.
+    """The producer of a value, where its layout is decided.
 
     Attributes
     ----------
     kind : str
         "argument", "constant" or "instruction".
     computation, place : Computation, int
-        The instruction that defines it.
+        The instruction that defines the value.
     path : tuple of int
-        The element of its tuple.
+        Path to the value within the instruction's result tuple.
     chain : tuple of str
-        The instructions on the way back to it, nearest first.
+        Names of the instructions between the value and its origin, nearest to the value first.
     carry : str
-        The loop that carries it, and the element: "while.4, element 1"; or "".
+        The loop that carries the value, and the element: "while.4, element 1"; or "".
     is_changed : bool
-        Whether that loop changes it: what is there is only what it begins with.
+        Whether that loop changes the value: the origin is then only the initial value of the carry.
     is_invariant : bool
-        Whether the innermost loop around the copy passes it on unchanged.
+        Whether the innermost loop around the copy carries the value unchanged.
     is_sliced : bool
-        Whether it is a part of what is there.
+        Whether the value is a slice of the result of the origin.
     """
 
     kind: str
@@ -76,7 +83,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Who wants a value in its layout.
+    """An instruction that takes a value in its layout.
 
     Attributes
     ----------
@@ -85,7 +92,7 @@ class Consumer:
     computation, place : Computation, int
         The instruction.
     path : tuple of int
-        The element of the result or of the carry.
+        Path to the element of the result or of the carry.
     """
 
     kind: str
@@ -95,7 +102,7 @@ class Consumer:
 
 
 class Chains:
-    """Follows values through a module.
+    """Traces values through a module, backward to their origins and forward to their consumers.
 
     Parameters
     ----------
@@ -119,7 +126,7 @@ class Chains:
         return names[place]
 
     def users(self, computation: Computation, place: int) -> list[int]:
-        """Return the instructions of a computation that take the result of one."""
+        """Return the instructions of a computation that have a given one as an operand."""
         users = self._users.get(computation.name)
         if users is None:
             users = self._users[computation.name] = {}
@@ -129,14 +136,14 @@ class Chains:
         return users.get(place, [])
 
     def origin(self, computation: Computation, place: int, passes: frozenset[tuple[str, int]]) -> Origin:
-        """Follow a value back to where its layout comes from.
+        """Trace a value back to the instruction that decides its layout.
 
         Parameters
         ----------
         computation, place : Computation, int
-            The instruction whose result it is.
+            The instruction whose result is traced.
         passes : frozenset of (str, int)
-            The copies that keep the layout, by computation and place.
+            Copies, reshapes and transposes that keep the layout, by computation name and position.
         """
         walk = _WayBack(computation, place)
         for _ in range(_FURTHEST):
@@ -158,7 +165,7 @@ class Chains:
         )  # fmt: skip
 
     def _before(self, walk: _WayBack, passes: frozenset[tuple[str, int]]) -> _Step | None:
-        """Return where a value is before the instruction that passes it on; None where its layout comes from."""
+        """Return the value that an instruction passes through; None if the layout is decided here."""
         computation, place, path = walk.computation, walk.place, walk.path
         opcode, operands = computation.opcodes[place], computation.operands(place)
         first = operands[0] if len(operands) else -1
@@ -177,7 +184,7 @@ class Chains:
             self._carried(walk, f"{self.name(computation, place)}, element {path[0]}", body, path[0])
             return computation, first, path
         if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, place) in passes):
-            # XLA writes the first part of an array as a bitcast, too.
+            # XLA also writes a bitcast for a leading slice of an array.
             if opcode == "bitcast" and 0 <= self._sizes.element_count(computation, place) < self._sizes.element_count(
                 computation, first
             ):
@@ -186,7 +193,7 @@ class Chains:
         if (called := self._before_async(computation, place, path)) is not None:
             return called
         if walk.carry:
-            # What a loop begins with is not what it carries.
+            # The initial value of a carry is not the value carried later: stop here.
             return None
         return self._before_part(walk, passes, first)
 
@@ -196,7 +203,7 @@ class Chains:
         role = self._role(computation)
         if step is not None and role in ("body", "condition"):
             element = path[0] if path else 0
-            # Slices are of another part in each trip.
+            # A slice in a loop usually takes a different part in each trip.
             is_still = role == "body" and not walk.carry and not walk.is_sliced
             walk.is_invariant = walk.is_invariant or (is_still and is_unchanged(computation, element))
             site = self._calls.sites[computation.name][0]
@@ -206,14 +213,14 @@ class Chains:
         return step
 
     def _carried(self, walk: _WayBack, text: str, body: Computation | None, element: int) -> None:
-        """Note a loop that carries the value, above all the innermost that changes it."""
+        """Record a loop that carries the value; the innermost loop that changes it takes precedence."""
         is_changed = body is None or not is_unchanged(body, element)
         if is_changed and not walk.is_changed:
             walk.carry, walk.is_changed = text, True
         walk.carry = walk.carry or text
 
     def _before_async(self, computation: Computation, place: int, path: Path) -> _Step | None:
-        """Return where a value is before a part of an asynchronous call, {operands, result, contexts}."""
+        """Return the input of an asynchronous instruction, whose result is {operands, result, contexts}."""
         opcode, operands = computation.opcodes[place], computation.operands(place)
         details = computation.details[place]
         if opcode.endswith("-done") and rule_of(opcode) is RULES["async-done"]:
@@ -230,7 +237,7 @@ class Chains:
         return None
 
     def _before_part(self, walk: _WayBack, passes: frozenset[tuple[str, int]], first: int) -> _Step | None:
-        """Return the array of which a value is a part, or which has been put together from its parts."""
+        """Return the array that a value is a slice of, or that was assembled from its slices."""
         computation, place, path = walk.computation, walk.place, walk.path
         opcode = computation.opcodes[place]
         step: _Step | None = None
@@ -250,7 +257,7 @@ class Chains:
         return step
 
     def _sliced_operand(self, computation: Computation, place: int) -> tuple[Computation, int, Path] | None:
-        """Return the operand of a fusion that does nothing but slice it; None for another fusion."""
+        """Return the operand of a fusion that only slices it; None for any other fusion."""
         names = computation.details[place].callees
         inner = self._module.computations.get(names[0]) if names else None
         operands = computation.operands(place)
@@ -276,7 +283,7 @@ class Chains:
         return f"{self.name(site.computation, site.place)}, element {element}"
 
     def _argument(self, computation: Computation, place: int, path: Path) -> tuple[Computation, int, Path] | None:
-        """Return what a call gives for a parameter; None for one of the entry."""
+        """Return the operand that a call site binds to a parameter; None for a parameter of the entry computation."""
         sites = self._calls.sites.get(computation.name)
         if not sites:
             return None
@@ -284,7 +291,7 @@ class Chains:
         operands = site.computation.operands(site.place)
         number = computation.details[place].number
         if site.computation.opcodes[site.place].endswith("-update"):
-            # The first operand is the call itself.
+            # The first operand is the asynchronous call itself.
             number += number >= 0
         elif site.role in ("body", "condition"):
             number = 0
@@ -295,7 +302,7 @@ class Chains:
         return site.computation, operands[number], path
 
     def consumers(self, computation: Computation, place: int, passes: frozenset[tuple[str, int]]) -> list[Consumer]:
-        """Follow a value to the instructions that take it, through those that pass it on."""
+        """Follow a value forward to its consumers, through pass-through instructions."""
         found: dict[tuple[str, int, Path], Consumer] = {}
         waiting: list[tuple[Computation, int, Path]] = [(computation, place, ())]
         seen: set[tuple[str, int, Path]] = {(computation.name, place, ())}
@@ -318,7 +325,7 @@ class Chains:
     def _leave(
         self, computation: Computation, path: Path, found: dict[tuple[str, int, Path], Consumer]
     ) -> list[tuple[Computation, int, Path]]:
-        """Follow the root of a computation to the instruction that calls it."""
+        """Step from the root of a computation to its call site, or record a consumer there."""
         sites = self._calls.sites.get(computation.name)
         if not sites:
             _add(found, Consumer("result", computation, computation.root, path))
@@ -332,7 +339,7 @@ class Chains:
         if site.role == "branch":
             _add(found, Consumer("branch", site.computation, site.place, path))
             return []
-        # The result of an asynchronous call is element 1 of its start.
+        # The result is element 1 of the tuple of an asynchronous start.
         is_async = site.computation.opcodes[site.place].endswith(("-start", "-update"))
         return [(site.computation, site.place, (1, *path) if is_async else path)]
 
@@ -345,7 +352,7 @@ class Chains:
         passes: frozenset[tuple[str, int]],
         found: dict[tuple[str, int, Path], Consumer],
     ) -> list[tuple[Computation, int, Path]]:
-        """Return where a value goes on to from an instruction that takes it; otherwise note that this one wants it."""
+        """Return where a user passes a value on to; if it does not, record the user as a consumer."""
         opcode = computation.opcodes[user]
         if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, user) in passes):
             return [(computation, user, path)]

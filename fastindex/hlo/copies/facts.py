@@ -1,4 +1,4 @@
-"""What is kept of the attributes of instructions: cycles, permutations, scalar constants, comparisons, trip counts."""
+"""Parse attributes of instructions: cycle estimates, permutations, scalar constants, comparisons, trip counts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _CYCLES = b'"estimated_cycles":"'
 _DIMENSIONS = re.compile(rb"\bdimensions=\{([\d,\s]*)\}")
 _INTEGER = re.compile(rb"(?:\s|/\*.*?\*/)*(?:[a-z]\w*\[\]\S*\s+)?(-?\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _DIRECTION = re.compile(rb"\bdirection=(\w+)")
-#: In JSON, or in a string with JSON.
+#: As JSON, or as JSON escaped within a string.
 _TRIPS = re.compile(rb'"known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
-#: Constants with longer texts are no counters.
+#: Longer constants are not loop counters.
 _LONGEST_CONSTANT = 64
 
 
 def estimated_cycles(operands: bytes, attributes: bytes) -> int | None:
-    """Return XLA's estimate for an instruction; None without one.
+    """Return XLA's cycle estimate for an instruction; None if it has none.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def _known_trips(operands: bytes, attributes: bytes) -> int | None:
     return integer(found.group(1)) if found else None
 
 
-#: By opcode: an integer, a permutation or a direction.
+#: Parser by opcode; the result is an integer, a permutation or a direction.
 FACT_READERS: Mapping[bytes, FactReader] = {
     b"copy": estimated_cycles,
     b"fusion": estimated_cycles,

@@ -1,4 +1,4 @@
-"""From a module to the rows of its copies."""
+"""Find the copies of a module and describe each as a row."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from fastindex.hlo.shape_table import array_of
 from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
-#: A fusion of only these moves data about; the cycles of the fusion are those of its copies.
+#: A fusion of only these moves data; its cycle estimate is that of its copies.
 _FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose", "tuple", "get-tuple-element"))
-#: A fusion of only these reads and writes exactly what its copies do.
+#: A fusion of only these reads and writes exactly the bytes of its copies.
 _WHOLE = _FORMATTING | {"convert", "fusion"}
-#: What an asynchronous call moves to or from another memory space, and the operand that is moved.
+#: Operand that an asynchronous instruction moves to or from another memory space, by opcode.
 _ASYNC_MOVES = {"slice": 0, "dynamic-slice": 0, "dynamic-update-slice": 1}
 _NO_METADATA = Metadata()
-#: The memory on a TPU's core; XLA's estimates of copies within it are placeholders.
+#: Memory on the TPU core (VMEM); XLA's estimates for copies within it are placeholders.
 _FAST_MEMORY = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An instruction that moves data, before it is explained."""
+    """An instruction that moves data; `source` and `result` are numbers of shapes in the table."""
 
     computation: Computation
     place: int
@@ -48,7 +48,7 @@ class _Found:
 
 
 class _Finder:
-    """Finds the copies of one module."""
+    """Find the copies of one module."""
 
     def __init__(self, module: Module, kinds: Kinds, label: str, profile: Profile | None) -> None:
         self._module = module
@@ -56,7 +56,7 @@ class _Finder:
         self._table = kinds.table
         self._label = label
         self._profile = profile
-        # No callbacks: circles would keep the module until they are collected.
+        # No callbacks to this object: reference cycles would keep the module alive until garbage collection.
         self._sizes = Sizes(module, kinds.table)
         self._calls = find_calls(module)
         self._chains = Chains(module, self._calls, self._sizes)
@@ -69,7 +69,7 @@ class _Finder:
         self.lost: list[tuple[Computation, int]] = []
 
     def rows(self) -> list[CopyRow]:
-        """Return the rows of the module, in the order in which they run."""
+        """Return the rows of the module, in schedule order."""
         found = [item for computation in self._calls.computations for item in self._in(computation)]
         self._movers = frozenset((item.computation.name, item.place) for item in found)
         passes = frozenset(self._still).union(
@@ -95,25 +95,25 @@ class _Finder:
             source = self._sizes.leaves(computation, operands[0])
             result = self._sizes.leaves(computation, place)
             if opcode == "copy-start":
-                # The result is a tuple of the destination, the operand and a context.
+                # The result is a tuple: destination, operand, context.
                 result = result[: len(source)]
             fact = computation.facts.get(place)
             for before, after in zip(source, result, strict=False):
                 kind = self._kinds.kind(opcode, before, after, fact if opcode == "transpose" else None)
                 if kind is None and opcode in ("reshape", "transpose"):
-                    # A bitcast, which other compilers than that of TPUs do not print as one.
+                    # A bitcast; only XLA's TPU compiler prints it as one.
                     self._still.add((computation.name, place))
-                # Within a fusion, values that stay as they are have no buffers to be copied between.
+                # Inside a fusion there are no buffers, so these kinds copy nothing.
                 if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
                     yield _Found(computation, place, kind, before, after)
 
     def _is_async(self, computation: Computation) -> bool:
-        """Whether an asynchronous call runs it."""
+        """Whether an asynchronous call runs a computation."""
         site = next(iter(self._calls.sites.get(computation.name, ())), None)
         return site is not None and site.computation.opcodes[site.place].endswith(("-start", "-update"))
 
     def _async_move(self, computation: Computation) -> Iterator[_Found]:
-        """Find what an asynchronous slice or update moves: a part of an array, to or from another memory space."""
+        """Find the move of an asynchronous slice or update: part of an array, to or from another memory space."""
         place = computation.root
         operands = computation.operands(place)
         opcode = computation.opcodes[place]
@@ -127,7 +127,7 @@ class _Finder:
             return
         source, result = self._table.shapes[before[0]], self._table.shapes[after[0]]
         try:
-            # Of the larger array, a part of the size of the other.
+            # Give the larger array the size of the part that moves.
             if opcode == "dynamic-update-slice":
                 result = source.with_layout(result.layout)
             else:
@@ -140,7 +140,7 @@ class _Finder:
             yield _Found(computation, place, kind, *parts, number)
 
     def _is_whole(self, computation: Computation) -> bool:
-        """Whether the outermost fusion around a computation does nothing but move data."""
+        """Whether the outermost fusion around a computation only moves data."""
         for _ in range(len(self._calls.computations)):
             site = self._calls.sites[computation.name][0]
             if not self._calls.is_fused(site.computation):
@@ -165,7 +165,7 @@ class _Finder:
         return known
 
     def _fills_fusion(self, item: _Found) -> bool:
-        """Whether the fusion of a copy does nothing else; of copies one after the other, the first stands for all."""
+        """Whether a fusion only performs this copy; of consecutive copies in one fusion, true for the first only."""
         if not self._is_whole(item.computation):
             return False
         return not self._fused.follows(item.computation, item.place, self._movers)
@@ -186,7 +186,7 @@ class _Finder:
         is_argument = origin.kind == "argument" and not origin.is_changed
         shown, shown_place = computation, place
         if computation.is_made:
-            # What a shorthand stands for is shown as the text has it.
+            # Show the call site: the text contains the shorthand, not the computation made for it.
             site = self._calls.sites[computation.name][0]
             shown, shown_place = site.computation, site.place
         name = self._chains.name(shown, shown_place)
@@ -224,7 +224,7 @@ class _Finder:
         )
 
     def _measured(self, item: _Found, name: str) -> int | None:
-        """Return the time that a profile has of an instruction, of its fusion, or of the call that runs it."""
+        """Return the profiled time of an instruction, of its fusion, or of the asynchronous call that runs it."""
         if self._profile is None:
             return None
         name = self._fusion_of(item.computation) or name
@@ -234,7 +234,7 @@ class _Finder:
         return self._profile.nanoseconds(name, self._calls.trips(item.computation))
 
     def _around(self, computation: Computation) -> Iterator[tuple[Computation, int]]:
-        """Yield the fusions around a computation, the innermost first."""
+        """Yield the fusions around a computation, innermost first."""
         for _ in range(len(self._calls.computations)):
             if not self._calls.is_fused(computation):
                 return
@@ -248,7 +248,7 @@ class _Finder:
         return names[-1] if names else ""
 
     def _formatting_fusion(self, computation: Computation) -> CallSite | None:
-        """Return the fusion that a fused computation is, if it does nothing but move data and is in no other."""
+        """Return the call site of a fused computation, if its fusion only moves data and is not nested in another."""
         site = self._calls.sites[computation.name][0]
         is_inner = self._calls.is_fused(site.computation)
         return None if is_inner or not _FORMATTING.issuperset(computation.opcodes) else site
@@ -294,7 +294,7 @@ class _Finder:
         )
 
     def _path_text(self, origin: Origin) -> str:
-        """Return the name of an argument: JAX writes its path into the metadata."""
+        """Return the name of an argument; JAX writes its path into the metadata."""
         metadata = self._read_metadata(origin.computation, origin.place)
         name = metadata.op_name or self._chains.name(origin.computation, origin.place)
         return name + "".join(f"[{number}]" for number in origin.path)
@@ -317,7 +317,7 @@ class _Finder:
         return self._reader.origin(self._metadata[number]) if number >= 0 else _NO_METADATA
 
     def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
-        """Return the metadata of a copy, or of its fusion, of an instruction that wants it, or of what it copies."""
+        """Return the metadata of a copy, or else of its fusion, of a consumer, or of the origin."""
         own = self._read_metadata(computation, place)
         others = [self._read_metadata(*each) for each in self._around(computation)]
         others += [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]

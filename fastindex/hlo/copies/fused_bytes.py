@@ -1,4 +1,4 @@
-"""What a copy inside a fusion reads and writes: the operands and the results of the fusion, not its own shapes."""
+"""Bytes that a copy inside a fusion reads and writes: those of the fusion's operands and results."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastindex.hlo.copies.calls import Calls
 from fastindex.hlo.copies.chains import Chains
 from fastindex.hlo.copies.sizes import Sizes
 
-#: How many instructions to look at.
+#: Limit on the instructions visited.
 _FURTHEST = 1000
-#: Opcodes that read only as much of their operand as they return.
+#: Opcodes that read only as many bytes of their operand as they return.
 _PARTS = frozenset(("slice", "dynamic-slice", "gather"))
 _EMPTY = frozenset(("constant", "iota", "broadcast", "partition-id", "replica-id", "rng"))
 
@@ -20,12 +20,12 @@ _INDEXED = _PARTS | _UPDATES
 
 
 def _updates(opcode: str, operands: Sequence[int]) -> Sequence[int]:
-    """Return the operands that are written: of a scatter of n arrays, those after n arrays and the indices."""
+    """Return the update operands; those of a scatter of n arrays follow the n arrays and the indices."""
     return operands[1:2] if opcode == "dynamic-update-slice" else operands[(len(operands) - 1) // 2 + 1 :]
 
 
 class FusedBytes:
-    """Adds up the buffers that instructions inside fusions come from and go to."""
+    """Add up the buffers that instructions inside fusions read from and write to."""
 
     def __init__(self, calls: Calls, chains: Chains, sizes: Sizes) -> None:
         self._calls = calls
@@ -33,7 +33,7 @@ class FusedBytes:
         self._sizes = sizes
 
     def read(self, computation: Computation, place: int) -> int:
-        """Return the bytes that the fusion reads for the result of an instruction."""
+        """Return the bytes that the fusion reads to compute the result of an instruction."""
         total = 0
         seen: set[tuple[str, int]] = set()
         waiting = [(computation, place)]
@@ -56,7 +56,7 @@ class FusedBytes:
         return total
 
     def follows(self, computation: Computation, place: int, movers: frozenset[tuple[str, int]]) -> bool:
-        """Whether an instruction takes what another of `movers` has moved within the same fusion."""
+        """Whether an operand of an instruction depends on one of `movers` within the same fusion."""
         seen: set[tuple[str, int]] = set()
         waiting = [(computation, operand) for operand in computation.operands(place)]
         while waiting and len(seen) < _FURTHEST:
@@ -78,7 +78,7 @@ class FusedBytes:
         return False
 
     def written(self, computation: Computation, place: int) -> int:
-        """Return the bytes that the fusion writes with the result of an instruction."""
+        """Return the bytes of fusion results that depend on the result of an instruction."""
         total = 0
         seen: set[tuple[str, int, int]] = set()
         waiting = [(computation, place, -1)]
@@ -96,7 +96,7 @@ class FusedBytes:
             for user in self._chains.users(here, value):
                 operands = here.operands(user)
                 if here.opcodes[user] in _INDEXED and value not in operands[:1]:
-                    # An update is written into a larger array; indices are not written at all.
+                    # An update is written into a larger array: count only the update. Indices are not written.
                     is_update = here.opcodes[user] in _UPDATES and value in _updates(here.opcodes[user], operands)
                     total += self._sizes.nbytes(here, value, -1) if is_update else 0
                 elif here.opcodes[user] == "tuple":

@@ -1,4 +1,4 @@
-"""A table of copies as HTML: the copies on the program's timeline, by line of source, and one by one."""
+"""Render a table of copies as HTML: a timeline of the program, sums by source line, and a table of all copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastindex.show.spelling import bytes_text, duration_text
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 200, 78, 24, 18
 _MOST_TIMELINES, _MOST_LINES, _MOST_MARKS = 20, 20, 2000
 _NUMBERS = itertools.count(1)
-#: Okabe and Ito's colours, and a dash for each, so that colour is not all.
+#: Okabe and Ito's colours; fused copies are also dashed.
 _COLOURS = {
     "layout": "#d55e00", "reshape": "#0072b2", "transpose": "#cc79a7", "element type": "#009e73",
     "same layout": "#8c8c8c", "memory space": "#8c8c8c",
@@ -23,12 +23,12 @@ _COLOURS = {
 
 
 def page(table: CopyTable, top: int | None, all_moves: bool) -> str:
-    """Return a table of copies as a page."""
+    """Return a table of copies as an HTML page."""
     return page_of("Layout copies", fragment(table, top, all_moves))
 
 
 def fragment(table: CopyTable, top: int | None = 50, all_moves: bool = False) -> str:
-    """Return a table of copies as a piece of HTML with its own style and script."""
+    """Return a table of copies as an HTML fragment with its own style and script."""
     number = f"fi-copies-{next(_NUMBERS)}"
     rows = table.rows(all_moves)
     shown = rows if top is None else rows[:top]
@@ -49,12 +49,12 @@ def fragment(table: CopyTable, top: int | None = 50, all_moves: bool = False) ->
 
 
 def _height(nbytes: int) -> float:
-    """Return the logarithm of a number of bytes: 16 is the base, so that 4 KiB, 64 KiB and 1 MiB are whole."""
+    """Return the logarithm of a byte count to base 16, so that 4 KiB, 64 KiB and 1 MiB are whole numbers."""
     return math.log2(nbytes) / 4
 
 
 def _timeline(module: str, rows: list[CopyRow]) -> str:
-    """Draw a stem for each copy at its step; the height is the logarithm of the bytes moved."""
+    """Draw a stem for each copy at its schedule step; the height is the logarithm of the bytes moved."""
     rows = [row for row in rows if row.moved_nbytes][:_MOST_MARKS]
     if not rows:
         return ""
@@ -92,7 +92,7 @@ def _timeline(module: str, rows: list[CopyRow]) -> str:
 
 
 def _bars(title: str, sums: tuple[CopySum, ...]) -> str:
-    """Draw sums as bars, the greatest first."""
+    """Draw sums as a bar chart, largest first."""
     sums = tuple(item for item in sums if item.moved_nbytes)[:_MOST_LINES]
     if not sums:
         return ""

@@ -1,4 +1,4 @@
-"""What an instruction that takes one array to another does to the buffer: nothing, a move, or another layout."""
+"""Classify copies, reshapes and transposes: no data movement, a plain move, or a change of layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CopyKind = Literal["layout", "reshape", "transpose", "element type", "memory spa
 
 
 def copy_kind(opcode: str, source: Shape, result: Shape, permutation: tuple[int, ...] | None = None) -> CopyKind | None:
-    """Return what a copy, reshape or transpose moves data for; None if nothing moves, or if it is not of arrays.
+    """Return why a copy, reshape or transpose moves data; None if no data moves, or if the shapes are not arrays.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def copy_kind(opcode: str, source: Shape, result: Shape, permutation: tuple[int,
         "copy", "copy-start", "reshape" or "transpose".
     source, result : Shape
     permutation : tuple of int, optional
-        Of a transpose: dimension i of the result is dimension ``permutation[i]`` of the source.
+        For a transpose: dimension i of the result is dimension ``permutation[i]`` of the source.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def copy_kind(opcode: str, source: Shape, result: Shape, permutation: tuple[int,
 
 
 class Kinds:
-    """What instructions do to the arrays of a table, each question answered once; modules have many in common.
+    """Cached `copy_kind` by the numbers of shapes in a table; modules share many shapes.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Kinds:
         self._known: dict[tuple[str, int, int, object], CopyKind | None] = {}
 
     def kind(self, opcode: str, before: int, after: int, permutation: object = None) -> CopyKind | None:
-        """Return the `copy_kind` of two arrays by their numbers; None where a size is unknown."""
+        """Return the `copy_kind` of two arrays by their numbers; None if a size is unknown."""
         key = opcode, before, after, permutation
         if key not in self._known:
             table = self.table
@@ -80,7 +80,7 @@ def _keeps_slots(opcode: str, before: Shape, after: Shape, permutation: tuple[in
 
 
 def _written_order(shape: Shape) -> tuple[object, ...]:
-    """Return what is written of the order and the tiles, without dimensions of size 1."""
+    """Return the dimension order and the tiles as written, without dimensions of size 1, and the element width."""
     layout = shape.layout
     order = tuple(d for d in layout.minor_to_major if shape.dimensions[d] != 1)
     return order, layout.tiles, shape.element_bits

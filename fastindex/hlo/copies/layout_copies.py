@@ -1,4 +1,4 @@
-"""The table of a program's copies: what moves because of layouts, where from, what for, how much."""
+"""List a program's copies: the instructions that move data because of layouts, with cause and cost."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _BEFORE_LAYOUTS = (
 
 @dataclass(frozen=True, repr=False)
 class LayoutCopies(CopyTable, ShownInNotebooks):
-    """The instructions of one or several HLO modules that move data because of layouts.
+    """Table of the instructions of one or more HLO modules that move data because of layouts.
 
-    It is made by `layout_copies`. See `copies`, most bytes first, `totals` and `problems`.
+    Made by `layout_copies`. See `copies` (most bytes first), `totals` and `problems`.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class LayoutCopies(CopyTable, ShownInNotebooks):
     """
 
     def summary(self) -> str:
-        """Return the sums in a few lines."""
+        """Return the totals in a few lines."""
         return summary(self)
 
     def print(self, console: Console, top: int | None = None, all_moves: bool = False) -> None:
@@ -72,9 +72,9 @@ class LayoutCopies(CopyTable, ShownInNotebooks):
         Parameters
         ----------
         top : int or None
-            How many rows; None for all.
+            Maximum number of rows; None for all.
         width : int
-            Of a line, in characters.
+            Line width, in characters.
         all_moves : bool
             Also list plain moves between memory spaces.
         """
@@ -86,7 +86,7 @@ class LayoutCopies(CopyTable, ShownInNotebooks):
         return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
     def html(self, top: int | None = 500, all_moves: bool = False) -> str:
-        """Return a page with the copies on the timeline of the program, by line and in a table; it works offline."""
+        """Return an offline HTML page: the copies on the program's timeline, by source line and in a table."""
         return page(self, top, all_moves)
 
     def __str__(self) -> str:
@@ -102,14 +102,15 @@ class LayoutCopies(CopyTable, ShownInNotebooks):
 def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCopies:
     """List every instruction of a compiled program that moves data because of layouts, with its cost and its cause.
 
-    These are copies to another layout, and reshapes and transposes that move elements, in every computation that runs
-    and inside fusions. Each row says where the layout of the operand comes from and who wants the other one.
+    The rows are copies to another layout, and reshapes and transposes that move elements, in every computation that
+    runs and inside fusions. Each row names the producer that decides the operand's layout and the consumers of the
+    result.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled
-        HLO text as ``--xla_dump_to`` and JAX print it, ``*.hlo.pb``, or a profile, ``*.xplane.pb``, whose rows have
-        the time that was measured; also compressed. A path is a file or a folder of dumps, of which the last stage of
+        HLO text as ``--xla_dump_to`` and JAX print it, ``*.hlo.pb``, or a profile (``*.xplane.pb``), whose rows contain
+        the measured time. All may be compressed. A path is a file or a folder of dumps; of a folder, the last stage of
         each module is read. JAX compiles a function with ``jax.jit(f).lower(*arguments).compile()``.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
@@ -121,17 +122,18 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     Raises
     ------
     FastIndexError
-        No HLO module. Broken lines, and unreadable files among others, do not raise; see `LayoutCopies.problems`.
+        No HLO module was found. Broken lines, and unreadable files among others, do not raise; see
+        `LayoutCopies.problems`.
     ArgumentTypeError
-        A function that is not compiled, or no program.
+        The argument is a function that is not compiled, or not a program at all.
     OSError
-        A file that cannot be read.
+        A file cannot be read.
 
     Notes
     -----
-    That a reshape or a transpose moves nothing is proved by the digits of the slots:
-    `fastindex.xla.reshape_is_bitcast`, `fastindex.xla.transpose_is_bitcast`. How often a loop runs is XLA's
-    ``known_trip_count``, or is read off its condition.
+    A reshape or transpose is proved to move nothing by comparing the digits of the slots:
+    `fastindex.xla.reshape_is_bitcast`, `fastindex.xla.transpose_is_bitcast`. Trip counts come from XLA's
+    ``known_trip_count``, or else from the loop's condition.
 
     Examples
     --------
@@ -156,7 +158,7 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
 
 
 class _Reader:
-    """Reads modules one after the other and keeps their copies."""
+    """Read modules one at a time and collect their copies."""
 
     def __init__(self) -> None:
         self._kinds = Kinds(ShapeTable())
@@ -170,14 +172,14 @@ class _Reader:
         self._notes: list[str] = []
 
     def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
-        """Read one text.
+        """Read one source.
 
         Raises
         ------
         FastIndexError
-            It holds no module.
+            The source contains no module.
         OSError
-            It cannot be read.
+            The source cannot be read.
         """
         kind, whole = identified(source)
         if kind in ("buffer assignment", "memory usage report"):
@@ -189,7 +191,7 @@ class _Reader:
         self._problems += scanner.problems
 
     def failed(self, source: TextSource, error: Exception) -> None:
-        """Record that a file could not be read; the others still count."""
+        """Record that a source could not be read; the other sources still count."""
         self._errors.append(error)
         self._problems.append(unread(source, error))
 

@@ -12,51 +12,52 @@ from fastindex.hlo.copies.kinds import CopyKind
 
 @dataclass(frozen=True, slots=True)
 class CopyRow:
-    """An instruction that moves data.
+    """One instruction that moves data.
 
     Attributes
     ----------
     instruction, computation, opcode : str
     kind : str
-        "layout": a copy to another order, tiles or width of elements. "reshape", "transpose": one that moves elements,
-        which XLA prints as ``bitcast`` where nothing moves. "element type": a copy that changes the type of the
-        elements, and maybe the layout. "memory space": the same layout elsewhere. "same layout": the same layout in
-        the same memory space, for a loop's carry, a branch or a donated buffer.
+        "layout": a copy to another dimension order, other tiles or another element width. "reshape", "transpose": one
+        that moves elements; if none move, XLA prints ``bitcast`` instead. "element type": a copy that converts the
+        elements, and possibly changes the layout. "memory space": a move to another memory space, in the same layout.
+        "same layout": a copy in the same layout and memory space, for a loop carry, a branch or a donated buffer.
     source, result : Shape
-        Before and after.
+        Shapes before and after.
     nbytes_read, nbytes_written : int
-        Padding included. Inside a fusion: of the operands of the fusion that it comes from, and of the results of the
-        fusion that it goes to, because what lies between has no buffers.
+        Bytes, padding included. Inside a fusion: those of the fusion operands that it reads from and of the fusion
+        results that it contributes to, because values inside a fusion have no buffers.
     trips : int or None
-        How often it runs; None for once in each trip of a loop whose trips are not known.
+        Number of executions; None if it runs once per trip of a loop whose trip count is unknown.
     estimated_cycles : int or None
-        XLA's estimate; None where there is none, or where it is a placeholder.
+        XLA's estimate; None if there is none, or only a placeholder.
     measured_nanoseconds : int or None
-        From a profile: the time of all trips in one run of the program, the mean over its runs. Of an asynchronous copy
-        on a TPU, from start to done. Inside a fusion that does nothing else, that of the fusion.
+        Profiled time of all trips in one run of the program, averaged over the runs. For an asynchronous copy on a TPU:
+        from start to done. For a copy that is all its fusion does: the time of the fusion.
     fusion : str
-        The fusion that it is part of, or "".
+        Name of the fusion that contains it, or "".
     is_alone : bool
-        Whether its bytes move for it alone and are added up: it is in no fusion, or in one that does nothing else. Of
-        copies that follow each other in such a fusion, the first.
+        Whether its bytes move for this copy only, so that the sums include them: it is in no fusion, or in a fusion
+        that does nothing else. Of consecutive copies in such a fusion, true for the first only.
     origin, wanted_by : str
-        In words, where the layout of the operand comes from, and who wants the other.
+        In words: where the operand's layout comes from, and which consumers need the other layout.
     argument : int or None
-        The number of the argument that it comes from.
+        Number of the program argument that it copies, if any.
     argument_path : str
         The name of that argument, such as ``params['q']``.
     chain : tuple of str
-        The instructions between its operand and where the layout comes from, nearest first.
+        Instructions between its operand and the origin of the layout, nearest to the operand first.
     is_invariant : bool
         Whether it copies the same data in every trip of the innermost loop around it.
     at_loop : bool
-        Whether it runs in a loop, or copies what a loop carries.
+        Whether it runs in a loop, or copies a value carried by one.
     op_name, source_file, source_line : str, str, int
-        Where it comes from in the program: its own metadata, or else those of an instruction that wants the result.
+        Source location: from its own metadata, or else from those of related instructions (its fusion, a consumer, the
+        origin).
     step, steps : int
-        When it first runs, in steps of the schedule, and how many there are.
+        Schedule step at which it first runs, and the number of steps in the schedule.
     line : int
-        The line of the HLO text.
+        Line number in the HLO text.
     module : str
         The label of the module.
     """
@@ -91,12 +92,12 @@ class CopyRow:
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes read and written in all trips; in one trip if their number is not known."""
+        """Bytes read and written in all trips; in one trip if the trip count is unknown."""
         return (self.nbytes_read + self.nbytes_written) * (1 if self.trips is None else self.trips)
 
     @property
     def is_avoidable(self) -> bool:
-        """Whether another layout could avoid it: it moves its bytes alone, and not within one layout."""
+        """Whether another layout could avoid the copy: its bytes move for it only, and the layout changes."""
         return self.is_alone and self.kind not in ("same layout", "memory space")
 
     @property
@@ -145,22 +146,23 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True)
 class CopySum:
-    """The sum of several copies.
+    """Sum over several copies.
 
     Attributes
     ----------
     label : str
-        What they have in common.
+        The property that the copies share.
     count : int
-        Instructions that stand alone, or are all that their fusion does.
+        Number of instructions outside fusions, or in a fusion that does nothing else.
     nbytes_read, nbytes_written : int
-        By these, in all trips; in one trip where their number is not known.
+        Bytes of these, in all trips; in one trip if the trip count is unknown.
     fused_count : int
-        Instructions inside other fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
+        Number of instructions inside other fusions. The sums exclude them: the fusion would move most of these bytes
+        anyway.
     unknown_trips_count : int
-        Instructions of which the number of trips is not known.
+        Number of instructions with an unknown trip count.
     measured_nanoseconds : int or None
-        The time of those of `count` that a profile measured, in one run of the program; None if it measured none.
+        Profiled time of those of `count` that were measured, in one run of the program; None if none was.
     """
 
     label: str
@@ -190,7 +192,7 @@ class CopySum:
 
 
 def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
-    """Add up rows."""
+    """Sum rows."""
     rows = list(rows)
     alone = [row for row in rows if row.is_alone]
     measured = [row.measured_nanoseconds for row in alone if row.measured_nanoseconds is not None]
@@ -206,7 +208,7 @@ def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
 
 
 def sums_by(rows: Iterable[CopyRow], label_of: Callable[[CopyRow], str]) -> tuple[CopySum, ...]:
-    """Add up rows by a label, the greatest sum first; rows without a label are left out."""
+    """Sum rows by label, largest sum first; rows without a label are left out."""
     grouped: dict[str, list[CopyRow]] = {}
     for row in rows:
         label = label_of(row)
@@ -218,15 +220,15 @@ def sums_by(rows: Iterable[CopyRow], label_of: Callable[[CopyRow], str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class CopyTotals:
-    """The sums of a table of copies.
+    """The sums over a table of copies.
 
     Attributes
     ----------
     all : CopySum
     avoidable : CopySum
-        Of the rows that another layout could avoid.
+        Sum over the rows that another layout could avoid.
     by_kind, by_line, by_argument : tuple of CopySum
-        The greatest sum first. By line of the program, and by argument that is copied.
+        Largest sum first; by kind, by source line, and by copied argument.
     """
 
     all: CopySum
@@ -247,7 +249,7 @@ class CopyTotals:
 
 
 def totals_of(rows: Iterable[CopyRow]) -> CopyTotals:
-    """Add up rows in every way."""
+    """Compute every sum over the rows."""
     rows = tuple(rows)
     return CopyTotals(
         sum_of("all", rows),

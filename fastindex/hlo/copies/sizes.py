@@ -1,4 +1,4 @@
-"""The sizes of the results of a module's instructions."""
+"""Shapes and sizes of the results of a module's instructions."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from fastindex.hlo.shape_table import Leaves, ShapeTable, array_of
 
 
 class Sizes:
-    """Looks up the shapes of instructions in a table."""
+    """Look up the result shapes of instructions in a shape table."""
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self._texts = list(module.shapes)
         self._table = table
 
     def entry(self, computation: Computation, place: int) -> Leaves:
-        """Return the shape of a result, split into its arrays."""
+        """Return the result shape of an instruction, split into its arrays."""
         return self._table.entry(self._texts[computation.shape(place)])
 
     def leaves(self, computation: Computation, place: int) -> tuple[int, ...]:
-        """Return the numbers of the arrays of a result."""
+        """Return the table numbers of the arrays in a result."""
         return self.entry(computation, place).leaves
 
     def element_count(self, computation: Computation, place: int) -> int:
-        """Return the number of elements of a result; -1 if it is not one array."""
+        """Return the number of elements of a result; -1 if it is not a single array."""
         leaves = self.leaves(computation, place)
         array = array_of(self._table.shapes[leaves[0]]) if len(leaves) == 1 else None
         return -1 if array is None else array.element_count
 
     def nbytes(self, computation: Computation, place: int, element: int) -> int:
-        """Return the bytes of a result, or of an element of its tuple; all of them for element -1."""
+        """Return the bytes of a result, or of one element of its tuple; -1 stands for the whole result."""
         entry = self.entry(computation, place)
         begin, end = (0, len(entry.leaves))
         if element >= 0:

@@ -1,4 +1,4 @@
-"""A table of copies: its rows, its sums, its JSON."""
+"""A table of copies: rows, sums, JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class CopyTable:
     copies : tuple of CopyRow
         Most bytes first.
     moves : tuple of CopyRow
-        The plain moves between memory spaces, which have nothing to do with layouts.
+        Plain moves between memory spaces, unrelated to layouts.
     modules : tuple of str
         The labels of the modules.
     problems : tuple of Problem
-        Lines and files that could not be read; everything else was.
+        Lines and files that could not be read; the table covers the others.
     notes : tuple of str
         Remarks for the reader.
     """
@@ -35,22 +35,22 @@ class CopyTable:
 
     @property
     def totals(self) -> CopyTotals:
-        """The sums of `copies`: all of them, by kind, by line of the program, by argument."""
+        """Sums of `copies`: in total, by kind, by source line and by argument."""
         return totals_of(self.copies)
 
     @property
     def avoidable(self) -> tuple[CopyRow, ...]:
-        """Those of `copies` that another layout could avoid, which `fastindex.hlo.try_layouts` counts."""
+        """Those of `copies` that another layout could avoid; `fastindex.hlo.try_layouts` counts these."""
         return tuple(row for row in self.copies if row.is_avoidable)
 
     def rows(self, all_moves: bool = False, top: int | None = None) -> tuple[CopyRow, ...]:
-        """Return the rows, most bytes first, and only the first `top` of them; with `all_moves` also `moves`."""
+        """Return the first `top` rows, most bytes first; with `all_moves`, `moves` are included."""
         if not all_moves:
             return self.copies[:top]
         return tuple(sorted((*self.copies, *self.moves), key=most_bytes_first))[:top]
 
     def to_json(self, top: int | None = None, all_moves: bool = False) -> dict[str, Any]:
-        """Return the table for JSON; the totals are over all of `copies`, whatever `top` is."""
+        """Return the table for JSON; the totals cover all of `copies`, whatever `top` is."""
         return {
             "copies": [row.to_json() for row in self.rows(all_moves, top)],
             "totals": self.totals.to_json(),

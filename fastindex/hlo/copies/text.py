@@ -1,4 +1,4 @@
-"""A table of copies in text: sums, notes, rows."""
+"""Print a table of copies as text: sums, notes, rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SINGULARS |= {"same layout": "copy within one layout", "reshape": "reshape", "t
 
 
 def summary(table: CopyTable, all_moves: bool = False) -> str:
-    """Return the sums in a few lines."""
+    """Return the totals in a few lines."""
     named = [name or "module without a name" for name in table.modules[:_NAMED_MODULES]]
     lines = [f"module {', '.join(named)}" if table.modules else "no module"]
     if len(table.modules) > _NAMED_MODULES:
@@ -101,7 +101,7 @@ def _details(row: CopyRow, several: bool) -> str:
 
 
 def print_copies(table: CopyTable, console: Console, top: int | None, all_moves: bool) -> None:
-    """Print the sums and the rows."""
+    """Print the totals and the rows."""
     console.print(visible(summary(table, all_moves)), highlight=False, markup=False)
     rows = table.rows(all_moves)
     if rows:

@@ -1,8 +1,8 @@
-"""How often a loop runs: XLA's own count, or read off its condition, its initial values and its body.
+"""Trip counts of loops: XLA's own count, or derived from the condition, the initial values and the body.
 
-A counted loop compares a counter with a limit, both integers: ``compare(counter, limit), direction=LT``. The counter
-begins at a constant and its body adds a constant; the limit is a constant, also one that the loop carries unchanged.
-Anything else has no known count.
+A counted loop compares an integer counter with an integer limit: ``compare(counter, limit), direction=LT``. The counter
+starts at a constant and the body adds a constant; the limit is a constant, possibly carried unchanged by the loop. Any
+other loop has an unknown trip count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.modules import Module
 
-#: How many instructions to follow to a constant.
+#: Limit on the instructions followed to reach a constant.
 _FURTHEST = 100
 #: Opcodes that pass a scalar on unchanged.
 _PASSING = frozenset(("copy", "bitcast", "reshape", "convert", "copy-done", "copy-start", "opt-barrier", "broadcast"))
@@ -29,7 +29,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A computation with the place from which it is called, for parameters of fusions and calls."""
+    """A computation with its call site, to resolve the parameters of fusions and calls."""
 
     computation: Computation
     outer: _Scope | None = None
@@ -37,7 +37,7 @@ class _Scope:
 
 
 def loop_trips(module: Module, computation: Computation, place: int) -> int | None:
-    """Return how often the body of the ``while`` at a place runs; None if that is not known."""
+    """Return how often the body of the ``while`` at a position runs; None if unknown."""
     known = computation.facts.get(place)
     if isinstance(known, int):
         return known
@@ -48,7 +48,7 @@ def loop_trips(module: Module, computation: Computation, place: int) -> int | No
 
 
 def is_unchanged(body: Computation, element: int) -> bool:
-    """Whether the body of a loop passes an element of its carry on as it is."""
+    """Whether the body of a loop passes an element of its carry through unchanged."""
     place = _element(body, body.root, element)
     for _ in range(_FURTHEST):
         if not 0 <= place < len(body):
@@ -64,7 +64,7 @@ def is_unchanged(body: Computation, element: int) -> bool:
 
 
 def _count(begin: int, limit: int, step: int, direction: str) -> int | None:
-    """Return how often a counter passes the test; None if it does until it overflows, or for another test."""
+    """Return how often a counter passes the test; None if it passes until overflow, or for other comparisons."""
     if direction == "NE":
         trips = divmod(limit - begin, step) if step else (0, begin != limit)
         return trips[0] if not trips[1] and trips[0] >= 0 else None
@@ -79,7 +79,7 @@ def _count(begin: int, limit: int, step: int, direction: str) -> int | None:
 
 
 def _element(computation: Computation, place: int, element: int) -> int:
-    """Return the place of an element of a tuple; -1 if the instruction is none, or has fewer."""
+    """Return the position of the operand for a tuple element; -1 if there is no such tuple or element."""
     if not 0 <= place < len(computation) or computation.opcodes[place] != "tuple":
         return -1
     operands = computation.operands(place)
@@ -87,7 +87,7 @@ def _element(computation: Computation, place: int, element: int) -> int:
 
 
 class _Loop:
-    """A loop, and how far its instructions have been followed."""
+    """A loop, and the remaining budget of instructions to follow."""
 
     def __init__(
         self, module: Module, computation: Computation, place: int, condition: Computation, body: Computation
@@ -118,7 +118,7 @@ class _Loop:
         return _count(begin + counter.offset, last, step, direction)
 
     def _comparison(self) -> tuple[_Scope, int, str] | None:
-        """Return the comparison that the condition results in, through copies and fusions."""
+        """Return the comparison that the condition evaluates, through copies and fusions."""
         scope, place = _Scope(self._condition), self._condition.root
         for _ in range(_FURTHEST):
             computation = scope.computation
@@ -146,7 +146,7 @@ class _Loop:
         return _Scope(callee, scope, place) if callee is not None else None
 
     def _evaluate(self, scope: _Scope, place: int) -> _Sum | None:
-        """Return what an integer is in terms of the parameter of the outermost scope."""
+        """Return an integer value as a sum over the parameter of the outermost scope."""
         self._left -= 1
         computation = scope.computation
         if self._left < 0 or not 0 <= place < len(computation):

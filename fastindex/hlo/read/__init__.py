@@ -1,1 +1,1 @@
-"""From what a user has (text, files, dumps, protos, profiles, JAX's objects) to texts of HLO, one after the other."""
+"""Turn the user's input (text, files, dumps, protos, profiles, JAX objects) into a sequence of HLO texts."""

@@ -1,8 +1,7 @@
-"""The process in which jaxlib prints modules: ``python -m fastindex.hlo.read.child``.
+"""Child process in which jaxlib prints HLO modules: ``python -m fastindex.hlo.read.child``.
 
-It takes serialized modules from stdin, each after its length in eight bytes, and answers each on stdout with a byte (1
-for text, 0 for the reason why not), a length and the text. jaxlib ends the process on some damaged modules, so it lives
-here.
+Requests on stdin: an 8-byte length and a serialized module. Replies on stdout: one byte (1 for text, 0 for an error
+message), an 8-byte length and the text. A separate process, because some damaged modules make jaxlib abort.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 
 
 def printer() -> Any:
-    """Return jaxlib's class of modules.
+    """Return jaxlib's HloModule class.
 
     Raises
     ------
     ImportError
-        It has none: older or newer than those that are known.
+        This version of jaxlib does not have the class in a known place.
     """
     try:
         from jaxlib import _hlo as classes
@@ -32,11 +31,11 @@ def printer() -> Any:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
-    # An interrupt is for the parent, which ends this process.
+    """Serve requests until stdin is closed."""
+    # The parent handles interrupts, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source = sys.stdin.buffer
-    # What libraries print goes elsewhere.
+    # Keep stdout for replies: whatever libraries print goes to stderr.
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     module: Any = None
@@ -46,7 +45,7 @@ def main() -> None:
             module = module or printer()
             answer, is_text = module.from_serialized_hlo_module_proto(data).to_string().encode(), True
         except Exception as error:
-            # jaxlib raises errors of many classes.
+            # jaxlib raises many classes of exceptions.
             line = str(error).strip().split("\n")[0][:300]
             answer, is_text = (line or type(error).__name__).encode("utf-8", "replace"), False
         target.write(bytes((is_text,)) + len(answer).to_bytes(8, "little"))

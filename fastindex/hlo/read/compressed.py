@@ -1,7 +1,7 @@
-"""Compressed files, decompressed a chunk at a time: gzip, xz, zstd.
+"""Decompress files one chunk at a time: gzip, xz, zstd.
 
-The memory in use is that of one chunk and of the decompressor's window, whatever the file says. A file of many times
-its size in output is refused: HLO text compresses by factors of 5 to 100.
+Memory use is bounded by one chunk and the decompressor's window, whatever the input. Suspiciously high compression
+ratios are rejected; HLO text compresses by factors of 5 to 100.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, Protocol
 
 from fastindex.errors import FastIndexError
 
-#: How the names of compressed files end.
+#: File name endings of compressed files.
 ENDINGS = (".gz", ".xz", ".zst")
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-#: The longest of these.
+#: Length of the longest magic number.
 MAGIC_NBYTES = 6
 _CHUNK = 1 << 20
 #: Limits against decompression bombs: bytes of output, and the ratio of output to input.
 _UNSUSPICIOUS, _MOST_RATIO = 64 << 20, 1000
-#: What the highest levels of xz need is 65 MiB.
+#: Decompressor memory limit; the highest levels of xz need 65 MiB.
 _XZ_MEMORY = 256 << 20
-#: The package that has no limit of output takes its input in pieces, each of at most some MiB of output.
+#: zstandard cannot limit its output, so its input is split; each part yields at most a few MiB.
 _PIECE = 1 << 10
 _NO_ZSTD = "compressed with zstd, which Python has from 3.14 on: pip install 'fastindex[zstd]', or decompress it first"
 
 
 class _Decompressor(Protocol):
-    """What `lzma` and `compression.zstd` offer."""
+    """Interface of the decompressors in `lzma` and `compression.zstd`."""
 
     @property
     def eof(self) -> bool: ...
@@ -42,7 +42,7 @@ class _Decompressor(Protocol):
 
 
 class _Gzip:
-    """zlib's decompressor under the names of lzma's."""
+    """zlib's decompressor with the interface of lzma's."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(31)
@@ -64,7 +64,7 @@ class _Gzip:
 
 
 class _Zstandard:
-    """The decompressor of the package zstandard under the names of lzma's."""
+    """The zstandard package's decompressor with the interface of lzma's."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -89,7 +89,7 @@ class _Zstandard:
 
 
 def compression_of(head: bytes) -> str:
-    """Return how a file that begins so is compressed: "gzip", "xz" or "zstd"; "" for no compression.
+    """Return the compression of a file from its first bytes: "gzip", "xz" or "zstd"; "" if uncompressed.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def compression_of(head: bytes) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a file without the ending of its compression.
+    """Return a file name without its compression ending.
 
     Examples
     --------
@@ -111,12 +111,12 @@ def plain_name(name: str) -> str:
 
 
 def decompressed(chunks: Iterator[bytes], compression: str, name: str) -> Iterator[bytes]:
-    """Yield the contents of a compressed file, in pieces of at most some MiB.
+    """Yield the contents of a compressed file, in chunks of at most a few MiB.
 
     Raises
     ------
     FastIndexError
-        It is damaged or cut short, expands beyond all measure, or nothing here decompresses zstd.
+        The data is damaged, truncated or expands beyond the limit, or no zstd decompressor is installed.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def decompressed(chunks: Iterator[bytes], compression: str, name: str) -> Iterat
     for chunk in chunks:
         data = chunk
         read += len(chunk)
-        # What follows the end of a stream is another stream, or padding.
+        # Another stream, or padding, may follow the end of a stream.
         while data or (engine is not None and not engine.needs_input):
             if engine is None or engine.eof:
                 data = data.lstrip(b"\0") if engine is not None else data
@@ -158,7 +158,7 @@ def decompressed(chunks: Iterator[bytes], compression: str, name: str) -> Iterat
 
 
 def _engine(compression: str, prefix: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:
-    """Return what makes a decompressor, and the errors that it raises."""
+    """Return a factory for decompressors, and the exceptions that they raise."""
     if compression == "gzip":
         return _Gzip, (zlib.error,)
     if compression == "xz":
@@ -182,14 +182,14 @@ def _zstandard(prefix: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exc
 
 
 def read_whole(file: Path, limit: int) -> bytes:
-    """Return the contents of a file, decompressed; at most `limit` bytes of it.
+    """Return the first `limit` bytes of a file, decompressed.
 
     Raises
     ------
     FastIndexError
-        It cannot be decompressed.
+        The file cannot be decompressed.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
     parts: list[bytes] = []
     left = limit

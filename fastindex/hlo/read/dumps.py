@@ -1,4 +1,4 @@
-"""The files that XLA dumps: the module and stage of each, and the files about memory beside a module."""
+"""XLA dump files: the module and stage in their names, and the memory reports written next to a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastindex.hlo.assignments import assigned_memory, read_buffer_assignment, r
 from fastindex.hlo.module_sums import AssignedMemory, Basis
 from fastindex.hlo.read.compressed import ENDINGS, plain_name, read_whole
 
-#: How the names of files with HLO end, before the ending of a compression.
+#: File name endings of HLO, without a compression ending.
 _TEXTS = (".txt", ".hlo")
 _PROTOS = (".hlo.pb", ".hlo_proto.pb")
 _PROFILE = ".xplane.pb"
@@ -20,22 +20,22 @@ _DUMP_NAME = re.compile(
     r"(module_\d+\..+?)(?:\.cl_\d+)?\."
     r"(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*|oom_intermediate_module)\.(?:txt|hlo|hlo\.pb)"
 )
-#: How the names of stages end, in the order in which XLA dumps them; passes come after the first.
+#: Endings of stage names, in the order in which XLA dumps them; passes come after the first.
 _STAGES = (
     "before_optimizations",
-    # What there is when memory runs out, before the optimizations end.
+    # Dumped when memory runs out before the optimizations end.
     "oom_intermediate_module",
     "after_optimizations_before_buffer_assignment",
     "after_optimizations",
     "after_optimizations_after_buffer_assignment",
     "after_codegen",
 )
-#: One of a module of a million values has 200 MB.
+#: The buffer assignment of a module with a million values takes 200 MB.
 _LONGEST_ASSIGNMENT = 1 << 30
-#: Files about memory lie beside the first of these stages.
+#: Memory reports are named after the first of these stages.
 _OPTIMIZED, *_LATER = _STAGES[_STAGES.index("after_optimizations") :]
 _MODULE_START = re.compile(rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*HloModule\b", re.DOTALL)
-#: What XLA writes beside a module, by the ending that it adds to the stem, best first.
+#: Memory reports that XLA writes next to a module, by the ending added to its stem, most precise first.
 _BESIDE: tuple[tuple[str, Basis], ...] = (
     ("-buffer-assignment.txt", "buffer assignment"),
     ("-memory-usage-report.txt", "memory usage report"),
@@ -44,16 +44,16 @@ _BESIDE: tuple[tuple[str, Basis], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """The memory of a module according to XLA.
+    """Memory use of a module according to XLA.
 
     Attributes
     ----------
     nbytes : int
-        All of memory space 0.
+        Bytes in memory space 0.
     basis : str
-        The source of the number.
+        Source of the number.
     assigned : AssignedMemory or None
-        The parts by purpose, if known.
+        Bytes by purpose, if known.
     """
 
     nbytes: int
@@ -62,7 +62,7 @@ class KnownMemory:
 
 
 def stage_of(file: Path) -> str:
-    """Return the stage of compilation in the name of a file, or "".
+    """Return the compilation stage from the name of a dump file, or "".
 
     Examples
     --------
@@ -74,7 +74,7 @@ def stage_of(file: Path) -> str:
 
 
 def stem_of(file: Path) -> Path:
-    """Return the path without what says how the module is written.
+    """Return the path without the ending that names the file format.
 
     Examples
     --------
@@ -86,18 +86,18 @@ def stem_of(file: Path) -> Path:
 
 
 def dumped_modules(folder: Path) -> dict[Path, str]:
-    """Return the files of a dump folder to read, and their stages: the last one of each module, and profiles.
+    """Return the files to read from a dump folder, with their stages: each module's last stage, and profiles.
 
     Raises
     ------
     FastIndexError
-        No file has HLO in it.
+        No file contains HLO.
     """
     stages: dict[str, dict[str, Path]] = {}
     chosen: dict[Path, str] = {}
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     profiled = {file.parent for file in files if plain_name(file.name).endswith(_PROFILE)}
-    # Text before protos: of the same stage, the former is read, which other files are named after.
+    # Text before protos: for the same stage prefer the text, after which XLA names the memory reports.
     for file in sorted(files, key=lambda file: plain_name(file.name).endswith(_PROTOS)):
         if plain_name(file.name).endswith(_PROFILE):
             chosen[file] = ""
@@ -117,7 +117,7 @@ def dumped_modules(folder: Path) -> dict[Path, str]:
 
 
 def _lateness(stage: str) -> tuple[int, str]:
-    """Order stages by when they are dumped; among passes, by their number."""
+    """Sort key of a stage: when it is dumped; passes by their number."""
     if stage[:4].isdigit():
         return 1, stage
     ranks = [rank for rank, ending in enumerate(_STAGES) if stage.endswith(ending)]
@@ -133,12 +133,12 @@ def _has_module(file: Path) -> bool:
     try:
         return _MODULE_START.match(read_whole(file, 4096)) is not None
     except (OSError, FastIndexError):
-        # Reading it later reports the problem.
+        # Reading the file later reports the problem.
         return stage_of(file) != ""
 
 
 def module_stem(file: Path) -> Path | None:
-    """Return the `stem_of` the module that a dumped file about memory belongs to; None for other files."""
+    """Return the `stem_of` the module to which a dumped memory report belongs; None for other files."""
     for ending, _ in _BESIDE:
         if plain_name(file.name).endswith(ending):
             return file.with_name(plain_name(file.name).removesuffix(ending))
@@ -146,7 +146,7 @@ def module_stem(file: Path) -> Path | None:
 
 
 def _beside_optimized(file: Path, ending: str) -> Path | None:
-    """Return what lies beside the stage after optimizations, for a later stage of the same compilation."""
+    """Return the memory report named after the optimized stage, for a later stage of the same compilation."""
     name = _DUMP_NAME.fullmatch(plain_name(file.name))
     if name is None or not name.group(2).endswith(tuple(_LATER)):
         return None
@@ -156,12 +156,12 @@ def _beside_optimized(file: Path, ending: str) -> Path | None:
 
 
 def _existing(file: Path) -> Path | None:
-    """Return the file, or one that is compressed."""
+    """Return the file, or its compressed version; None if neither exists."""
     return next((found for end in ("", *ENDINGS) if (found := file.with_name(file.name + end)).is_file()), None)
 
 
 def memory_beside(file: Path) -> KnownMemory | None:
-    """Read what XLA dumped about a module's memory beside it; None if there is nothing readable."""
+    """Read the memory report that XLA dumped next to a module; None if there is none that can be read."""
     for ending, basis in _BESIDE:
         stem = stem_of(file)
         beside = _existing(stem.with_name(stem.name + ending)) or _beside_optimized(file, ending)

@@ -1,4 +1,4 @@
-"""What a file is that has no HLO in it, in a sentence that says what to give instead."""
+"""Recognize common file types that are not HLO, and say what to pass instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _COMPILED = "print the compiled program with compiled.as_text()"
 _UNPACK = "unpack it first"
 _DECOMPRESS = "decompress it first"
 _BESIDE = "give the module beside it, *after_optimizations.txt"
-#: By how the file begins.
+#: Magic bytes and the message for the file type.
 _BY_BEGINNING = (
     (b"ML\xefR", f"MLIR bytecode, a program before compilation; compile it, and {_COMPILED}"),
     (b"BC\xc0\xde", f"LLVM bitcode of a kernel; {_BESIDE}"),
@@ -30,7 +30,7 @@ _TRACE = "a trace in Chrome's format, which has times and no program; give the .
 
 
 def nature_of(head: bytes) -> str:
-    """Return what a file is that begins so, and what to do; "" for what may be HLO.
+    """Return the file type that the first bytes indicate, and advice; "" if the file may be HLO.
 
     Examples
     --------

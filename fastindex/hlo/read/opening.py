@@ -1,4 +1,4 @@
-"""From a source to its texts: compressed ones are decompressed, protos printed, profiles split into their modules."""
+"""Open a source: decompress it, print protos as text, and split profiles into their modules."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto
 from fastindex.hlo.read.sources import TextSource, refuse
 
-#: A proto is shorter: the protobuf library reads no longer one.
+#: Size limit of the protobuf library.
 _LONGEST_PROTO = 2**31 - 1
 
 
 def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
-    """Yield the texts of a source: itself, or those of the modules in a proto.
+    """Yield the HLO texts of a source: its own, or those of the modules in a proto.
 
     Raises
     ------
     FastIndexError
-        It has no HLO in it, cannot be decompressed, or is a damaged proto.
+        The source contains no HLO, cannot be decompressed, or is a damaged proto.
     OSError
-        It cannot be read.
+        The source cannot be read.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
         head, chunks = _beginning(decompressed(chunks, compression, source.name))
     form = form_of(head)
     if form is not None:
-        # Only the modules are needed, not the bytes of the file.
+        # Do not keep the bytes of the file alive: only the modules are needed.
         for module in _modules(_whole(chunks, source.name), form, source.name):
             yield _printed(module, source, printer)
         return
@@ -54,7 +54,7 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
 
 
 def _beginning(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return how a source begins, and all of it."""
+    """Return the first bytes of a source, and an iterator over all of it."""
     seen: list[bytes] = []
     nbytes = 0
     for chunk in chunks:
@@ -91,7 +91,7 @@ def _printed(module: ModuleProto, source: TextSource, printer: Printer) -> TextS
 
 
 def _with_partitions(chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """Add what only the header of a dumped text has: over how many devices the arrays are divided."""
+    """Add the partition count to the module header; dumped texts have it, jaxlib's text does not."""
     for chunk in chunks:
         header, newline, others = chunk.partition(b"\n")
         yield header + b", num_partitions=%d" % count + newline + others if count > 1 and newline else chunk

@@ -1,4 +1,4 @@
-"""Serialized modules as text: jaxlib prints them, in a child process that it may end."""
+"""Print serialized modules as text with jaxlib, in a child process because jaxlib may abort."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRINT = "print it where it was written, compiled.as_text() or XLA_FLAGS='--xla_
 
 
 class Printer:
-    """Prints modules in a child process, which starts with the first and serves all."""
+    """Print modules in a child process, started for the first module and reused for the others."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -42,7 +42,7 @@ class Printer:
         Raises
         ------
         FastIndexError
-            jaxlib is not installed, cannot read it, or ended.
+            jaxlib is not installed, cannot read the module, or aborted.
         """
         where = f"{name}: " if name else ""
         if not _has_jaxlib():
@@ -73,7 +73,7 @@ class Printer:
                 f"{where}jaxlib {_version()} {ended} while it read the HLO module: the file is damaged; {_PRINT}"
             ) from None
         except GeneratorExit:
-            # The remainder of the answer would be read as the next one.
+            # The unread part of this reply would be taken for the next one.
             self._end()
             raise
 
@@ -90,7 +90,7 @@ class Printer:
         return self._child
 
     def _reason(self, status: int) -> str:
-        """Return how the child ended, and what it said last."""
+        """Return how the child ended, with its last error message."""
         how = f"ended with {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         if self._log is None:
             return how
@@ -107,7 +107,7 @@ class Printer:
             child.kill()
             child.wait()
             for pipe in (child.stdin, child.stdout):
-                # What was buffered for it cannot be written.
+                # close() flushes, which fails once the child is gone.
                 with contextlib.suppress(BrokenPipeError):
                     if pipe is not None:
                         pipe.close()

@@ -1,4 +1,4 @@
-"""A profile of JAX or XLA, ``*.xplane.pb``: its modules, and the time of each of their instructions.
+"""Read a profile of JAX or XLA, ``*.xplane.pb``: its modules, and the time of each instruction.
 
 ======== =======================================================================================
 XSpace   1: planes
@@ -8,11 +8,11 @@ XEvent   1: metadata_id, 3: duration_ps, 4: stats
 XStat    1: metadata_id; 3: uint64, 4: int64, 5: text, 6: bytes, 7: the name of a stat as text
 ======== =======================================================================================
 
-The plane ``/host:metadata`` has a module for each event_metadata, ``Hlo Proto`` and ``program_id`` among its stats. On
-CPUs and GPUs an event names its instruction in the stat ``hlo_op`` and its program in ``program_id``. On TPUs the
-events of the lines ``XLA Ops`` and ``Async XLA Ops`` have the instruction's text, ``%copy.1 = ...``, as the name of
-their metadata and the program in its stats; an asynchronous copy is in both, and the latter has the time from start to
-done.
+The plane ``/host:metadata`` has one event_metadata per module, with ``Hlo Proto`` and ``program_id`` among its stats.
+On CPUs and GPUs an event names its instruction in the stat ``hlo_op`` and its program in ``program_id``. On TPUs the
+events of the lines ``XLA Ops`` and ``Async XLA Ops`` have metadata whose name is the instruction's text,
+``%copy.1 = ...``, and whose stats contain the program. An asynchronous copy is in both lines; the second has the time
+from start to done.
 
 Sources: ``tsl/profiler/protobuf/xplane.proto``, ``xla/tsl/profiler/utils/xplane_schema.cc``.
 """
@@ -29,10 +29,10 @@ from fastindex.hlo.read.protos import Measured, ModuleProto, Profile, module_of_
 
 _METADATA_PLANE = "/host:metadata"
 _MODULES_LINE = "XLA Modules"
-#: The lines of a TPU whose events are instructions, in the order in which a later one counts instead of an earlier.
+#: Lines of a TPU plane whose events are instructions; for an instruction in both, the later line counts.
 _OP_LINES = ("XLA Ops", "Async XLA Ops")
 _INSTRUCTION = re.compile(r"%?([\w.\-]+) = ")
-#: The name of a program, followed by its number, as the events of modules have it.
+#: Name of a program event: the module's name, and the program's number in parentheses.
 _PROGRAM = re.compile(r".*\((-?\d+)\)$", re.DOTALL)
 
 Key = tuple[int, str]
@@ -40,7 +40,7 @@ Key = tuple[int, str]
 
 @dataclass(slots=True)
 class _Stats:
-    """The statistics of an event that matter."""
+    """The stats of an event that are used here."""
 
     program: int | None = None
     instruction: str = ""
@@ -51,7 +51,7 @@ class _Stats:
 
 
 class _Plane:
-    """A plane: its names of statistics and of events."""
+    """A plane, with its tables of stat names and event metadata."""
 
     def __init__(self, data: bytes) -> None:
         fields = Fields(data, "XPlane")
@@ -64,11 +64,11 @@ class _Plane:
         self.events = dict(map(_entry, fields.messages(4)))
         named = {text: number for number, text in self._texts.items()}
         hlo_op = named.get("hlo_op")
-        #: How the statistic begins that names an instruction; None where events have none.
+        #: First bytes of the stat that names an instruction; None if no event has this stat.
         self.mark = b"\x08" + varint(hlo_op) if hlo_op else None
 
     def stats(self, serialized: list[bytes]) -> _Stats:
-        """Read the statistics of an event or of its metadata."""
+        """Read the stats of an event or of its metadata."""
         found = _Stats()
         for item in serialized:
             fields = Fields(item, "XStat")
@@ -90,7 +90,7 @@ class _Plane:
 
 @dataclass(slots=True)
 class _Times:
-    """What the events of all planes add up to."""
+    """Totals over the events of all planes."""
 
     totals: dict[Key, list[int]] = field(default_factory=dict)
     runs: dict[int, set[tuple[str, int, int]]] = field(default_factory=dict)
@@ -103,12 +103,12 @@ class _Times:
 
 
 def modules_of_profile(data: bytes) -> list[ModuleProto]:
-    """Return the modules of a profile, each with its times.
+    """Return the modules of a profile, each with its measured times.
 
     Raises
     ------
     FastIndexError
-        It is damaged, or has no module.
+        The profile is damaged, or contains no module.
     """
     modules: dict[int, bytes] = {}
     times = _Times()
@@ -137,7 +137,7 @@ def modules_of_profile(data: bytes) -> list[ModuleProto]:
 
 
 def _protos(plane: _Plane) -> Iterator[tuple[int, bytes]]:
-    """Yield the programs of the plane of metadata, and their HloProtos."""
+    """Yield the program numbers and HloProtos of the metadata plane."""
     for number, metadata in plane.events.items():
         stats = plane.stats(metadata.messages(5))
         if stats.proto:
@@ -145,7 +145,7 @@ def _protos(plane: _Plane) -> Iterator[tuple[int, bytes]]:
 
 
 def _add_plane(plane: _Plane, times: _Times) -> None:
-    """Add the events of a plane."""
+    """Add the events of a plane to the totals."""
     is_tpu = plane.name.startswith("/device:TPU:")
     lines: dict[str, list[bytes]] = {}
     for item in plane.lines:
@@ -174,7 +174,7 @@ def _add_plane(plane: _Plane, times: _Times) -> None:
 
 
 def _instruction_times(plane: _Plane, events: list[bytes], known: dict[int, Key | None]) -> dict[Key, list[int]]:
-    """Add up the events of a line of a TPU, whose metadata say what they are."""
+    """Sum the events of one line of a TPU plane by program and instruction."""
     found: dict[Key, list[int]] = {}
     for event in events:
         number = _number_of(event)
@@ -192,7 +192,7 @@ def _instruction_times(plane: _Plane, events: list[bytes], known: dict[int, Key 
 
 
 def _key_of(plane: _Plane, number: int) -> Key | None:
-    """Return the program and the instruction that the metadata of an event name."""
+    """Return the program and the instruction named by an event's metadata; None if there are none."""
     metadata = plane.events.get(number)
     name = _INSTRUCTION.match(_text(metadata.message(2))) if metadata is not None else None
     if metadata is None or name is None:
@@ -202,10 +202,10 @@ def _key_of(plane: _Plane, number: int) -> Key | None:
 
 
 def _add_named_events(plane: _Plane, events: list[bytes], times: _Times) -> None:
-    """Add the events that name their instruction and program themselves."""
+    """Add the events whose own stats name an instruction and a program."""
     mark = plane.mark or b""
     for event in events:
-        # Most events are of the host's Python.
+        # Most events are Python calls on the host: skip them without parsing.
         if mark not in event:
             continue
         fields = Fields(event, "XEvent")
@@ -217,13 +217,13 @@ def _add_named_events(plane: _Plane, events: list[bytes], times: _Times) -> None
 
 
 def _entry(entry: bytes) -> tuple[int, Fields]:
-    """Read an entry of a map from numbers to messages."""
+    """Parse one entry of a map from numbers to messages."""
     fields = Fields(entry, "map entry")
     return fields.integer(1), Fields(fields.message(2) or b"", "XPlane metadata")
 
 
 def _number_of(event: bytes) -> int:
-    """Return the metadata_id of an event, its first field."""
+    """Return the metadata_id of an event, which is its first field; 0 if absent."""
     return read_varint(event, 1)[0] if event[:1] == b"\x08" else 0
 
 
@@ -232,6 +232,6 @@ def _text(data: bytes | None) -> str:
 
 
 def _signed(number: int) -> int:
-    """Return an unsigned number of 64 bits as the wire format reads it."""
+    """Convert an unsigned 64-bit number to signed, as integers are read from the wire format."""
     number &= 2**64 - 1
     return number - 2**64 if number >> 63 else number

@@ -1,4 +1,4 @@
-"""Protos that hold HLO modules: what a file is, by its beginning, and the modules in it.
+"""Protos that contain HLO modules: recognize the message type by its first bytes, and extract the module.
 
 ========================== ===================================================================
 `HloModuleProto`           1: name, 2: name of the entry, 3: computations, 15: device_assignment
@@ -24,9 +24,9 @@ from fastindex.hlo.module_sums import AssignedMemory
 
 Form = Literal["module", "hlo", "snapshot", "profile"]
 
-#: How much of a file `form_of` needs: names of modules are shorter.
+#: Number of bytes that `form_of` needs; module names are shorter.
 HEAD_NBYTES = 1 << 16
-#: By how many messages the name of the module is within.
+#: Index: the number of messages around the one that has the module's name.
 _FORMS: tuple[Form, ...] = ("module", "hlo", "snapshot")
 _NAME = re.compile(rb"[^\x00-\x20\x7f]+")
 _PLANE = re.compile(rb"[^\x00-\x1f\x7f]{1,200}")
@@ -35,12 +35,12 @@ _MODULE_IN_PROTO, _ASSIGNMENT_IN_PROTO, _ASSIGNMENT_OF_DEVICES = 1, 3, 15
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a profile measured of an instruction.
+    """Profiled time of an instruction.
 
     Attributes
     ----------
     picoseconds : int
-        Of all its events.
+        Total over its events.
     events : int
     """
 
@@ -50,12 +50,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a profile measured of a program.
+    """Profiled times of a program.
 
     Attributes
     ----------
     runs : int
-        How often the program ran, on all devices; 0 if the profile does not say.
+        Number of runs of the program, on all devices; 0 if the profile does not contain it.
     instructions : mapping of str to Measured
     """
 
@@ -63,13 +63,13 @@ class Profile:
     instructions: Mapping[str, Measured] = field(default_factory=dict)
 
     def nanoseconds(self, instruction: str, trips: int | None) -> int | None:
-        """Return the time of an instruction in one run of the program; None if it was not measured.
+        """Return the time of an instruction per run of the program; None if it was not measured.
 
         Parameters
         ----------
         instruction : str
         trips : int or None
-            How often it runs in a run of the program, used where the profile does not count these; None stands for 1.
+            Executions of the instruction per run, used if the profile has no number of runs; None stands for 1.
 
         Examples
         --------
@@ -86,15 +86,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ModuleProto:
-    """A serialized HloModuleProto and what came with it.
+    """A serialized HloModuleProto, with the memory assignment and the profile from the same file.
 
     Attributes
     ----------
     serialized : bytes
     assigned : AssignedMemory or None
-        What XLA assigned, if the file has it.
+        Memory that XLA assigned, if the file contains it.
     profile : Profile or None
-        What was measured, if it is from a profile.
+        Measured times, if the file is a profile.
     """
 
     serialized: bytes
@@ -103,13 +103,13 @@ class ModuleProto:
 
     @property
     def partition_count(self) -> int:
-        """Over how many devices the arrays are divided, which the text has in its header; 1 if it does not say."""
+        """Number of devices over which arrays are partitioned, as in the text's header; 1 if not given."""
         devices = Fields(self.serialized, "HloModuleProto").message(_ASSIGNMENT_OF_DEVICES)
         return max(Fields(devices, "DeviceAssignmentProto").integer(2), 1) if devices else 1
 
 
 def form_of(head: bytes) -> Form | None:
-    """Return which of these protos begins so; None for anything else, text among it.
+    """Return which of these protos starts with the given bytes; None for anything else, such as text.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def form_of(head: bytes) -> Form | None:
         except FastIndexError:
             return None
         after = head[begin + length : begin + length + 1]
-        # The name of a module; the name of its entry or its computations follow.
+        # The module's name; the entry's name or the computations follow it.
         if _NAME.fullmatch(head, begin, min(begin + max(length, 0), end)) and after in (b"\x12", b"\x1a"):
             return form
         at = begin
@@ -134,7 +134,7 @@ def form_of(head: bytes) -> Form | None:
 
 
 def _form_of_plane(head: bytes, at: int) -> Form | None:
-    """Whether a plane begins here: ``1: id, 2: name``, or the number is omitted."""
+    """Return "profile" if a plane starts here (``1: id, 2: name``; the id may be omitted), else None."""
     try:
         if head[at : at + 1] == b"\x08":
             _, at = read_varint(head, at + 1)
@@ -148,12 +148,12 @@ def _form_of_plane(head: bytes, at: int) -> Form | None:
 
 
 def module_of_proto(data: bytes, form: Form) -> ModuleProto:
-    """Return the module of a proto that is no profile.
+    """Return the module of a proto other than a profile.
 
     Raises
     ------
     FastIndexError
-        It is damaged, or has no module.
+        The proto is damaged, or contains no module.
     """
     if form == "module":
         return ModuleProto(data)

@@ -1,4 +1,4 @@
-"""Texts of HLO read one after the other, with a progress bar."""
+"""Read several HLO texts with a progress bar."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fastindex.terminal import is_terminal
 def read_each(
     sources: list[TextSource], read: Callable[[TextSource, Callable[[int], None]], None], show_progress: bool
 ) -> list[tuple[TextSource, Exception]]:
-    """Read the texts of sources; return those that could not be read, and why. A single one raises.
+    """Read all sources; return those that could not be read, with their errors. For a single source, raise instead.
 
     Raises
     ------
     FastIndexError
-        The only text is of another kind.
+        The only source is not HLO.
     OSError
         The only file cannot be read.
     """
@@ -35,7 +35,7 @@ def read_each(
                     except (FastIndexError, OSError) as error:
                         if text.profile is None:
                             raise
-                        # One of several modules.
+                        # The profile may contain other modules: continue with them.
                         failed.append((text, error))
             except (FastIndexError, OSError) as error:
                 if len(sources) == 1:
@@ -46,7 +46,7 @@ def read_each(
 
 @contextlib.contextmanager
 def _progress(sources: list[TextSource], wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr, if that is a terminal; yield what receives the bytes read."""
+    """Show a progress bar on stderr if that is a terminal; yield the function that advances it by a byte count."""
     if not (wanted and is_terminal(sys.stderr)):
         yield lambda nbytes: None
         return

@@ -1,4 +1,4 @@
-"""Where text comes from: strings, files, open streams, ``--xla_dump_to`` folders, JAX's objects."""
+"""Sources of text: strings, files, open streams, ``--xla_dump_to`` folders, JAX objects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 from fastindex.show.spelling import bytes_text
 
-#: The stage of a program of JAX that is lowered and not compiled, as dumps call it.
+#: Stage of a JAX program that is lowered but not compiled, under the name used in dumps.
 LOWERED = "before_optimizations"
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
 _COMMENT = re.compile(rb"//[^\n]*|/\*.{0,1000}?\*/", re.DOTALL)
-#: Headers with their tables of source files and frames are shorter than this.
+#: Upper bound on headers, including their tables of source files and stack frames.
 _LONGEST_HEADER = 32 << 20
 _BINARY = "binary data of another kind; give HLO text, a .hlo.pb or an .xplane.pb, or print it with compiled.as_text()"
 _CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
@@ -47,23 +47,23 @@ HloSource = HasText | str | bytes | os.PathLike[str] | BinaryIO | Iterable[os.Pa
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """One text.
+    """One text to read.
 
     Attributes
     ----------
     name : str
-        The file, or "" for text without one.
+        File name; "" for text that is not from a file.
     chunks : iterator of bytes
     nbytes : int or None
-        None if not known in advance.
+        Size of the text; None if unknown in advance.
     stage : str
-        The stage of compilation, from the name of the file; or "".
+        Compilation stage, from the file name; or "".
     memory : KnownMemory or None
-        XLA's own numbers, from a compiled object.
+        XLA's own memory numbers, from a compiled object.
     notes : tuple of str
         Remarks for the reader.
     profile : Profile or None
-        What was measured, from a profile.
+        Measured times, from a profile.
     """
 
     name: str
@@ -76,22 +76,22 @@ class TextSource:
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
-    """Return what `source` stands for, file by file; `opened` returns the texts in each.
+    """Return the sources that `source` stands for, one per file; `opened` then yields the texts of each.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or an object of JAX
-        Text or bytes are HLO, or XLA's dumps or messages about memory; bytes may be protos, and compressed. A path is
-        a file or a folder of dumps, of which only the last stage of each module is read, and profiles.
+        A str or bytes is HLO, or an XLA memory dump or message; bytes may also be protos, and compressed. A path is a
+        file or a folder of dumps; of a folder, only the last stage of each module and the profiles are read.
 
     Raises
     ------
     FastIndexError
-        A folder without HLO, or a path where text was expected.
+        A folder contains no HLO, or a path was passed as a str.
     ArgumentTypeError
-        A function that is not compiled, or no program.
+        The argument is a function that is not compiled, or not a program at all.
     OSError
-        A file that cannot be read.
+        A file cannot be read.
     """
     if isinstance(source, str):
         _check_not_a_path(source)
@@ -126,7 +126,7 @@ def open_sources(source: HloSource) -> list[TextSource]:
 
 
 def _not_compiled(program: Any) -> str:
-    """Say how a function, jitted or not, or a traced program is compiled."""
+    """Return an error message that says how to compile a function (jitted or not) or a traced program."""
     if hasattr(program, "jaxpr"):
         return f"this {type(program).__name__} is not compiled; pass its lower().compile()"
     jitted = "a jitted function" if hasattr(program, "lower") else "a function"
@@ -134,7 +134,7 @@ def _not_compiled(program: Any) -> str:
 
 
 def _jax_source(stage: Any) -> TextSource:
-    """Get the text of a compiled or lowered JAX program, and the memory that XLA assigned to a compiled one."""
+    """Return the text of a compiled or lowered JAX program; for a compiled one also the memory that XLA assigned."""
     notes: tuple[str, ...] = ()
     reached = ""
     if hasattr(stage, "compile"):
@@ -149,14 +149,14 @@ def _jax_source(stage: Any) -> TextSource:
 
 
 def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str, ...]]:
-    """Return what XLA assigned to a compiled program in memory space 0, and remarks, from its ``memory_analysis()``."""
+    """Return a program's memory in memory space 0 and notes, from JAX's ``memory_analysis()``."""
     assigned = memory_of_compiled(analysis)
     if assigned is None:
         return None, ()
     serialized: bytes = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if ":T(" not in text or serialized:
         return KnownMemory(assigned.total, "buffer assignment", assigned), ()
-    # For a TPU there are sums, and no assignment.
+    # For TPUs, XLA gives sums but no buffer assignment.
     peak = getattr(analysis, "peak_memory_in_bytes", 0)
     said = f"XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: {bytes_text(peak)}"
     known = KnownMemory(assigned.total, "memory analysis", assigned)
@@ -171,14 +171,14 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
                 files.setdefault(file, stage)
         else:
             files.setdefault(path, stage_of(path))
-    # XLA's files about the memory of a module are read with the module.
+    # Memory reports are read together with their module.
     stems = {stem_of(file) for file in files}
     kept = [file for file in files if module_stem(file) not in stems]
     return [TextSource(str(file), _file_chunks(file), _text_nbytes(file), files[file]) for file in kept]
 
 
 def _text_nbytes(file: Path) -> int | None:
-    """Return how much text a file has, if its size says so."""
+    """Return the size of a file's text, if the file size tells; None for compressed files and protos."""
     is_text = plain_name(file.name) == file.name and file.suffix != ".pb"
     return file.stat().st_size if is_text and file.is_file() else None
 
@@ -188,7 +188,7 @@ def _check_not_a_path(text: str) -> None:
         return
     if os.path.exists(text):
         raise FastIndexError(f"{text!r} is a path, not HLO text; pass pathlib.Path({text!r})")
-    # A line of HLO has spaces; a name with spaces is known by its ending, which a message may have too.
+    # HLO lines contain spaces. A file name with spaces is recognized by its ending, which XLA messages may also have.
     is_one_word = bool(text) and not any(map(str.isspace, text))
     is_message = any(marker.decode() in text for marker in MARKERS)
     if is_message or not (is_one_word or _FILE_ENDING.search(text)):
@@ -220,12 +220,12 @@ def _stream_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def identified(source: TextSource) -> tuple[Kind, TextSource]:
-    """Return what a text is, from its beginning, and all of the text.
+    """Return the kind of a text, judged by its beginning, and the source with all of the text.
 
     Raises
     ------
     FastIndexError
-        It is of another kind.
+        The text is of an unsupported kind.
     """
     head = b""
     for chunk in source.chunks:
@@ -240,7 +240,7 @@ def identified(source: TextSource) -> tuple[Kind, TextSource]:
 
 
 def unread(source: TextSource, error: Exception) -> Problem:
-    """Return the problem of a file that cannot be read."""
+    """Return the problem to report for a file that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name)
 
@@ -251,7 +251,7 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     Raises
     ------
     FastIndexError
-        No HLO text: binary data, another language, no instruction.
+        The text is not HLO: binary data, another language, or no instruction.
     """
     scanner = HloScanner(sink, source.name)
     seen = 0
@@ -291,5 +291,5 @@ def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
 
 
 def refuse(name: str, why: str) -> None:
-    """Raise the error for a text that is not HLO."""
+    """Raise the error for a source that is not HLO text."""
     raise FastIndexError(f"not HLO text{f' in {name}' if name else ''}: {why}")
