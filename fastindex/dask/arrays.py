@@ -343,7 +343,7 @@ def _renamed(
 
 
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
-    """Check a buffer, and cut it into segments near its chunk boundaries."""
+    """Check a buffer, and split it into segments near its chunk boundaries."""
     _check_known(buffer)
     strides = tuple(buffer.dtype.itemsize * math.prod(buffer.shape[d + 1 :]) for d in range(buffer.ndim))
     record = Array(0, buffer.shape, strides, buffer.dtype, True, None)

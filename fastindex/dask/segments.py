@@ -19,7 +19,7 @@ _TOLERANCE = 1.5
 
 @dataclass(frozen=True)
 class Segments:
-    """A buffer cut into contiguous segments.
+    """A buffer split into contiguous segments.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Segments:
     edges : tuple of tuple of int
         The boundaries of the boxes along each dimension, from 0 to its size.
     dimensions : tuple of int
-        The dimensions that are cut, most major first. All but the last are cut into the smallest possible boxes.
+        The dimensions that are split, most major first. All but the last are split into the smallest possible boxes.
     """
 
     shape: Shape
@@ -103,7 +103,7 @@ def cut(
     segment_bytes : float
         The approximate size of a segment.
     most_bytes : float
-        If the smallest segments along one dimension exceed this, a more minor dimension is cut as well.
+        If the smallest segments along one dimension exceed this, a more minor dimension is split as well.
     edges : sequence of iterables of int
         Preferred boundaries along each dimension.
     byte_edges : iterable of int
@@ -159,7 +159,7 @@ def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segmen
     Parameters
     ----------
     source : Segments
-        The boundaries along its last cut dimension may change.
+        The boundaries along its last split dimension may change.
     destination : Shape
 
     Returns

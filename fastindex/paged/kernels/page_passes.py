@@ -56,7 +56,7 @@ def _place(job, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
-    """Copy the pieces of the pages ``first:last``; parameters as of `run_page_passes`."""
+    """Copy the pieces of the pages ``first:last``; parameters as for `run_page_passes`."""
     pieces, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
     ahead, streamed = min(entry(job, PAGE_JOB.ahead), count), entry(job, PAGE_JOB.streamed) != 0
     next_here, next_there = _place(job, first)
