@@ -1,6 +1,6 @@
-"""Dask arrays in, lazy Dask arrays out. Nothing below this folder knows Dask.
+"""Dask arrays in, lazy Dask arrays out. No layer below this folder depends on Dask.
 
-The functions of `fastindex` with the same names call these for Dask arrays; only these take ``chunks=``.
+The `fastindex` functions of the same names dispatch to these for Dask arrays; only these take ``chunks=``.
 """
 
 from __future__ import annotations

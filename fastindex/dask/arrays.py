@@ -1,4 +1,4 @@
-"""Whole Dask arrays: into a layout, out of it, and from one layout to another, one task per segment of the buffer."""
+"""`pack`, `unpack` and `relayout` of Dask arrays, one task per segment of the buffer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.threads import check_threads
 
-#: One processor per task: the scheduler runs as many tasks as there are processors.
+#: One thread per task: the scheduler already runs one task per processor.
 _THREADS_OF_A_TASK = 1
 
 
@@ -39,7 +39,7 @@ def pack(
     chunks: Any = None,
     threads: int | None = None,
 ) -> da.Array:
-    """Lay a logical Dask array out as a physical buffer.
+    """Pack a logical Dask array into a physical buffer.
 
     Parameters
     ----------
@@ -48,15 +48,15 @@ def pack(
     fill, casting : optional
         As for `fastindex.pack`.
     chunks : chunks of one dimension, optional
-        Of the result, in any form that Dask accepts. By default, contiguous segments of whole tiles, as close to the
-        chunks of `array` as the layout allows, and about as large.
+        Chunks of the result, in any form that Dask accepts. Default: contiguous segments of whole tiles, as close to
+        the chunks of `array` as the layout allows, and about as large.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
 
     Returns
     -------
     dask.array.Array of one dimension
-        Nothing has been computed. Its values are those of `fastindex.pack`.
+        A lazy array with the values of `fastindex.pack`.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def unpack(
     chunks: Any = None,
     threads: int | None = None,
 ) -> da.Array:
-    """Read a logical array from a physical buffer in a Dask array.
+    """Unpack a physical buffer in a Dask array to the logical array.
 
     Parameters
     ----------
@@ -106,15 +106,15 @@ def unpack(
     dtype, casting : optional
         As for `fastindex.unpack`.
     chunks : chunks, optional
-        Of the result, in any form that Dask accepts. By default, the boxes of contiguous segments, as close to the
+        Chunks of the result, in any form that Dask accepts. Default: the boxes of contiguous segments, as close to the
         chunks of `buffer` as the layout allows, and about as large.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
 
     Returns
     -------
     dask.array.Array of ``shape.dimensions``
-        Nothing has been computed. Its values are those of `fastindex.unpack`.
+        A lazy array with the values of `fastindex.unpack`.
 
     Raises
     ------
@@ -153,9 +153,9 @@ def relayout(
 ) -> da.Array:
     """Move a physical buffer in a Dask array from one layout to another.
 
-    If both layouts cut the array along the same dimensions, each segment of the result depends on one region of the
-    source, and workers exchange only what overlaps. Otherwise boxes are unpacked, rechunked by Dask
-    (``array.rechunk.method`` chooses how), and packed.
+    If both layouts split the array along the same dimensions, each segment of the result depends on one region of the
+    source, and workers exchange only overlapping parts. Otherwise boxes are unpacked, rechunked by Dask (by the method
+    of ``array.rechunk.method``), and packed.
 
     Parameters
     ----------
@@ -164,17 +164,17 @@ def relayout(
     source, destination : Shape or str
     fill, casting : optional
     chunks : chunks of one dimension, optional
-        Of the result, as for `pack`.
+        Chunks of the result, as for `pack`.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
     as_array : bool
-        Return an array with the dimensions of `destination` in memory order, not one dimension; `chunks` then are for
-        those.
+        Return an array with the dimensions of `destination` in memory order, not one dimension; `chunks` then refers
+        to these dimensions.
 
     Returns
     -------
     dask.array.Array
-        Nothing has been computed. Its values are those of `fastindex.relayout`.
+        A lazy array with the values of `fastindex.relayout`.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def relayout(
     segments = _segments_of(buffer, source)
     both = cut_together(segments, destination)
     if both is None:
-        # What travels between workers is the narrower of the two.
+        # Send the narrower of the two element types between workers.
         narrow = min(source.element_type, destination.element_type, key=lambda one: one.bits)
         values = _unpacked(buffer, segments, narrow, casting, threads)
         return pack(values, destination, fill, casting=casting, chunks=chunks, threads=threads)
@@ -214,11 +214,11 @@ def relayout(
     return result if chunks is None else rechunked(result, chunks)
 
 
-# The graphs
+# Task graphs
 
 
 class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
-    """Gives each task the shapes of its box, one for each layout, and where the box begins."""
+    """Blockwise argument of each task: the shape of its box in each layout, and the start of the box."""
 
     def __init__(self, segments: Sequence[Segments], chunks: tuple[tuple[int, ...], ...]) -> None:
         super().__init__(chunks)
@@ -319,7 +319,7 @@ def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, ca
 
 
 def _cast(array: da.Array, element_type: ElementType, casting: str, threads: int) -> da.Array:
-    """Return an array with its elements cast, in the same chunks."""
+    """Cast an array block by block; chunks stay the same."""
     dtype = element_type.numpy_dtype
     return array.map_blocks(
         cast_block,
@@ -334,7 +334,7 @@ def _cast(array: da.Array, element_type: ElementType, casting: str, threads: int
 def _renamed(
     array: da.Array, name: str, graph: dict[Any, Any], chunks: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]
 ) -> da.Array:
-    """Return the blocks of an array in another order, with another number of dimensions."""
+    """Return an array with the same blocks under new keys, with another number of dimensions."""
     layers = HighLevelGraph.from_collections(name, graph, dependencies=[array])
     return da.Array(layers, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
 
@@ -343,7 +343,7 @@ def _renamed(
 
 
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
-    """Check a buffer, and cut it near the edges of its chunks."""
+    """Check a buffer, and split it into segments near its chunk boundaries."""
     _check_known(buffer)
     strides = tuple(buffer.dtype.itemsize * math.prod(buffer.shape[d + 1 :]) for d in range(buffer.ndim))
     record = Array(0, buffer.shape, strides, buffer.dtype, True, None)
@@ -353,7 +353,7 @@ def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
 
 
 def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
-    """Return the array of a buffer whose dimensions are in memory order; None for any other buffer."""
+    """Return the logical array if the buffer has its dimensions in memory order; else None."""
     dimensions = memory_dimensions(shape) if buffer.ndim > 1 else None
     if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_dtype(shape):
         return None
@@ -392,7 +392,7 @@ def _edges(sizes: Sequence[int], unit: int = 1) -> list[int]:
 
 
 def _segment_bytes(array: da.Array) -> int:
-    """Return the bytes of the largest chunk; segments become about as large."""
+    """Return the size of the largest chunk in bytes, the approximate size of segments."""
     largest: int = math.prod(max(sizes, default=1) for sizes in array.chunks) * array.dtype.itemsize
     return largest
 

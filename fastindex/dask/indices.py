@@ -1,4 +1,4 @@
-"""Index conversion of Dask arrays: coordinates to places in the buffer, and back, one task per block."""
+"""Index conversion of Dask arrays: coordinates to linear indices and back, one task per block."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def linear_index(
     unit: str = "slot",
     threads: int | None = None,
 ) -> da.Array:
-    """Return where in the buffer elements live, lazily; see `fastindex.linear_index`.
+    """Return the linear indices of elements in the buffer, lazily; see `fastindex.linear_index`.
 
     Parameters
     ----------
     shape : Shape or str
     multi_index : sequence of integer arrays, at least one of them a Dask array; or a Dask array of (rank, ...)
-        They broadcast together.
+        The arrays broadcast together.
     mode, unit
         As for `fastindex.linear_index`.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
 
     Returns
     -------
     dask.array.Array of int64
-        Of the common shape. Nothing has been computed, so coordinates out of bounds raise later; the error names their
-        place in the whole array.
+        A lazy array of the common shape. Coordinates out of bounds raise when it is computed; the error gives their
+        position in the whole array.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def multi_index(
     unit: str = "slot",
     threads: int | None = None,
 ) -> tuple[da.Array, ...]:
-    """Return the coordinates of the elements that live in slots, lazily; see `fastindex.multi_index`.
+    """Return the coordinates of the elements in slots, lazily; see `fastindex.multi_index`.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ def multi_index(
     padding, unit
         As for `fastindex.multi_index`.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
 
     Returns
     -------
     tuple of dask.array.Array of int64, one per dimension
-        Nothing has been computed. A single task per block makes all of them, so compute them together.
+        Lazy arrays. One task per block produces all of them, so compute them together.
 
     Raises
     ------
@@ -122,22 +122,22 @@ def convert_index(
     unit: str = "slot",
     threads: int | None = None,
 ) -> da.Array:
-    """Return where the elements at places in one layout begin in another, lazily.
+    """Convert linear indices in one layout to those of the same elements in another layout, lazily.
 
     Parameters
     ----------
     source, destination : Shape or str
-        Of the same dimensions.
+        Two layouts of the same dimensions.
     linear_index : dask.array.Array of integers
     unit
         As for `fastindex.convert_index`.
     threads : int, optional
-        The most threads that a task may use; 1 by default.
+        Maximum number of threads per task; 1 by default.
 
     Returns
     -------
     dask.array.Array of int64
-        Nothing has been computed.
+        A lazy array.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def convert(
     threads: int | None = None,
     _: Any = None,
 ) -> list[da.Array]:
-    """Do what `fastindex.index.conversions.convert` does later, a task for each block of all outputs."""
+    """Lazy form of `fastindex.index.conversions.convert`: one task per block computes all outputs."""
     require_lazy(out=out)
     check_threads(threads)
     values, names = given.inputs, given.names
@@ -194,7 +194,7 @@ def convert(
         raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
     arrays = list(da.core.unify_chunks(*(part for array in arrays for part in (array, range(array.ndim))))[1])
     along = tuple(range(arrays[0].ndim))
-    # Several outputs lie along a first axis.
+    # Several outputs are stacked along a new first axis.
     count = len(program.outputs)
     first = () if count == 1 else (len(along),)
     found = da.blockwise(

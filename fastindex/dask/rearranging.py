@@ -1,4 +1,4 @@
-"""`rearrange` for Dask arrays: padded, split, transposed and merged by Dask, which keeps blocks apart."""
+"""`rearrange` for Dask arrays: Dask pads, splits, transposes and merges, block by block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any 
     Returns
     -------
     dask.array.Array
-        Nothing has been computed. Its values are those of `fastindex.rearrange`.
+        A lazy array with the values of `fastindex.rearrange`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Rechunking of Dask arrays in pieces large enough to be worth sending between workers."""
+"""Rechunking of Dask arrays with fragments large enough for efficient transfer between workers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fastindex.errors import FastIndexError
 
 Chunks = tuple[tuple[int, ...], ...]
 
-#: From row chunks to column chunks, each old chunk is cut by all new ones. Below this many bytes, a piece costs more
-#: than its bytes do: a copy, a part of a message, and a read and a write on disk.
+#: From row chunks to column chunks, every new chunk intersects every old one. Below this size of an intersection (a
+#: piece), the fixed cost dominates: a copy, a part of a message, and a read and a write on disk.
 _LEAST_PIECE_BYTES = 16 << 10
 
 
@@ -25,7 +25,7 @@ def normal_chunks(chunks: Any, sizes: tuple[int, ...], dtype: Any, previous: Chu
     Raises
     ------
     FastIndexError
-        They are no chunks of such an array.
+        The chunks are invalid for an array of these sizes.
 
     Examples
     --------
@@ -44,10 +44,10 @@ def normal_chunks(chunks: Any, sizes: tuple[int, ...], dtype: Any, previous: Chu
 
 
 def rechunked(array: da.Array, chunks: Any) -> da.Array:
-    """Rechunk; types that NumPy does not have are sent as bits, since Dask's shuffle refuses them.
+    """Rechunk; user-defined types (ml_dtypes) are sent as integers, since Dask's shuffle rejects them.
 
-    If the pieces would be too small, this goes through chunks half-way between: the bytes are sent twice, in far fewer
-    pieces.
+    If the pieces would be too small, this rechunks in two steps, through intermediate chunks: the bytes are sent twice,
+    in far fewer pieces.
     """
     wanted = normal_chunks(chunks, array.shape, array.dtype, array.chunks)
     if wanted == array.chunks:
@@ -61,7 +61,7 @@ def rechunked(array: da.Array, chunks: Any) -> da.Array:
 
 
 def is_in_small_pieces(old: Chunks, new: Chunks, itemsize: int) -> bool:
-    """Whether rechunking cuts chunks into many small pieces; small shifts of their edges do not count.
+    """Whether rechunking splits chunks into many small pieces; small shifts of chunk boundaries do not count.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def is_in_small_pieces(old: Chunks, new: Chunks, itemsize: int) -> bool:
 
 
 def between(old: Chunks, new: Chunks) -> Chunks:
-    """Return chunks half-way between: along each dimension, as long as the geometric mean of both.
+    """Return intermediate chunks: along each dimension, about the geometric mean of the old and the new size.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How a physical buffer is cut into contiguous segments, each of which is the packed buffer of a box of the array.
+"""Split a physical buffer into contiguous segments, each of which is the packed buffer of a box of the array.
 
 Independent of Dask: sizes in, sizes out.
 """
@@ -13,21 +13,21 @@ from itertools import pairwise, product
 from fastindex.algebra.segments import Box, box_shape, box_steps, common_steps, first_box, is_contiguous, slab_order
 from fastindex.core.shape import Shape
 
-#: A segment may exceed the requested size by this factor before it is cut in two, because tiles pad.
+#: A segment may exceed the requested size by this factor before it is split, because of tile padding.
 _TOLERANCE = 1.5
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A buffer cut into contiguous segments.
+    """A buffer split into contiguous segments.
 
     Attributes
     ----------
     shape : Shape
     edges : tuple of tuple of int
-        Where each dimension is cut, from 0 to its size.
+        The boundaries of the boxes along each dimension, from 0 to its size.
     dimensions : tuple of int
-        The dimensions that are cut, most major first. All but the last are cut into the smallest possible boxes.
+        The dimensions that are split, most major first. All but the last are split into the smallest possible boxes.
     """
 
     shape: Shape
@@ -63,7 +63,7 @@ class Segments:
         """
         at = dict(zip(self.dimensions, place, strict=True))
         ends = [(edges[at.get(d, 0)], edges[at.get(d, 0) + 1]) for d, edges in enumerate(self.edges)]
-        # Boxes of equal size differ only at the far ends, where the padding is.
+        # Boxes of equal size differ only at the end of a dimension, because of padding.
         key = tuple((b - a, b == size) for (a, b), size in zip(ends, self.shape.dimensions, strict=True))
         found = self._known.get(key)
         if found is None:
@@ -72,7 +72,7 @@ class Segments:
         return found
 
     def box_start(self, place: Sequence[int]) -> tuple[int, ...]:
-        """Return where a box begins.
+        """Return the coordinates of the start of a box.
 
         Examples
         --------
@@ -95,7 +95,7 @@ def cut(
     edges: Sequence[Iterable[int]] = (),
     byte_edges: Iterable[int] = (),
 ) -> Segments:
-    """Cut a buffer into segments.
+    """Split a buffer into segments.
 
     Parameters
     ----------
@@ -103,11 +103,11 @@ def cut(
     segment_bytes : float
         The approximate size of a segment.
     most_bytes : float
-        If the smallest segments along one dimension exceed this, a more minor dimension is cut as well.
+        If the smallest segments along one dimension exceed this, a more minor dimension is split as well.
     edges : sequence of iterables of int
-        Preferred cuts along each dimension.
+        Preferred boundaries along each dimension.
     byte_edges : iterable of int
-        Preferred cuts in the buffer.
+        Preferred boundaries in the buffer, in bytes.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def cut(
 
 
 def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> tuple[int, ...]:
-    """Cut `size` elements at multiples of `step` near `wanted`; divide pieces of more than `most` steps evenly."""
+    """Split `size` elements at multiples of `step` near `wanted`; split parts of more than `most` steps evenly."""
     count = -(-size // step)
     marks = sorted({0, count, *(round(at) for at in wanted if 0 < round(at) < count)})
     cuts = [0]
@@ -154,17 +154,17 @@ def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> 
 
 
 def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segments] | None:
-    """Cut two layouts of an array into segments of the same boxes in the same order.
+    """Split two layouts of an array into segments of the same boxes in the same order.
 
     Parameters
     ----------
     source : Segments
-        Its last dimension may get other cuts.
+        The boundaries along its last split dimension may change.
     destination : Shape
 
     Returns
     -------
-    Segments of both, or None if there are none of about that size
+    Segments of both, or None if there are none of about the size of those of `source`
 
     Examples
     --------

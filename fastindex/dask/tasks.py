@@ -1,4 +1,4 @@
-"""The tasks that a worker runs: the functions for arrays in memory, on one block."""
+"""Task functions that workers run: the in-memory functions, applied to one block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastindex.index.bad_elements import BadElementError, ErrorOf
 from fastindex.index.executors import new_outputs, run
 from fastindex.moving.relayout_calls import pack, relayout, unpack
 
-# A worker that imports this module to run a task also sends the results.
+# A worker imports this module to run a task, and later sends the result.
 if "distributed" in sys.modules:
     let_added_types_travel()
 
@@ -31,7 +31,7 @@ Start = tuple[int, ...]
 
 @contextmanager
 def _beginning_at(start: Start) -> Iterator[None]:
-    """Name what does not fit by its place in the whole array, of which a block begins at `start`."""
+    """Report misfit values by their position in the whole array; the block begins at `start`."""
     try:
         yield
     except MisfitError as found:
@@ -39,14 +39,14 @@ def _beginning_at(start: Start) -> Iterator[None]:
 
 
 def pack_box(box: Any, of_box: tuple[Shape, Start], fill: bytes, casting: Casting, threads: int) -> Any:
-    """Return the segment of a box."""
+    """Pack a box into its segment of the buffer."""
     shape, start = of_box
     with _beginning_at(start):
         return pack(_alone(box), shape, _fill(shape, fill), casting=casting, threads=threads)
 
 
 def unpack_segment(segment: Any, of_box: tuple[Shape, Start], element_type: str, casting: Casting, threads: int) -> Any:
-    """Return the box of a segment."""
+    """Unpack a segment of the buffer to its box."""
     shape, start = of_box
     with _beginning_at(start):
         return unpack(_alone(segment), shape, dtype=element_type, casting=casting, threads=threads)
@@ -55,7 +55,7 @@ def unpack_segment(segment: Any, of_box: tuple[Shape, Start], element_type: str,
 def relayout_segment(
     segment: Any, of_box: tuple[Shape, Shape, Start], fill: bytes, casting: Casting, threads: int
 ) -> Any:
-    """Return the segment of a box in another layout."""
+    """Convert a segment to the segment of the same box in another layout."""
     source, destination, start = of_box
     with _beginning_at(start):
         fill_value = _fill(destination, fill)
@@ -63,21 +63,21 @@ def relayout_segment(
 
 
 def cast_block(block: Any, element_type: str, casting: Casting, threads: int, block_info: Any = None) -> Any:
-    """Return a block with its elements cast."""
+    """Cast the elements of a block."""
     shape = Shape(element_type, block.shape)
     with _beginning_at(tuple(begin for begin, _ in block_info[0]["array-location"])):
         return pack(block, shape, casting=casting, threads=threads).reshape(block.shape)
 
 
 def _alone(block: Any) -> Any:
-    """Unwrap a block: for axes that the result lacks, Dask passes lists, here of one block each."""
+    """Unwrap a block: Dask passes contracted axes as nested lists, here of one block each."""
     while isinstance(block, list):
         (block,) = block
     return block
 
 
 def _fill(shape: Shape, pattern: bytes) -> Any:
-    """Return a fill as a scalar array; None for the layout's own, so that segments share their plans."""
+    """Return a fill value as a scalar array; None for the layout's own value, so that segments share plans."""
     if pattern == fill_pattern(shape):
         return None
     return np.frombuffer(pattern, shape.element_type.numpy_dtype).reshape(())
@@ -96,7 +96,7 @@ def convert_block(
     mark: bool,
     threads: int,
 ) -> NDArray[np.int64]:
-    """Return the output of a program for a block, or all its outputs; errors name places in the whole array."""
+    """Return the outputs of a program for a block; errors give positions in the whole array."""
     inputs = [as_integers_in_bulk(values, name) for values, name in zip(blocks, names, strict=True)]
     size, count = common_shape(inputs), len(program.outputs)
     (result,) = new_outputs(1, size if count == 1 else (count, *size))
@@ -111,5 +111,5 @@ def convert_block(
 
 @lru_cache(maxsize=1024)
 def _same(program: IndexProgram) -> IndexProgram:
-    """Return the program that came first among equals, which has its tables already."""
+    """Return the first of all equal programs, whose tables are already built."""
     return program

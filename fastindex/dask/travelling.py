@@ -1,7 +1,8 @@
-"""Sending arrays of types that NumPy does not have from one worker to another.
+"""Serialization of arrays with ml_dtypes types between Distributed workers.
 
-Distributed sends the type of an array as ``dtype.str`` unless its kind is "V". Of the types of ml_dtypes, float8_e5m2
-has the kind "f", and nobody knows its name "<f1": the receiver fails. So it is sent like those of kind "V".
+Distributed sends the type of an array as ``dtype.str`` unless its kind is "V". Among the types of ml_dtypes,
+float8_e5m2 has the kind "f" and the name "<f1", which NumPy cannot parse: the receiver fails. This module sends the
+dtype itself, as Distributed does for kind "V".
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-#: The value of `numpy.dtype.isbuiltin` for types that another library has added.
+#: The value of `numpy.dtype.isbuiltin` for user-defined types, added by another library.
 ADDED = 2
 
 
 @lru_cache(maxsize=1)
 def let_added_types_travel() -> None:
-    """Make Distributed, in this process, send the dtype itself if NumPy does not know its name."""
+    """Make Distributed, in this process, send the dtype itself if NumPy cannot parse its name."""
     from distributed.protocol import dask_serialize
     from distributed.protocol.numpy import serialize_numpy_ndarray
 

@@ -1,4 +1,4 @@
-"""A plugin for Dask workers: kernels are ready before the first task."""
+"""A Dask worker plugin that makes kernels ready before the first task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from distributed import WorkerPlugin
 
 
 class WarmUp(WorkerPlugin):  # type: ignore[misc]
-    """Makes each worker compile the kernels, or load them from the cache on disk, when it starts.
+    """Worker plugin that compiles the kernels, or loads them from the cache on disk, at worker start.
 
-    Workers on one machine share the cache and take turns: the first one compiles, the others load. Without the plugin,
-    the first tasks of a worker wait for their kernels.
+    Workers on one machine share the cache and a lock: the first one compiles, the others load. Without the plugin, the
+    first tasks of a worker wait for their kernels.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
     name = "fastindex-warm-up"
 
     async def setup(self, worker: Any) -> None:
-        """Compile or load the kernels in a thread, so that the worker keeps answering the scheduler."""
+        """Compile or load the kernels in a thread, so that the worker stays responsive to the scheduler."""
         await asyncio.to_thread(_warm_up_in_turn)
 
 

@@ -1,4 +1,4 @@
-"""Arrays in OCDBT checkpoints, as Orbax writes them: read through TensorStore, the only library that reads them."""
+"""Arrays in OCDBT checkpoints, as written by Orbax; read with TensorStore, the only library that can read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastindex.jobs.input_files import Bytes
 from fastindex.jobs.reading import plain_shape
 
 _MANIFEST = "manifest.ocdbt"
-#: Chunks in memory beside a box: encoded, decoded, and what a codec needs.
+#: Chunks in memory in addition to a box: encoded, decoded, and the codec's working memory.
 _CHUNKS_IN_MEMORY = 3
 
 Sizes = tuple[int, ...]
@@ -28,7 +28,7 @@ Sizes = tuple[int, ...]
 def checkpoint_of(path: str) -> tuple[str, str] | None:
     """Split a path into the folder of a checkpoint and the name of an array in it; None if there is no checkpoint.
 
-    A file is read as a file, even in the folder of a checkpoint.
+    A path to a regular file gives None, even inside the folder of a checkpoint.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class CheckpointArray:
     array
         TensorStore's array.
     shape : Shape
-        Its elements in the order of the dimensions.
+        Its plain shape: no tiles, last dimension most minor.
     """
 
     array: Any
@@ -77,12 +77,12 @@ class CheckpointArray:
         Raises
         ------
         FastIndexError
-            It cannot be read.
+            The box cannot be read.
         """
         place = tuple(slice(along.start, along.stop) for along in box)
         try:
             values = self.array[place].read().result()
-        except Exception as error:  # whatever TensorStore raises for damaged files
+        except Exception as error:  # TensorStore raises any type for damaged files
             raise FastIndexError(f"the checkpoint cannot be read: {error}") from None
         into[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
@@ -93,16 +93,16 @@ def stored_checkpoint_array(path: str, shape: Shape) -> CheckpointArray:
     Parameters
     ----------
     path : str
-        The folder of the checkpoint, and the name of the array in it.
+        The folder of the checkpoint, followed by the name of the array in it.
     shape : Shape
-        Its element type and dimensions.
+        Only the element type and the dimensions are used.
 
     Raises
     ------
     UnsupportedError
         TensorStore is not installed.
     FastIndexError
-        There is no such array, or its dimensions differ.
+        The array does not exist, or its dimensions differ.
     ArgumentTypeError
         The element type differs.
     """

@@ -1,7 +1,7 @@
-"""Jobs on Zarr stores that the workers of a cluster do together: pack, unpack and relayout.
+"""Distributed jobs on Zarr stores: pack, unpack and relayout on the workers of a Dask cluster.
 
-The stores are those of jobs of one process (`fastindex.jobs.zarr_arrays`). No two tasks write to the same chunk of a
-target, which appears under its name when it is complete.
+The store format is that of single-process jobs (`fastindex.jobs.zarr_arrays`). No two tasks write to the same chunk of
+a target. The target appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from fastindex.errors import ArgumentTypeError
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
 
-#: A task holds what it reads, what it writes, and what is on its way to others, each more than once.
+#: A task holds its input, its output, and data in transit to other workers, each more than once.
 _TASKS_IN_MEMORY = 32
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 1 << 20
-#: How long to wait for tasks that are writing while the job ends early.
+#: Timeout for running write tasks when a job is aborted.
 _LONGEST_TASK_SECONDS = 30.0
 _BETWEEN_QUESTIONS_SECONDS = 0.05
 
@@ -66,19 +66,19 @@ def pack_store(
     Parameters
     ----------
     source_path, target_path : str
-        Folders that all workers see.
+        Folders that all workers can access.
     shape : Shape
     progress : Progress
     client : distributed.Client
     casting : str
-        NumPy's rule for another element type of the array.
+        NumPy's casting rule if the array has another element type.
 
     Raises
     ------
     FastIndexError
         The store does not hold such an array.
     ArgumentTypeError
-        It holds another element type, which `casting` does not allow to become that of the shape.
+        The stored element type differs, and `casting` does not allow the cast to that of the shape.
     UnsupportedError
         Zarr has no name for the element type.
     OSError
@@ -105,7 +105,7 @@ def unpack_store(
 ) -> None:
     """Read a physical buffer from a Zarr store and write the logical array to another.
 
-    Parameters and errors as for `pack_store`; `dtype` is the element type of the array, that of the shape by default.
+    Parameters and errors as for `pack_store`; `dtype` is the element type of the array, by default that of the shape.
     """
     check_movable(shape)
     logical = logical_result(shape, None, dtype, casting)
@@ -130,7 +130,7 @@ def relayout_store(
     client: Client,
     casting: Casting = "same_kind",
 ) -> None:
-    """Read a physical buffer from a Zarr store and write it in another layout to another.
+    """Read a physical buffer from a Zarr store and write it to another store in another layout.
 
     Parameters and errors as for `pack_store`.
     """
@@ -143,7 +143,7 @@ def relayout_store(
 
 
 def task_bytes(client: Client) -> int:
-    """Return the size of a task's blocks that fits the memory per worker thread."""
+    """Return the block size of a task that fits the memory per worker thread."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     memory = min((w["memory_limit"] // w["nthreads"] for w in workers if w["memory_limit"]), default=1 << 62)
     return max(min(memory // _TASKS_IN_MEMORY, _MOST_TASK_BYTES), _LEAST_TASK_BYTES)
@@ -153,13 +153,13 @@ def task_bytes(client: Client) -> int:
 
 
 class StoredValues:
-    """An array in a store as `dask.array.from_array` takes it; each process opens the store itself, once.
+    """Adapter of a stored array for `dask.array.from_array`; each process opens the store itself, once.
 
     Parameters
     ----------
     path : str
     dtype : dtype
-        What the bits of the elements are.
+        The dtype to view the stored bits as.
     """
 
     def __init__(self, path: str, dtype: np.dtype[Any]) -> None:
@@ -182,11 +182,11 @@ def _opened(path: str, changed: int) -> Any:
 
 
 def _lazy(values: StoredValues, stored: Any, room: int) -> da.Array:
-    """Return a lazy array whose chunks are whole chunks of the store, or shards where it has them."""
-    # Dask refuses chunks of size 0, which an empty dimension has.
+    """Return a lazy array whose chunks consist of whole chunks of the store, or of whole shards if it has them."""
+    # Dask rejects chunks of size 0, which an empty dimension has.
     grid = tuple(max(size, 1) for size in stored.shards or stored.chunks)
     chunks = da.core.normalize_chunks("auto", values.shape, limit=room, dtype=stored.dtype, previous_chunks=grid)
-    # If `limit` is below a chunk of the store, Dask cuts it, and several tasks would decompress the same chunk.
+    # If `limit` is below a chunk of the store, Dask splits it, and several tasks would decompress the same chunk.
     whole = tuple(_at_multiples(sizes, step) for sizes, step in zip(chunks, grid, strict=True))
     changed = os.stat(values.path).st_mtime_ns
     name = f"fastindex-read-{dask.base.tokenize(values.path, str(values.dtype), values.shape, whole, changed)}"
@@ -217,7 +217,7 @@ def _write_buffer(
     grid = slab_grid(shape, room)
     first = next(grid.boxes(slab_order(shape)))
     step = max(min(box_shape(shape, first).nbytes, shape.nbytes), 1)
-    # Before it shuffles chunks, Dask merges them up to its own limit.
+    # Dask merges chunks up to its configured limit before it shuffles them.
     with dask.config.set({"array.chunk-size": room}):
         buffer = lazy(max(step // buffer_dtype(shape).itemsize, 1))
     if buffer.dtype != np.uint8:
@@ -230,7 +230,7 @@ def _write_buffer(
 def _new_array(
     paths: tuple[str, str], dimensions: Sizes, chunks: Sizes, dtype: np.dtype[Any], attributes: dict[str, str]
 ) -> Iterator[str]:
-    """Create an array that appears under the first of the paths, compressed as that under the second one is."""
+    """Create an array that appears at the first path, with the compressors of the array at the second path."""
     path, like = paths
     with new_folder(path) as folder:
         zarr_module().create_array(
@@ -247,7 +247,7 @@ def _new_array(
 
 
 def _write(array: da.Array, path: str, progress: Progress, client: Client) -> None:
-    """Write every block to its place, and wait for all of them."""
+    """Write all blocks of an array to the store, and wait for them."""
     along = tuple(range(array.ndim))
     written = da.blockwise(
         write_block,
@@ -278,9 +278,9 @@ def _write(array: da.Array, path: str, progress: Progress, client: Client) -> No
 
 
 def _stop(client: Client, futures: Sequence[Any]) -> None:
-    """Cancel tasks, and wait for those that are writing: what they write would make the removed folder anew."""
+    """Cancel tasks and wait for running writes, which would recreate the removed folder."""
     deadline = time.monotonic() + _LONGEST_TASK_SECONDS
-    # Without a scheduler there is nobody to ask; its workers end with it.
+    # If the scheduler is gone, its workers end with it.
     with suppress(Exception):
         client.cancel(futures, force=True)
         while time.monotonic() < deadline and any(client.run(_is_writing, on_error="ignore").values()):
@@ -292,10 +292,10 @@ def _is_writing(dask_worker: Any) -> bool:
 
 
 def write_block(block: Any, place: tuple[slice, ...], path: str) -> Any:
-    """Write a block to its place in the array at a path, as the bits that it has there."""
+    """Write a block to the stored array, viewed as its stored dtype."""
     array = zarr_module().open_array(target_store(path), mode="r+")
     array[place] = np.ascontiguousarray(block).view(array.dtype)
     if not os.path.exists(os.path.join(path, METADATA)):
-        # The job has failed elsewhere and the array is gone; zarr-python has made the folder anew.
+        # The job has failed elsewhere and removed the array; zarr-python has recreated the folder.
         shutil.rmtree(path, ignore_errors=True)
     return np.full((1,) * block.ndim, block.nbytes)

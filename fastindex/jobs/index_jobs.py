@@ -33,7 +33,7 @@ def linear_index_file(
 ) -> None:
     """Read coordinates, an array of (rank, ...), from a file and write their slots, an array of (...), to another.
 
-    With `force`, a file that may not be written is replaced, too.
+    With `force`, a read-only target is replaced, too.
 
     Raises
     ------
@@ -72,9 +72,9 @@ def linear_index_file(
 
 
 def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot", force: bool = False) -> None:
-    """Write the places of a window's elements to a file, as an array with the window's dimensions.
+    """Write the linear indices of a window's elements to a file, as an array with the window's dimensions.
 
-    With `force`, a file that may not be written is replaced, too.
+    With `force`, a read-only target is replaced, too.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def multi_index_file(
 ) -> None:
     """Read slots, an array of (...), from a file and write their coordinates, an array of (rank, ...), to another.
 
-    With `force`, a file that may not be written is replaced, too.
+    With `force`, a read-only target is replaced, too.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def _convert_in_parts(
     convert_all: Callable[[], None],
     advance: Callable[[int], None],
 ) -> None:
-    """Convert in parts along the first axis; errors name places in the whole array."""
+    """Convert in parts along the first axis; error messages give positions in the whole array."""
     if not places or 0 in places:
         convert_all()
         return

@@ -1,4 +1,4 @@
-"""Files that contain an array, opened for reading: as NumPy wrote them, or raw bytes."""
+"""Input files that contain an array: NumPy files or raw bytes."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from fastindex.runtime.threads import run_chunks
 
 Bytes = NDArray[np.uint8]
 
-#: Shorter segments share too many of their pages with others for these to be dropped after each.
+#: Shorter segments share too many pages with others to drop pages after each read.
 _LEAST_READ_ONCE = 16 << 10
-#: In longer segments, the system reads ahead.
+#: In segments of at least this size, the kernel reads ahead.
 _MOST_SCATTERED = 1 << 20
-#: How many segments of a box are requested at a time, so that the disk always has a request to work on. AMD EPYC
-#: (family 26), virtual machine, 2026-11-22, 2 GiB in segments of 64 KiB: 8.3 s with one, 3.8, 3.4, 3.1 s with 2, 4, 8.
+#: Segments of a box requested concurrently, to keep the disk busy. AMD EPYC (family 26), virtual machine, 2026-11-22,
+#: 2 GiB in segments of 64 KiB: 8.3 s with one, 3.8, 3.4, 3.1 s with 2, 4, 8.
 _AT_A_TIME = 4
-#: NumPy refuses longer headers, but only after reading them.
+#: NumPy rejects longer headers, but only after reading them.
 _LONGEST_HEADER = 1 << 16
-#: The magic number, the version and the length of the header.
+#: Size of the magic number, the version and the header length.
 _MOST_BEFORE_HEADER = 12
-#: Opening a pipe does not wait for its other end.
+#: O_NONBLOCK: opening a pipe does not wait for its other end.
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPEN_FLAGS
 
 
 class FileIdentity(NamedTuple):
-    """Which file a path leads to, and when it was last written: replacing it or writing to it changes this.
+    """Identity and version of a file, from `os.stat`: changes if the file is replaced or written to.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class FileIdentity(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileIdentity:
-        """Return what the operating system says of a file."""
+        """Return the identity from a stat result."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-#: Formats of other programs, which are never meant as raw bytes, and how to get at their arrays.
+#: Container formats that are never raw bytes, and how to extract their arrays.
 _CONTAINERS = {
     ".npz": "save the array that you need as .npy, with numpy.save",
     ".onnx": "save what onnx.numpy_helper.to_array gives as .npy, with numpy.save",
@@ -79,7 +79,7 @@ class InputFile:
     ----------
     path : str
     start, nbytes : int
-        Where in the file the array begins, and its size.
+        Byte offset of the array in the file, and its size.
     dtype : dtype or None
         None for raw bytes.
     dimensions : tuple of int
@@ -111,14 +111,14 @@ class InputFile:
 
     @property
     def identity(self) -> FileIdentity:
-        """Which file this is, as it was when it was opened."""
+        """Identity of the file when it was opened."""
         return FileIdentity.of(self._first_status)
 
     def _has_changed(self) -> bool:
         """Whether the file was written to since it was opened.
 
-        A program can set the time of the last write back, but not that of the last change of anything, which a new or
-        lost name sets, too: another file may take this one's place while it is read.
+        A program can reset mtime but not ctime. Adding or removing a hard link also updates ctime; that is allowed,
+        because another file may replace this one while it is read.
         """
         first, now = self._first_status, os.fstat(self._file)
         if (now.st_size, now.st_mtime_ns) != (first.st_size, first.st_mtime_ns):
@@ -132,10 +132,10 @@ class InputFile:
         Raises
         ------
         FastIndexError
-            It was written to or truncated, or its owner or mode changed. Changes within a tick of the file system's
-            clock, usually four milliseconds, go unnoticed.
+            The file was written to or truncated, or its owner or mode changed. Changes within a tick of the file
+            system's clock, usually four milliseconds, are not detected.
         OSError
-            The operating system could not read it.
+            The operating system could not read the file.
         """
         failed = OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         try:
@@ -146,7 +146,7 @@ class InputFile:
                 raise FastIndexError(f"{self.path} changed while it was read; nothing was written") from None
 
     def read(self, start: int, into: Bytes) -> None:
-        """Fill an array with the file's bytes from `start` on, counted from the beginning of its array.
+        """Fill `into` with bytes from offset `start` of the stored array.
 
         Raises
         ------
@@ -162,17 +162,17 @@ class InputFile:
             raise FastIndexError(f"{self.path} has become shorter while it was read")
 
     def read_segments(self, segments: Iterable[tuple[int, int]], longest: int, into: Bytes) -> None:
-        """Fill an array with segments of the file, one after the other.
+        """Fill `into` with the concatenated segments of the file.
 
-        What the system had not cached before is not cached afterwards, where it supports that and segments are not
-        short. A large file would evict everything else, and memory that is used again costs less than new memory.
+        If the system supports it and segments are not short, pages that were not in the page cache before are not kept
+        there. A large file would evict all other pages, and reusing memory is cheaper than allocating it.
 
         Parameters
         ----------
         segments : iterable of (int, int)
-            Where each starts, as for `read`, and its bytes.
+            Offset, as for `read`, and size of each segment in bytes.
         longest : int
-            The bytes of the longest.
+            Size of the longest segment in bytes.
         into : array of uint8
 
         Raises
@@ -203,30 +203,30 @@ class InputFile:
             expect_order(self._file, is_sequential)
 
     def mapped(self) -> InputFile:
-        """Map the bytes of the array as `data`, which takes no memory until it is read."""
+        """Map the bytes of the array as `data`; pages take memory only once they are read."""
         if self.nbytes:
             try:
                 self._map = uninterrupted(mmap.mmap, self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, self.path) from None
             except ValueError:
-                # mmap checks the size, which has just changed.
+                # mmap raises ValueError if the file is shorter than the mapping.
                 raise FastIndexError(f"{self.path} has become shorter while it was read") from None
             self.data = np.frombuffer(self._map, np.uint8)[self.start :]
         return self
 
     def part(self, start: int, nbytes: int) -> InputFile:
-        """Return raw bytes of the same open file, from `start` on.
+        """Return `nbytes` raw bytes at `start` as another view of the same open file.
 
         Raises
         ------
         FastIndexError
-            It is too short.
+            The file is too short.
         """
         if self.nbytes - start < nbytes:
             raise FastIndexError(f"{self.path} has become shorter: {nbytes} bytes from {start} on are not there")
         found = copy(self)
-        # The file stays open as long as this one is there.
+        # This reference keeps the file open.
         found._whole = self
         found.start, found.nbytes, found.dimensions = start, nbytes, (nbytes,)
         return found
@@ -236,7 +236,7 @@ class InputFile:
         return open(self.path, "rb", opener=lambda path, flags: os.dup(self._file))
 
     def release(self) -> None:
-        """Release the memory of the map; pages are read again when needed."""
+        """Release the memory of the map; its pages are read again when needed."""
         release_map(self._map)
 
     def array(self) -> NDArray[Any]:
@@ -246,7 +246,7 @@ class InputFile:
 
 
 def check_readable(path: str) -> None:
-    """Refuse a file of another program, by its name.
+    """Reject container formats of other programs, by the file extension.
 
     Raises
     ------
@@ -266,9 +266,9 @@ def open_input(path: str) -> InputFile:
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     FastIndexError
-        It is not a regular file, is of another program (`check_readable`), is named ``.npy`` but is not a NumPy file,
+        The file is not regular, has a container format (`check_readable`), is named ``.npy`` but is not a NumPy file,
         or is shorter than its header says.
     """
     check_readable(path)
@@ -290,22 +290,23 @@ def open_input(path: str) -> InputFile:
 
 
 def open_raw(path: str, start: int, nbytes: int | None, identity: FileIdentity | None = None) -> InputFile:
-    """Open a part of a file, or from `start` on all of it, as raw bytes, whatever its name.
+    """Open a part of a file as raw bytes, regardless of its name.
 
     Parameters
     ----------
     path : str
     start : int
     nbytes : int, optional
+        Default: up to the end of the file.
     identity : FileIdentity, optional
-        Which file it has to be, in the state that it had when its header was read.
+        The expected identity of the file, from when its header was read.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     FastIndexError
-        It is not a regular file, too short, or another file than `identity`.
+        The file is not regular, too short, or does not match `identity`.
     """
     found = _opened(path)
     check_identity(path, found.identity, identity)
@@ -318,9 +319,9 @@ def read_whole(path: str, most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     FastIndexError
-        It is not a regular file, or longer than `most_bytes`.
+        The file is not regular, or longer than `most_bytes`.
     """
     file = open_raw(path, 0, None)
     if file.nbytes > most_bytes:
@@ -331,7 +332,7 @@ def read_whole(path: str, most_bytes: int) -> bytes:
 
 
 def check_identity(path: str, found: FileIdentity, wanted: FileIdentity | None) -> None:
-    """Require a path to lead to the file that it led to before, unchanged.
+    """Require a file to have the wanted identity: not replaced, not written to.
 
     Raises
     ------
@@ -342,18 +343,18 @@ def check_identity(path: str, found: FileIdentity, wanted: FileIdentity | None) 
 
 
 def place_inside(folder: str, name: str) -> str:
-    """Return where a name in a folder leads to, links followed, which has to be inside that folder.
+    """Return the real path of a name in a folder, which must be inside the folder after links are resolved.
 
     Parameters
     ----------
     folder : str
-        Without links, as of `os.path.realpath`.
+        Path without links, as from `os.path.realpath`.
     name : str
 
     Raises
     ------
     FastIndexError
-        It leads out of the folder.
+        The path is outside the folder.
     """
     place = os.path.realpath(os.path.join(folder, name))
     if not Path(place).is_relative_to(folder):
@@ -362,7 +363,7 @@ def place_inside(folder: str, name: str) -> str:
 
 
 def _opened(path: str) -> InputFile:
-    # Before opening, as opening a device may do something; afterwards, as it may be another file by then.
+    # Checked before opening, since opening a device can have side effects, and after, since the file may be replaced.
     check_regular(path, os.stat(path).st_mode)
     found = InputFile(path, os.open(path, _READ_FLAGS))
     check_regular(path, found.mode)
@@ -370,13 +371,13 @@ def _opened(path: str) -> InputFile:
 
 
 def check_regular(path: str, mode: int) -> None:
-    """Require a file of this mode to be a regular one.
+    """Require the mode to be that of a regular file.
 
     Raises
     ------
     IsADirectoryError
     FastIndexError
-        It is a pipe, a device, or the like.
+        The file is a pipe, a device, or the like.
     """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -392,10 +393,10 @@ def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np
     except FastIndexError:
         raise
     except TypeError:
-        # NumPy sorts the keys of any header.
+        # NumPy sorts the keys of a header before it checks them.
         raise FastIndexError(f"{path} is not a .npy file: its header has keys that are no strings") from None
     except Exception as error:
-        # Whatever NumPy makes of a stranger's header: of brackets nested thousands deep, Python's parser says nothing.
+        # NumPy raises any type for untrusted headers; for deeply nested brackets, Python's error has no message.
         raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None
     if header is None or header[2].hasobject or header[2].names is not None or header[2].subdtype is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
@@ -415,7 +416,7 @@ def _cut(value: object) -> str:
 
 
 class _Header:
-    """Wraps a file so that NumPy can read the header of float8_e5m2, which `numpy.save` writes as ``<f1``."""
+    """Wrapper of a file so that NumPy can read the header of float8_e5m2, which `numpy.save` writes as ``<f1``."""
 
     def __init__(self, file: io.BytesIO) -> None:
         self._file = file
@@ -430,10 +431,10 @@ class _Header:
 def release_map(mapped: mmap.mmap | None) -> None:
     """Release the memory of a mapped file."""
     if mapped is not None and hasattr(mapped, "madvise"):
-        # The pages stay in the system's cache, so nothing that was written to them is lost.
+        # Pages stay in the page cache, so no written data is lost.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def spelled(dimensions: tuple[int, ...]) -> str:
-    """Return dimensions as messages print them."""
+    """Format dimensions for messages."""
     return f"({', '.join(map(str, dimensions))})"

@@ -38,7 +38,7 @@ DEFAULT_MEMORY_BYTES = 1 << 30
 
 
 def memory_limit(max_memory: int | None) -> int:
-    """Return the most bytes that the process may have in memory: 1 GiB more than now, unless a caller says.
+    """Return the limit of the process's memory in bytes: `max_memory`, or by default 1 GiB more than now.
 
     Examples
     --------
@@ -77,9 +77,9 @@ def pack_file(
     memory_bytes : int
         The memory that the process may use, the program included.
     force : bool
-        Replace a file that may not be written, too.
+        Also replace a read-only file.
     casting : str
-        NumPy's rule for another element type of a NumPy file.
+        NumPy's casting rule if a NumPy file has another element type.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def unpack_file(
 ) -> None:
     """Read a physical buffer from a file and write the logical array to another.
 
-    Parameters and errors as for `pack_file`; `dtype` is the element type of the array, that of the shape by default.
+    Parameters and errors as for `pack_file`; `dtype` is the element type of the array, by default that of the shape.
     """
     check_movable(shape)
     logical = logical_result(shape, None, dtype, casting)
@@ -142,7 +142,7 @@ def relayout_file(
     tune: bool = False,
     casting: str = "same_kind",
 ) -> None:
-    """Read a physical buffer from a file and write it in another layout to another.
+    """Read a physical buffer from a file and write it to another file in another layout.
 
     Parameters
     ----------
@@ -150,24 +150,24 @@ def relayout_file(
     source, destination : Shape
     progress : Progress
     memory_bytes : int
-        On the CPU, the memory that the process may use; with CUDA, the pinned memory, and the memory on the GPU.
+        On the CPU, the memory that the process may use; with CUDA, the limit of pinned memory and of GPU memory.
     device : {"cpu", "cuda"}
     force : bool
         As for `pack_file`.
     tune : bool
-        Whether every way to move a box is timed first, on boxes of zeros; the fastest is remembered.
+        Whether to time all candidate plans for a box first, on zeros; the fastest is remembered.
     casting : str
-        NumPy's rule for another element type of `destination`.
+        NumPy's casting rule if `destination` has another element type.
 
     Raises
     ------
     FastIndexError
-        The shapes are of different arrays, the file does not contain such a buffer, the memory does not suffice, or
+        The shapes describe different arrays, the file does not contain such a buffer, the memory does not suffice, or
         there is no GPU.
     ArgumentTypeError
         `casting` does not allow the element types.
     UnsupportedError
-        A cast that is to be tuned.
+        `tune` with a cast.
     OSError
         A file cannot be read or written.
     """
@@ -191,7 +191,7 @@ def _relayout_on_gpu(
         raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
     file = open_input(source_path)
     stored = stored_buffer(file, source)
-    # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
+    # The GPU copies from the memory map of the file, unless the bytes have to be converted first.
     whole = stored.whole()
     with _buffer_output(target_path, destination, force, keeps_dimensions=True) as output, file.unchanged():
         cuda.relayout_through_device(
@@ -246,7 +246,7 @@ def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool 
 
 @dataclass(frozen=True, slots=True)
 class WrittenArray:
-    """An array that is being written to a file, in a layout.
+    """An array in a layout, being written to a file.
 
     Attributes
     ----------
@@ -259,7 +259,7 @@ class WrittenArray:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The granularity of boxes: any edges that the layout allows."""
+        """The granularity of boxes: no restriction beyond that of the layout."""
         return (1,) * self.shape.rank
 
     def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
@@ -291,7 +291,7 @@ def _move(
 
 
 def _tune(job: BoxJob) -> None:
-    """Time every way to move the first box, as large as most are; what is found is remembered, and found by the job."""
+    """Tune the plan of the first box, which has the size of most boxes; the job then uses the stored result."""
     box = job.grid.box([0] * job.target.shape.rank)
     source, target = box_shape(job.source.shape, box), box_shape(job.target.shape, box)
     if job.by_numpy or covering(box, box_steps(job.source.shape), job.source.shape.dimensions) != box:

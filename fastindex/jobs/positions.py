@@ -1,4 +1,4 @@
-"""Reading and writing an open file at positions, from several threads: as on Linux, with fallbacks elsewhere."""
+"""Thread-safe positioned reads and writes (preadv, pwritev) on open files, with fallbacks outside Linux."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import ParamSpec, TypeVar
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-#: Without the first, Windows converts line ends; it does not have the second.
+#: Windows needs O_BINARY, or it converts line ends; it lacks O_CLOEXEC.
 OPEN_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
-#: The most of one call: macOS refuses 2 GiB and more, Linux stops a page before it.
+#: Maximum bytes per call: macOS rejects 2 GiB and more, Linux transfers at most a page less.
 _MOST_AT_ONCE = 1 << 30
-#: The same where a call holds a lock that other threads wait for.
+#: The same for calls that hold the lock.
 _MOST_UNDER_LOCK = 1 << 24
 _lock = threading.Lock()
 
-#: Linux's RWF_DONTCACHE, which the os module does not name: do not keep the pages that only this call has cached.
+#: Linux's RWF_DONTCACHE, missing in the os module: drop the pages that this call has added to the page cache.
 _DO_NOT_CACHE = 0x80
 
-#: What file systems answer that do not sync folders.
+#: Errors of file systems that cannot sync folders.
 _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES}
 
 
 def can_read_once(file: int) -> bool:
-    """Whether bytes of a file can be read without leaving them in the system's cache: on Linux, from 6.14 on."""
-    # The other flag of that call stands for its existence: macOS has preadv without flags.
+    """Whether a file can be read without adding it to the page cache: Linux 6.14 and later."""
+    # RWF_HIPRI indicates that preadv takes flags: macOS has preadv without flags.
     if not hasattr(os, "preadv") or not hasattr(os, "RWF_HIPRI"):
         return False
     try:
@@ -42,7 +42,7 @@ def can_read_once(file: int) -> bool:
 
 
 def read_at(file: int, into: memoryview, position: int, once: bool = False) -> int:
-    """Read bytes from a position on until there are no more or `into` is full; return how many.
+    """Read bytes at a position until the end of the file or until `into` is full; return the number of bytes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def read_at(file: int, into: memoryview, position: int, once: bool = False) -> i
     into : memoryview
     position : int
     once : bool
-        Whether the system is not to keep what it had not cached before; where `can_read_once`.
+        Whether to drop pages from the page cache that this read adds; needs `can_read_once`.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _read_some(file: int, into: memoryview, position: int, once: bool) -> int:
 
 
 def write_at(file: int, content: memoryview, position: int) -> None:
-    """Write all bytes, from a position on, in as many calls as the system needs.
+    """Write all bytes at a position, in as many calls as needed.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _write_some(file: int, content: memoryview, position: int) -> int:
 def uninterrupted(
     call: Callable[Parameters, Result], /, *arguments: Parameters.args, **options: Parameters.kwargs
 ) -> Result:
-    """Call again as long as signals interrupt: what Python does for reads and writes, but not for links and names.
+    """Retry a call while signals interrupt it; Python does this for reads and writes, but not for link and rename.
 
     Raises
     ------
@@ -117,26 +117,26 @@ def uninterrupted(
 
 
 def close_file(file: int) -> None:
-    """Close a file that has been written.
+    """Close a written file.
 
     Raises
     ------
     OSError
-        What was written may not be on the disk.
+        The written data may not be on disk.
     """
-    # An interrupted call has closed it; the number may already be that of another file.
+    # An interrupted close has closed the file; a retry could close another file with the same descriptor.
     with contextlib.suppress(InterruptedError):
         os.close(file)
 
 
 def close_quietly(file: int) -> None:
-    """Close a file of which nothing is expected any more."""
+    """Close a file and ignore errors."""
     with contextlib.suppress(OSError):
         os.close(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can do so and lets this process.
+    """Sync the directory entries of a folder to disk, if the system supports and permits it.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def sync_folder(folder: Path) -> None:
     try:
         file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
     except PermissionError:
-        # Files may be made in a folder that may not be read.
+        # A folder can be writable without being readable.
         return
     try:
         os.fsync(file)
@@ -160,26 +160,25 @@ def sync_folder(folder: Path) -> None:
 
 
 def expect_order(file: int, is_sequential: bool) -> None:
-    """Tell the system whether to read ahead of the reads to come, which is in vain unless they go on in the file."""
+    """Advise the kernel whether to read ahead, which is useless for scattered reads."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL if is_sequential else os.POSIX_FADV_RANDOM)
 
 
 def release_written(file: int) -> None:
-    """Have the system write what it holds of a file, and release what is already on disk.
+    """Start write-back of a file's dirty pages, and release its clean pages.
 
-    Returns when the disk has accepted the requests, not when they are done. Does nothing where the system has no such
-    call.
+    Returns when the disk has accepted the requests, not when they are done. Does nothing without posix_fadvise.
     """
     if hasattr(os, "posix_fadvise"):
-        # It is advice: a file system that takes none is no reason to stop.
+        # Advice only: a file system that rejects it is no error.
         with contextlib.suppress(OSError):
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return how many bytes are free on the disk of a folder, or None if unknown."""
+    """Return the free bytes of the disk of a folder, or None if unknown."""
     if not hasattr(os, "statvfs"):
         return None
     try:

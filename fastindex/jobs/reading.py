@@ -1,9 +1,9 @@
 """Arrays in files, read box by box; `fastindex.jobs.writing` writes them.
 
-A file named ``.npy`` is a NumPy file. Any other contains raw bytes without a header: a buffer as it lies in memory, or
-a logical array, last dimension most minor. The format has no names for the types of ml_dtypes: `numpy.save` writes
-bfloat16 as ``V2`` and the narrower types as ``V1``. Both can be read, and so can unsigned integers of the same width
-that hold the bits.
+A file named ``.npy`` is a NumPy file. Any other file contains raw bytes without a header: a physical buffer, or a
+logical array with the last dimension most minor. The NumPy format has no names for the types of ml_dtypes: `numpy.save`
+writes bfloat16 as ``V2`` and the narrower types as ``V1``. Both can be read, and so can unsigned integers of the same
+width that hold the bits.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _MAGIC = b"\x93NUMPY"
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array in a file, in a layout.
+    """An array in a layout, stored in a file.
 
     Attributes
     ----------
     file : InputFile
     shape : Shape
-        Its layout in the file.
+        The shape and layout in the file.
     is_narrowed : bool
-        Whether the file stores integers of one byte that become values of fewer bits.
+        Whether the file stores one-byte integers of a sub-byte element type.
     is_checked : bool
-        Whether those that these values do not hold are errors; their low bits are kept otherwise.
+        Whether values out of the element type's range are errors; otherwise, their low bits are kept.
     """
 
     file: InputFile
@@ -53,7 +53,7 @@ class StoredArray:
         return segment_costs(self.shape, sizes, SOUGHT_SEGMENT_COST_BYTES)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context for reading boxes; at its end, the file must be unchanged."""
+        """Return a context for reading boxes; it raises at its end if the file has changed."""
         return self.file.unchanged()
 
     def read(self, box: Box, into: Bytes) -> None:
@@ -62,14 +62,14 @@ class StoredArray:
         Raises
         ------
         FastIndexError
-            The file was truncated, or contains values that the element type does not have.
+            The file was truncated, or contains values out of the element type's range.
         """
         longest = max(-(-run.length * self.shape.element_bits // 8) for run in box_segments(self.shape, box))
         self.file.read_segments(byte_segments(self.shape, box), longest, into)
         self._convert(into, box)
 
     def whole(self) -> Bytes:
-        """Return all bytes; mapped, unless they have to be converted."""
+        """Return all bytes: the memory map, or a copy if they have to be converted."""
         dtype = self.file.dtype
         if (dtype is None or dtype.isnative) and not self.is_narrowed:
             return self.file.data
@@ -86,7 +86,7 @@ class StoredArray:
             content.view(dtype).byteswap(inplace=True)
 
     def _narrow(self, content: Bytes, box: Box) -> None:
-        """Turn one-byte integers into what ml_dtypes stores for narrower values: their low bits."""
+        """Reduce one-byte integers to their low bits, as ml_dtypes stores sub-byte values."""
         bits, order = self.shape.element_type.bits, self.shape.layout.minor_to_major[::-1]
         values = content.view(self.file.dtype or np.uint8).reshape([len(box[d]) for d in order])
         found = first_misfit(values, ElementType.from_numpy_dtype(values.dtype), self.shape.element_type)
@@ -100,8 +100,8 @@ class StoredArray:
 def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
     """Return a file as the physical buffer of `shape`.
 
-    A NumPy file may instead contain the array itself, if its layout is that of the file (``{1,0}`` for C order), or its
-    dimensions in memory order, if the layout only orders them.
+    A NumPy file may instead contain the array itself, if the layout equals that of the file (``{1,0}`` for C order), or
+    the array with its dimensions in memory order, if the layout only permutes dimensions.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
     Raises
     ------
     FastIndexError
-        The size differs, or it has more than one dimension.
+        The size differs, or the file has more than one dimension.
     ArgumentTypeError
         The dtype differs.
     """
@@ -129,7 +129,7 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
 
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
-    """Whether a file contains the array itself in the layout of NumPy's files: the same bytes."""
+    """Whether a file contains the array itself, with the same bytes as the buffer of `shape`."""
     if len(file.dimensions) == 1:
         return False
     in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
@@ -142,22 +142,22 @@ def _is_array_of(file: InputFile, shape: Shape) -> bool:
 
 
 def stored_array(file: InputFile, shape: Shape, casting: str = "no") -> StoredArray:
-    """Return a file as a logical array of the dimensions of `shape`.
+    """Return a file as a logical array with the dimensions of `shape`.
 
     Parameters
     ----------
     file : InputFile
     shape : Shape
-        Its element type and dimensions.
+        Only the element type and the dimensions are used.
     casting : str
-        NumPy's rule for another element type of a NumPy file, which the result then has.
+        NumPy's casting rule if a NumPy file has another element type; the result then has the type of the file.
 
     Raises
     ------
     FastIndexError
         The dimensions or the size differ.
     ArgumentTypeError
-        The dtype differs, and `casting` does not allow it to become the element type.
+        The dtype differs, and `casting` does not allow the cast to the element type.
     """
     shape = _as_stored(file, shape, casting)
     if file.dtype is not None:
@@ -174,7 +174,7 @@ def stored_array(file: InputFile, shape: Shape, casting: str = "no") -> StoredAr
 
 
 def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
-    """Return a shape with the element type that a file has, where its elements are to be cast."""
+    """Return the shape with the element type of the file, if the elements have to be cast."""
     if file.dtype is None or casting == "no" or _mismatch(file, shape.element_type) is None:
         return shape
     found = element_type_of(file.dtype)
@@ -209,7 +209,7 @@ def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
 
 
 def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] | None = None) -> str | None:
-    """Return what a file would have to hold to hold elements of a type, None where it does."""
+    """Return a description of the dtype that a file of this element type needs, or None if the file has it."""
     found, wanted = file.dtype, element_type.numpy_dtype if wanted is None else wanted
     assert found is not None
     if found.newbyteorder("=") == wanted:
@@ -223,5 +223,5 @@ def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] 
 
 
 def has_name(dtype: np.dtype[Any]) -> bool:
-    """Whether the NumPy format has a name for a type; it has none for those of ml_dtypes."""
+    """Whether the NumPy format has a name for a dtype; it has none for the types of ml_dtypes."""
     return dtype.isbuiltin == 1

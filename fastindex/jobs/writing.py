@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and the memory that the system keeps for them while they are written."""
+"""Atomic output files, and control of their page cache while they are written."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from fastindex.jobs.positions import (
 from fastindex.jobs.reading import has_name
 from fastindex.lazy import lazy_property
 
-#: How much is written before the system is asked to put it on disk and release it. AMD EPYC (family 26), virtual
-#: machine, 2026-11-22, 6 GiB in pieces of 16 KiB: 40 s without asking, 20 s when asking between writes, 14 to 16 s when
-#: asking from a thread of its own, every 256, 512 or 1,024 MiB. Smaller parts are more scattered on disk.
+#: Bytes written before the kernel is asked to write them back and release their pages. AMD EPYC (family 26), virtual
+#: machine, 2026-11-22, 6 GiB in writes of 16 KiB: 40 s without requests, 20 s with requests between writes, 14 to 16 s
+#: with requests from a separate thread every 256, 512 or 1,024 MiB. Smaller parts are more fragmented on disk.
 PART_BYTES = 512 << 20
 
 
 class WrittenBehind:
-    """Releases what has been written to a file, while the work goes on.
+    """Write-behind: a thread writes back a file's dirty pages and releases them while more is written.
 
-    Otherwise the system gives new memory to every write until none is left, and then searches for pages to give up
-    among those that it still has to write. Using the same memory again costs a fraction of that.
+    Otherwise the kernel allocates new page cache for every write until memory is full, and then searches dirty pages
+    for some to reclaim. Reusing pages costs a fraction of that.
 
     Parameters
     ----------
     part_bytes : int, optional
-        At most two such parts are on their way to the disk; then whoever writes waits.
+        At most two such parts are in flight to the disk; then the writer waits.
     """
 
     def __init__(self, part_bytes: int | None = None) -> None:
@@ -59,7 +59,7 @@ class WrittenBehind:
         self._thread: threading.Thread | None = None
 
     def wrote(self, file: int, count: int) -> None:
-        """Count bytes written to an open file; several threads may call at once."""
+        """Count bytes written to an open file; thread-safe."""
         with self._lock:
             self._count += count
             if self._count < self._part_bytes:
@@ -76,7 +76,7 @@ class WrittenBehind:
             self._thread = thread
 
     def wait(self) -> None:
-        """Return when the file may be closed."""
+        """Wait until the file may be closed."""
         if self._thread is not None:
             self._thread.join()
 
@@ -102,20 +102,19 @@ def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
 
 
 def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Return the header for a file of this name; empty unless the name ends in ``.npy``."""
+    """Return the NumPy header for a path that ends in ``.npy``, else empty bytes."""
     return npy_header(dtype, dimensions) if path.endswith(".npy") else b""
 
 
 class OutputFile:
-    """A file that is filled in any order and appears under its name only when complete.
+    """An output file that is written in any order and appears under its name only when complete.
 
-    Where the system supports it, the bytes go to an unnamed file in the same folder, so that not even a killed process
-    leaves anything behind; elsewhere the file has a temporary name. Its space is reserved at the start, so a full disk
-    is reported before the work, not halfway through. Leaving the ``with`` block flushes the file and gives it its name;
-    an exception removes it.
+    If the system supports it, the bytes go to an unnamed file in the same folder, so that even a killed process leaves
+    no file; otherwise the file has a temporary name. Disk space is reserved at the start, so a full disk is reported
+    before the work starts. Leaving the ``with`` block flushes the file and gives it its name; an exception removes it.
 
-    To replace an existing file, the new one needs a temporary name between two system calls; a process killed at that
-    moment leaves a complete file of that name beside the old one.
+    Replacing an existing file needs a temporary name between two system calls; a process killed at that moment leaves a
+    complete file with that name beside the old one.
 
     Parameters
     ----------
@@ -124,9 +123,9 @@ class OutputFile:
     nbytes : int
         Bytes of the array.
     header : bytes
-        Written in front of it.
+        Written before the array.
     force : bool
-        Replace a file that may not be written, too.
+        Also replace a read-only file.
 
     Raises
     ------
@@ -157,7 +156,7 @@ class OutputFile:
         return self
 
     def write(self, start: int, content: Bytes) -> None:
-        """Write bytes from `start` on, counted from the beginning of the array; several threads may write at once.
+        """Write bytes at offset `start` of the array; thread-safe.
 
         Raises
         ------
@@ -196,7 +195,7 @@ class OutputFile:
             raise OSError(error.errno, error.strerror, self.path) from None
         _check_replaceable(self.path, found)
         if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
-            # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
+            # root can write it, and write permission on the folder suffices to replace it: respect the read-only mode.
             raise PermissionError(errno.EACCES, "it is read-only; --force replaces it all the same", self.path)
         return stat.S_IMODE(found)
 
@@ -223,7 +222,7 @@ class OutputFile:
         return OSError(error.errno, reason, self.path)
 
     def release(self) -> None:
-        """Release the memory of the map; the system writes what it holds to disk."""
+        """Release the memory of the map; the kernel still writes its dirty pages to disk."""
         if "_map" in vars(self):
             release_map(self._map)
 
@@ -246,7 +245,7 @@ class OutputFile:
             raise self._explained(failed) if isinstance(failed, OSError) else failed from None
 
     def _appear(self, file: int) -> None:
-        """Give the complete file its name and put that on disk; after an error, everything is as it was before."""
+        """Give the complete file its name and sync the folder; an error restores the previous state."""
         if self._is_unnamed and self._has_linked(file):
             try:
                 self._close()
@@ -255,12 +254,12 @@ class OutputFile:
                 _remove(self._target)
                 raise
             return
-        # Windows does not rename open files.
+        # Windows cannot rename open files.
         self._close()
         self._replace()
 
     def _has_linked(self, file: int) -> bool:
-        """Whether the target is new, and the unnamed file now has its name; otherwise it has the temporary one."""
+        """Link the unnamed file to the target if that is new, else to the temporary name; return whether it was new."""
         try:
             _link(file, self._target)
             return True
@@ -275,13 +274,13 @@ class OutputFile:
             close_file(file)
 
     def _replace(self) -> None:
-        """Give the temporary file the name of the target, which keeps a second name until that is on disk."""
+        """Rename the temporary file to the target; the old file keeps a second name until the folder is synced."""
         is_there = self._target.exists()
         kept = _name_beside(self._target)
         _unfinished.add(kept)
         try:
             if is_there:
-                # Without it, there is no way back: on a file system without links, and for files of others.
+                # Fails on file systems without hard links and for files of other users: then there is no rollback.
                 with contextlib.suppress(OSError):
                     uninterrupted(os.link, self._target, kept)
             uninterrupted(os.replace, self._temporary, self._target)
@@ -306,7 +305,7 @@ class OutputFile:
 
 
 def _name_beside(target: Path) -> Path:
-    """Return a name that nothing has, in the same folder."""
+    """Return an unused temporary name in the folder of `target`."""
     return target.with_name(f".{target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial")
 
 
@@ -323,20 +322,19 @@ def _unnamed_file(folder: Path) -> int | None:
 
 
 def _link(file: int, target: Path) -> None:
-    # With src_dir_fd, of which an absolute path makes no use, Python calls linkat, which follows the link in /proc to
-    # the file itself.
+    # src_dir_fd is ignored for an absolute path, but makes Python call linkat, which follows the link in /proc.
     uninterrupted(os.link, f"/proc/self/fd/{file}", target, src_dir_fd=file, follow_symlinks=True)
 
 
 _unfinished: set[Path] = set()
-# Who is writing into folders now; kept without a lock, which a signal handler might wait for in vain.
+# One entry per active writer into a folder. No lock: a signal handler could deadlock on it.
 _writers: list[None] = []
 _ends = False
 _PATIENCE_SECONDS = 5.0
 
 
 def remove_unfinished() -> None:
-    """Remove what is not complete: the process is about to end without leaving its ``with`` blocks."""
+    """Remove incomplete outputs, for a process about to end without leaving its ``with`` blocks."""
     global _ends
     _ends = True
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -348,12 +346,12 @@ def remove_unfinished() -> None:
 
 @contextlib.contextmanager
 def writes_into_folder() -> Iterator[None]:
-    """Have `remove_unfinished` wait for the block: what is written into a folder meanwhile would make it anew.
+    """Make `remove_unfinished` wait for the block: a write during the removal would recreate the folder.
 
     Raises
     ------
     OSError
-        The process ends.
+        The process is ending.
     """
     _writers.append(None)
     try:
@@ -366,7 +364,7 @@ def writes_into_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def removed_unless_finished(folder: Path) -> Iterator[None]:
-    """While the block runs, let `remove_unfinished` remove a folder."""
+    """Register a folder with `remove_unfinished` for the duration of the block."""
     _unfinished.add(folder)
     try:
         yield
@@ -383,14 +381,14 @@ def _remove(path: Path) -> None:
 
 
 def write_file(path: str, content: bytes, force: bool = False) -> None:
-    """Write a file whole, or not at all.
+    """Write a file atomically.
 
     Parameters
     ----------
     path : str
     content : bytes
     force : bool
-        Replace a file that may not be written, too.
+        Also replace a read-only file.
 
     Raises
     ------
@@ -411,13 +409,13 @@ def _check_replaceable(path: str, mode: int) -> None:
 def _writable_map(file: int, size: int) -> mmap.mmap:
     mapped = uninterrupted(mmap.mmap, file, size)
     if hasattr(mapped, "madvise"):
-        # Nothing is read before it is written; without this hint, the system reads megabytes ahead of each page.
+        # Pages are written before they are read; without this hint, the kernel reads ahead megabytes per page.
         mapped.madvise(mmap.MADV_RANDOM)
     return mapped
 
 
 def _reserve(file: int, size: int) -> None:
-    """Extend a file to `size` bytes, with its space on disk allocated."""
+    """Extend a file to `size` bytes and allocate its disk space."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file, 0, size)

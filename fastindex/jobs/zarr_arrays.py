@@ -1,7 +1,7 @@
-"""Arrays in Zarr stores as sources and targets of jobs; the extra ``zarr``.
+"""Arrays in Zarr stores as sources and targets of jobs; needs the extra ``zarr``.
 
-A logical array is stored as such. A packed buffer is stored as bytes, in chunks that are boxes of the array, with an
-attribute that holds the shape's text. Boxes are made of whole chunks, so that no chunk is written twice.
+A logical array is stored as a Zarr array. A packed buffer is stored as bytes, in chunks that are boxes of the array,
+with the shape's text as an attribute. Boxes consist of whole chunks, so that no chunk is written twice.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ ATTRIBUTE = "fastindex_shape"
 
 #: The approximate size of new chunks.
 _CHUNK_BYTES = 4 << 20
-#: Chunks in memory beside a box: encoded, decoded, and what a codec needs.
+#: Chunks in memory in addition to a box: encoded, decoded, and the codec's working memory.
 _CHUNKS_IN_MEMORY = 3
-#: What zarr-python keeps of each chunk that a box touches, however small the chunk is.
+#: Memory of zarr-python for each chunk that a box touches, independent of the chunk's size.
 _RECORD_BYTES = 4 << 10
-#: What it keeps of each place of a shard's index.
+#: Memory of zarr-python for each entry of a shard's index.
 _INDEX_BYTES = 64
 
 Sizes = tuple[int, ...]
@@ -76,7 +76,7 @@ def is_zarr(path: str) -> bool:
 
 @contextlib.contextmanager
 def one_chunk_at_a_time() -> Iterator[None]:
-    """Keep zarr-python from decoding several chunks at once, which would take more memory than planned."""
+    """Make zarr-python decode one chunk at a time: several would take more memory than planned."""
     with zarr_module().config.set({"async.concurrency": 1, "threading.max_workers": 1}):
         yield
 
@@ -90,7 +90,7 @@ class ZarrArray:
     array
         zarr-python's array.
     shape : Shape
-        Its elements in the order of the dimensions.
+        Its plain shape: no tiles, last dimension most minor.
     """
 
     array: Any
@@ -119,7 +119,7 @@ class ZarrArray:
         into[:] = np.ascontiguousarray(read_place(self.array, _slices(box))).reshape(-1).view(np.uint8)
 
     def write(self, box: Box, data: Bytes) -> None:
-        """Write a box of whole chunks."""
+        """Write a box that consists of whole chunks."""
         if data.size:
             values = data.view(self.array.dtype).reshape([len(along) for along in box])
             self.array[_slices(box) or ...] = values
@@ -135,7 +135,7 @@ class ZarrBuffer:
         zarr-python's array.
     shape : Shape
     steps : tuple of int
-        Boxes of a target are multiples of these: whole chunks.
+        The granularity of boxes of a target: whole chunks.
     """
 
     array: Any
@@ -158,7 +158,7 @@ class ZarrBuffer:
         return one_chunk_at_a_time()
 
     def read(self, box: Box, into: Bytes) -> None:
-        """Read a box as `box_shape` packs it."""
+        """Read a box, packed as by `box_shape`."""
         at, reader = 0, _SpanReader(self.array)
         for start, nbytes in byte_segments(self.shape, box):
             for piece in reader.pieces(start, start + nbytes):
@@ -166,7 +166,7 @@ class ZarrBuffer:
                 at += piece.size
 
     def write(self, box: Box, data: Bytes) -> None:
-        """Write a box of whole chunks as `box_shape` packs it."""
+        """Write a box that consists of whole chunks, packed as by `box_shape`."""
         at = 0
         for start, nbytes in byte_segments(self.shape, box):
             if nbytes:
@@ -175,7 +175,7 @@ class ZarrBuffer:
 
 
 class _SpanReader:
-    """Reads spans of a stored buffer, and decodes a chunk once of which spans that follow each other take parts."""
+    """Reads spans of a stored buffer; a chunk shared by consecutive spans is decoded once."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -184,7 +184,7 @@ class _SpanReader:
         self._content: Bytes = np.empty(0, np.uint8)
 
     def pieces(self, start: int, stop: int) -> Iterator[Bytes]:
-        """Yield the bytes of a span: whole chunks in one go, parts of chunks alone."""
+        """Yield the bytes of a span: all whole chunks in one read, partial chunks separately."""
         for begin, end in _at_edges(start, stop, self._unit):
             is_whole = begin % self._unit == 0 and end > begin + self._unit
             yield self._stored(begin, end) if is_whole else self._part(begin, end)
@@ -193,7 +193,7 @@ class _SpanReader:
         chunk = begin // self._unit
         first = chunk * self._unit
         if chunk != self._held:
-            # Not two chunks in memory at once.
+            # Release the held chunk first: only one chunk fits the memory plan.
             self._held, self._content = -1, self._content[:0].copy()
             self._content, self._held = self._stored(first, first + self._unit), chunk
         return self._content[begin - first : end - first]
@@ -205,14 +205,14 @@ class _SpanReader:
 
 
 def _at_edges(start: int, stop: int, unit: int) -> Iterator[tuple[int, int]]:
-    """Cut a span into what is before its whole units, these, and what is behind them."""
+    """Split a span into a head before its whole units, the whole units, and a tail after them."""
     first, last = min(-(-start // unit) * unit, stop), max(stop // unit * unit, start)
     edges = (start, stop) if last < first else (start, first, last, stop)
     yield from ((begin, end) for begin, end in itertools.pairwise(edges) if begin < end)
 
 
 def _memory_of_chunks(array: Any, records: int) -> int:
-    """Return the memory beside a box that touches so many chunks, those in shards counted one by one."""
+    """Return the memory in addition to a box that touches `records` chunks, inner chunks of shards included."""
     return _CHUNKS_IN_MEMORY * chunk_bytes(array) + _RECORD_BYTES * records + _INDEX_BYTES * inner_chunks(array)
 
 
@@ -232,12 +232,12 @@ def read_place(array: Any, place: tuple[slice, ...]) -> Any:
         return np.asarray(array[place or ...])
     except (FastIndexError, OSError):
         raise
-    except Exception as error:  # whatever a codec raises for damaged chunks
+    except Exception as error:  # codecs raise any type for damaged chunks
         raise FastIndexError(f"{_damaged_chunk(array, place)} cannot be read: {reason_of(error)}") from None
 
 
 def _damaged_chunk(array: Any, place: tuple[slice, ...]) -> str:
-    """Return which chunk cannot be read, found by reading one at a time."""
+    """Name the unreadable chunk, found by reading the chunks one at a time."""
     steps = array.shards or array.chunks
     grid = [
         range(along.start // step, -(-along.stop // step)) if along.stop > along.start else range(0)
@@ -256,12 +256,12 @@ def _damaged_chunk(array: Any, place: tuple[slice, ...]) -> str:
 
 
 def _folder_of(array: Any) -> str:
-    """Return where the files of an array are."""
+    """Return the folder of an array, for messages."""
     return str(getattr(array.store, "folder", array.store_path))
 
 
 def stored_zarr_array(path: str, shape: Shape, casting: str = "no") -> ZarrArray:
-    """Open a logical array for reading, of its own element type where `casting` allows that to become the shape's.
+    """Open a logical array for reading; it keeps its stored element type if `casting` allows the cast to the shape's.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def stored_zarr_array(path: str, shape: Shape, casting: str = "no") -> ZarrArray
             f"{path} has the dimensions {tuple(array.shape)}, {shape.cut_text()} has {shape.dimensions}"
         )
     name, dtype = bits_dtype(shape.element_type)
-    # Bytes without the name of a type may be the bits of a signed one, but of an unsigned one they are the integers.
+    # Plain bytes may be the bits of a signed type, but for an unsigned sub-byte type they are integer values.
     is_narrowed = shape.element_type.kind == "unsigned" and shape.element_type.is_sub_byte and real_type is None
     if array.dtype != dtype or real_type not in (None, name) or (is_narrowed and casting != "no"):
         found = stored_type(array, real_type)
@@ -296,7 +296,7 @@ def stored_zarr_buffer(path: str, shape: Shape) -> ZarrBuffer:
     Raises
     ------
     FastIndexError
-        Not a store of Zarr 3, the size differs, or it is the buffer of another shape.
+        Not a store of Zarr 3, the size differs, or the buffer belongs to another shape.
     """
     array, _ = open_stored(path)
     written = array.attrs.get(ATTRIBUTE)
@@ -325,9 +325,9 @@ def new_zarr_array(path: str, shape: Shape, chunks: Sizes) -> Iterator[ZarrArray
     Parameters
     ----------
     path : str
-        Nothing may exist there yet.
+        Must not exist yet.
     shape : Shape
-        Its element type and dimensions.
+        Only the element type and the dimensions are used.
     chunks : tuple of int
     """
     name, dtype = bits_dtype(shape.element_type)
@@ -359,12 +359,12 @@ def new_zarr_buffer(path: str, shape: Shape) -> Iterator[ZarrBuffer]:
 
 
 def array_chunks(shape: Shape) -> Sizes:
-    """Return the chunks of an unpacked array: one segment of the buffer each."""
+    """Return chunk sizes for an unpacked array, such that each chunk is one segment of the buffer."""
     return slab_grid(shape, _CHUNK_BYTES).sizes
 
 
 def _even_slabs(shape: Shape) -> tuple[Grid, int]:
-    """Return slabs of equal size, except for the last one, and their size in bytes."""
+    """Return slabs of equal size, except for the last one, and the slab size in bytes."""
     most = _CHUNK_BYTES
     tried = [most >> k for k in range(7)]
     while True:
@@ -380,7 +380,7 @@ def _even_slabs(shape: Shape) -> tuple[Grid, int]:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """Create a folder beside a path; it gets that name when the block ends, and is removed after an error."""
+    """Create a temporary folder beside a path; rename it to the path when the block ends, remove it after an error."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(path) or target.exists():
         raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
@@ -392,7 +392,7 @@ def new_folder(path: str) -> Iterator[str]:
             yield str(folder)
             os.rename(folder, target)
         except BaseException as error:
-            # Workers of a cluster may still write, and would find the name while the folder is being emptied.
+            # Rename first: cluster workers may still write, and would find the folder while it is being emptied.
             with contextlib.suppress(OSError):
                 os.rename(folder, gone)
             for left in (gone, folder):
@@ -403,6 +403,6 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 def _is_of_target(error: OSError, folder: Path) -> bool:
-    """Whether an error is that of writing into an unfinished folder."""
+    """Whether an error comes from writing into the unfinished folder."""
     named = error.filename is not None and str(error.filename).startswith(str(folder))
     return named or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

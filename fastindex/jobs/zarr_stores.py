@@ -1,7 +1,7 @@
-"""Stores of Zarr 3 as zarr-python reads and writes them: element types it has no name for, and files of strangers.
+"""Zarr 3 stores through zarr-python: element types that it lacks, and limits against untrusted input.
 
-zarr-python 3.1 neither opens nor creates arrays of bfloat16 and the other types of ml_dtypes. Their bytes are those of
-unsigned integers of the same width, so a store is shown to it with these in the metadata.
+zarr-python 3.1 neither opens nor creates arrays of bfloat16 and the other types of ml_dtypes. They are stored as
+unsigned integers of the same width, so the store presents metadata with these integer types.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fastindex.jobs.writing import writes_into_folder
 
 METADATA = "zarr.json"
 
-#: JSON takes some twenty times its size while it is read.
+#: Parsing JSON takes about twenty times its size in memory.
 _MOST_METADATA_BYTES = 4 << 20
-#: What a codec may add to a chunk that it cannot compress, and to each chunk of a shard.
+#: Bytes that a codec may add to an incompressible chunk, and to each chunk of a shard.
 _BESIDE_A_CHUNK_BYTES = 1 << 16
 _BESIDE_INNER_CHUNK_BYTES = 256
-#: What is kept of a sentence that has names of strangers in it.
+#: Maximum length of a message that may repeat untrusted input.
 _LONGEST_REASON = 500
 
-#: XLA's names, by Zarr's, of the types that are stored as unsigned integers.
+#: XLA's names of the types that are stored as unsigned integers, by Zarr's names.
 _UNNAMED = {
     "bfloat16": "bf16",
     "float8_e3m4": "f8e3m4",
@@ -58,7 +58,7 @@ def zarr_module() -> Any:
     Raises
     ------
     UnsupportedError
-        It is not installed, or too old for Zarr 3.
+        zarr-python is not installed, or too old for Zarr 3.
     """
     try:
         load("zarr", "zarr.storage")
@@ -72,7 +72,7 @@ def zarr_module() -> Any:
 
 
 def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
-    """Return Zarr's name for a type that zarr-python lacks, or None, and the dtype to store.
+    """Return Zarr's name of a type that zarr-python lacks (else None), and the dtype to store.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
 
 
 def stored_type(array: Any, real_type: str | None) -> ElementType | None:
-    """Return the element type of a stored array, None where XLA has none; `real_type` is what it is not shown as."""
+    """Return the element type of a stored array, None if XLA has none; `real_type` is as from `open_stored`."""
     return ElementType.of(_UNNAMED[real_type]) if real_type is not None else element_type_of(array.dtype)
 
 
@@ -112,7 +112,7 @@ def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
 
 
 def _check_grid(folder: str, metadata: bytes) -> None:
-    """Raise UnsupportedError where the metadata of an array names another grid of chunks than the regular one."""
+    """Raise UnsupportedError if the metadata of an array specifies a chunk grid that is not regular."""
     fields = json.loads(metadata)
     grid = fields.get("chunk_grid") if isinstance(fields, dict) else None
     name = grid.get("name") if isinstance(grid, dict) else None
@@ -134,7 +134,7 @@ def _store_class() -> Any:
     zarr = zarr_module()
 
     class InsideStore(zarr.storage.WrapperStore):  # type: ignore[misc, name-defined]
-        """A folder whose keys cannot leave it, with metadata that zarr-python understands."""
+        """A read-only folder: keys cannot escape it, and its metadata uses types that zarr-python knows."""
 
         def __init__(self, root: str) -> None:
             super().__init__(zarr.storage.LocalStore(root, read_only=True))
@@ -163,7 +163,7 @@ def _target_class() -> Any:
     zarr = zarr_module()
 
     class TargetStore(zarr.storage.WrapperStore):  # type: ignore[misc, name-defined]
-        """A folder to fill that, once it has been removed, does not come back."""
+        """A target folder that writes do not recreate after its removal."""
 
         def __init__(self, root: str) -> None:
             super().__init__(zarr.storage.LocalStore(root))
@@ -183,12 +183,12 @@ def _target_class() -> Any:
 
 
 def target_store(folder: str) -> Any:
-    """Return a store for a target that is not complete."""
+    """Return a store for an incomplete target."""
     return _target_class()(folder)
 
 
 def _check_file(folder: str, key: str, byte_range: Any, most_bytes: int) -> None:
-    """Raise unless a key is that of a file of the store, of a size that can be; one that is not there is not read.
+    """Raise unless a key names a regular file inside the store of plausible size; a missing file is accepted.
 
     Raises
     ------
@@ -220,9 +220,9 @@ def open_stored(path: str) -> tuple[Any, str | None]:
     Raises
     ------
     OSError
-        There is no such folder.
+        The folder does not exist.
     FastIndexError
-        It contains no array of Zarr 3.
+        The folder contains no array of Zarr 3.
     """
     zarr = zarr_module()
     os.stat(path)
@@ -234,7 +234,7 @@ def open_stored(path: str) -> tuple[Any, str | None]:
         sizes = (*array.chunks, *(array.shards or ()))
     except FastIndexError:
         raise
-    except Exception as error:  # whatever a codec raises, or untrusted metadata causes
+    except Exception as error:  # codecs and untrusted metadata raise any type
         raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {reason_of(error)}") from None
     if not isinstance(array.metadata.attributes, dict):
         raise FastIndexError(f"{path} has attributes that are no object: {reason_of(array.metadata.attributes)}")
@@ -245,13 +245,13 @@ def open_stored(path: str) -> tuple[Any, str | None]:
 
 
 def reason_of(error: object) -> str:
-    """Return what an error says, or a value is; its beginning, where it repeats a long text of a stranger."""
+    """Return the text of an error or value, truncated because it may repeat untrusted input."""
     reason = f"{type(error).__name__}: {error}"
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def rename_type(folder: str, name: str) -> None:
-    """Write the real name of a type into the metadata of an array of its bits."""
+    """Write the real type name into the metadata of an array that stores the type's bits."""
     path = os.path.join(folder, METADATA)
     with open(path, "rb") as file:
         fields = json.loads(file.read())
@@ -267,7 +267,7 @@ def chunk_bytes(array: Any) -> int:
 
 
 def inner_chunks(array: Any) -> int:
-    """Return how many chunks a shard has; 1 where there are no shards."""
+    """Return the number of chunks per shard; 1 without shards."""
     return math.prod(
         -(-shard // chunk) for shard, chunk in zip(array.shards or array.chunks, array.chunks, strict=True)
     )

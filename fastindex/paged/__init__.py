@@ -1,10 +1,10 @@
-"""Caches of serving engines: pages of keys and values, the tables that name them, and moving them between layouts.
+"""KV caches of serving engines: pages of keys and values, block tables, and copies between layouts.
 
     import fastindex.paged as fp
 
-A `Cache` says where each element of a pool lies; a `BlockTable` and `slot_mapping` say which blocks and slots hold the
-tokens of a request; `runs` and `copy` bring a request from one cache to another, whatever their block sizes, orders and
-heads.
+A `Cache` gives the byte offset of each element of a pool. A `BlockTable` and `slot_mapping` give the blocks and slots
+of the tokens of a request. `runs` and `copy` move a request from one cache to another; block sizes, dimension orders
+and heads may differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the memory of a pool begins, for the buffer that a caller hands in; it is never copied."""
+"""Base address of a pool in the buffer that a caller passes; never copies."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from fastindex.paged.memory import described_tensors, shared_array
 
 
 def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple[int, Any]:
-    """Return the address of byte 0 of a pool, and what keeps its memory.
+    """Return the address of byte 0 of a pool, and the object that keeps its memory alive.
 
     Parameters
     ----------
     cache : Cache
     buffer : array, or sequence of tensors
-        The bytes of the pool, of any element type and dimensions, contiguous; of a cache that was made from tensors,
-        these tensors.
+        The bytes of the pool, contiguous, of any element type and dimensions; for a cache made from tensors, these
+        tensors.
     name : str
-        For messages.
+        Argument name for messages.
     writes : bool
 
     Raises
     ------
     FastIndexError
-        Another size, gaps, read-only, or other tensors.
+        A buffer of the wrong size, not contiguous or read-only, or other tensors.
     ArgumentTypeError
-        No memory that can be shared.
+        A buffer that does not expose its memory.
     UnsupportedError
-        Memory of a GPU.
+        The memory is on a GPU.
     """
     tensors = cache.tensors
     if tensors is not None:

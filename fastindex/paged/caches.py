@@ -1,4 +1,4 @@
-"""`Cache`: a pool of pages, as a text with named dimensions, as parts of a page, or from tensors."""
+"""`Cache`: a pool of pages, from a text with named dimensions, from the parts of a page, or from tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastindex.paged.tensors import pool_of_tensors
 
 
 class Placement(TypedDict, total=False):
-    """Which part of the heads and tokens of a model a rank holds, and which block it must not write."""
+    """The heads and tokens of a model that a rank holds, and the block that must not be written."""
 
     tp: tuple[int, int]
     total_kv_heads: int
@@ -56,19 +56,19 @@ def _engine(engine: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page: what one text cannot say, such as rows of mixed types or scales after the data.
+    """A part of a page, for pages that one text cannot describe: rows of mixed types, scales after the data.
 
     Attributes
     ----------
     name : str
-        Parts of the same name move to each other.
+        Transfers match parts by name.
     text : str
-        Over kv_heads, block_size and head_dim, and the 2 of keys and values; with a layout.
+        A text over kv_heads, block_size, head_dim and the 2 of keys and values; may have a layout.
     offset : int
-        Where the part begins in a page, in bytes.
+        Byte offset of the part in a page.
     head_dim : int, optional
-        How many elements of a head and token belong to the part, where the text has more: what lies between them are
-        other parts of the row.
+        Elements per head and token that belong to the part, if the text has more: the others belong to other parts of
+        the row.
 
     Examples
     --------
@@ -83,32 +83,32 @@ class Part:
 
 
 class Cache:
-    """A pool of pages: where each layer, block, head, token and element of a cache of keys and values lies.
+    """A pool of pages: the byte offset of each layer, block, head, token and element of a KV cache.
 
     Parameters
     ----------
     parts : str or sequence of Part
         A text of the whole pool whose dimensions are named ``layers``, ``num_blocks``, ``kv_heads``, ``block_size`` and
         ``head_dim``, in any order and with any layout; the dimension of size 2 without a name holds keys and values. A
-        name may stand twice: its more major digits come first. Or the parts of a page.
+        name may be repeated: its more major digits come first. Or the parts of a page.
     num_layers, num_blocks, layer_stride, block_stride : int
-        Of parts only; strides in bytes.
+        For parts only; strides in bytes.
     kv_heads, head_dim : int, optional
-        Of a text only: how many heads and elements of a head there are, where the text has padding.
+        For a text only: logical number of heads and of elements per head, if the text has padding.
     **placement
-        Which part of the heads and tokens this rank has.
+        The heads and tokens that this rank holds.
 
         * ``tp``, (int, int): tensor parallel size and rank. With more ranks than heads, heads are replicated.
-        * ``total_kv_heads``, int: heads of all ranks together; needed where a rank has one head and ``tp`` has several
-          ranks, because that head may be replicated.
+        * ``total_kv_heads``, int: heads of the model; needed if a rank has one head and ``tp`` has several ranks,
+          because that head may be replicated.
         * ``cp``, (int, int): context parallel size and rank.
-        * ``interleave``, int: how many tokens in a row belong to one rank of ``cp``; it divides the block size.
+        * ``interleave``, int: consecutive tokens per rank of ``cp``; must divide the block size.
         * ``null_block``, int: a block that is never written.
 
     Attributes
     ----------
     planes : dict of Plane
-        By name: "k" and "v", or "kv", or the names of the parts.
+        Planes by name: "k" and "v", or "kv", or the names of the parts.
     num_layers, num_blocks, kv_heads, block_size, nbytes : int
     tp, cp, interleave, null_block, total_kv_heads
         As given.
@@ -118,9 +118,9 @@ class Cache:
     Raises
     ------
     FastIndexError
-        Sizes, strides or a placement that do not fit; the message names them.
+        Inconsistent sizes, strides or placement; the message names them.
     ParseError, LayoutError, UnsupportedError
-        As `fastindex.Shape.parse`; a tile that merges dimensions or cuts num_blocks.
+        As `fastindex.Shape.parse`; a tile that merges dimensions or splits num_blocks.
 
     Examples
     --------
@@ -156,24 +156,24 @@ class Cache:
 
     @classmethod
     def from_tensors(cls, tensors: Any, axes: str | None = None, **options: Unpack[TensorOptions]) -> Cache:
-        """Return the cache that tensors in memory are; their strides are taken as they are.
+        """Return the cache that tensors in memory form; any strides are allowed.
 
         Parameters
         ----------
         tensors : array, or sequence of arrays or of pairs of arrays
-            One tensor of all layers, one a layer, or keys and values of each layer. Functions that take a buffer then
-            take these tensors.
+            One tensor for all layers, one per layer, or keys and values of each layer. Functions that take a buffer
+            then take these tensors.
         axes : str, optional
-            What each dimension of a tensor is: ``"num_blocks 2 block_size kv_heads head_dim"``, or
-            ``"num_blocks block_size kv_heads (2 head_dim)"``. Without it, the one order that fits the sizes.
+            The axes of a tensor: ``"num_blocks 2 block_size kv_heads head_dim"``, or
+            ``"num_blocks block_size kv_heads (2 head_dim)"``. Default: the only order that matches the sizes.
         **options
-            The sizes ``num_blocks``, ``block_size``, ``kv_heads`` and ``head_dim``, to find `axes` by and of what is
-            within brackets; the placement as of `Cache`.
+            The sizes ``num_blocks``, ``block_size``, ``kv_heads`` and ``head_dim``, needed to infer `axes` and to split
+            axes in parentheses; the placement as for `Cache`.
 
         Raises
         ------
         FastIndexError
-            No order fits the sizes, or several do, which the message names; tensors that differ, or whose elements
+            No order matches the sizes, or several do, which the message names; tensors that differ, or whose elements
             overlap.
         UnsupportedError
             Tensors on a GPU.
@@ -191,22 +191,22 @@ class Cache:
 
     @classmethod
     def preset(cls, engine: str, layout: str, **options: Unpack[PresetOptions]) -> Cache:
-        """Return a cache by an engine's name of its layout; `vllm` and the other engines have a method each.
+        """Return a cache by an engine's name for its layout; each engine also has a method, such as `vllm`.
 
         Parameters
         ----------
         engine : {"vllm", "flashinfer", "sglang", "trtllm", "tpu_inference", "gaudi", "llama_cpp", "lmcache"}
         layout : str
-            The message for a wrong name lists them.
+            The error message for an unknown name lists the valid ones.
         **options
-            The sizes ``num_blocks``, ``block_size`` and ``head_dim``, also where rows of mixed types have a fixed
-            number of elements; ``num_layers`` and ``kv_heads``, those of this rank, 1 by default; ``dtype``, XLA's name
-            of the element type, "bf16" by default; the placement as of `Cache`.
+            The sizes ``num_blocks``, ``block_size`` and ``head_dim`` (required even if rows of mixed types have a fixed
+            number of elements); ``num_layers`` and ``kv_heads`` of this rank, 1 by default; ``dtype``, XLA's name of
+            the element type, "bf16" by default; the placement as for `Cache`.
 
         Raises
         ------
         FastIndexError
-            A name that there is not, or sizes that the layout does not have.
+            An unknown name, or sizes that the layout does not support.
 
         Examples
         --------
@@ -278,7 +278,7 @@ class Cache:
         check_interleave(self.interleave, self.block_size)
 
     def placed(self, **placement: Unpack[Placement]) -> Cache:
-        """Return the same pool of another rank, or with another null block; by default, that of one rank alone.
+        """Return the same pool with another placement; by default, a single rank without a null block.
 
         Examples
         --------
@@ -289,7 +289,7 @@ class Cache:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a block of a layer that hold elements.
+        """Bytes of the elements of one block of one layer, without padding.
 
         Examples
         --------
@@ -306,11 +306,11 @@ class Cache:
 
     @property
     def tensors(self) -> Sequence[Array] | None:
-        """Where the tensors lie that the cache was made from; None of other caches."""
+        """Records of the tensors that the cache was made from; None for other caches."""
         return self._pool.tensors
 
     def shares_pool(self, other: Cache) -> bool:
-        """Whether another cache is the same pool, perhaps of another rank."""
+        """Whether another cache has the same pool, possibly with another placement."""
         return self._pool is other._pool
 
 
@@ -357,12 +357,12 @@ def _of_parts(
 
 
 def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
-    """Raise FastIndexError where elements share bytes: in a page, or because pages, layers or their parts overlap."""
+    """Raise FastIndexError if elements share bytes: within a page, or because pages, layers or their parts overlap."""
     blocks, layers, block_stride = sizes["num_blocks"], sizes["num_layers"], sizes["block_stride"]
     extents = sorted((int(plane.layer_offsets[0]), plane.page_extent[1], plane) for plane in planes)
     together: list[list[tuple[int, int, Plane]]] = []
     for one in extents:
-        # Parts that begin within the first page lie in pages; others in pages of their own, after all of the former.
+        # Parts that begin within the first page share pages; others have separate pages after all of those.
         if together and one[0] < together[-1][0][0] + block_stride:
             together[-1].append(one)
         else:
@@ -393,7 +393,7 @@ def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
     Raises
     ------
     FastIndexError
-        The rank is none of the size.
+        The rank is not in ``range(size)``.
 
     Examples
     --------
@@ -409,7 +409,7 @@ def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
 
 
 def check_interleave(interleave: int, block_size: int) -> None:
-    """Raise FastIndexError where tokens of one block would go to different columns."""
+    """Raise FastIndexError unless `interleave` divides the block size, so that a turn does not cross columns."""
     if interleave < 1 or block_size % interleave:
         raise FastIndexError(f"interleave must divide the block size: {interleave} and {block_size} tokens")
 

@@ -55,27 +55,27 @@ def copy(
     casting: Casting = "no",
     threads: int | None = None,
 ) -> None:
-    """Copy a request from one cache to another, in one move: blocks are merged or split, orders and heads change.
+    """Copy a request from one cache to another in one pass; block size, dimension order and heads may change.
 
     Parameters
     ----------
     source, target, source_blocks, target_blocks, num_tokens
         As for `runs`.
     source_buffer, target_buffer : array
-        The memory of each pool, of any library that shares it with NumPy, of any element type and dimensions; of a
-        cache that was made from tensors, these tensors. It may be the same: the result is as if the source had been
-        copied first.
+        The memory of each pool: an array of any element type and dimensions, from any library that shares memory with
+        NumPy; for a cache made from tensors, these tensors. The buffers may overlap: the result is as if the source had
+        been copied first.
     tail : {"leave", "zero"}
-        What happens in the last block of the target to tokens after the last one, of the heads that move.
+        Leave or zero the slots after the last token in the last target block, for the heads that move.
     casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
-        NumPy's rule for another element type of the target; bf16 to fp8 is of the same kind.
+        NumPy's casting rule if the target has another element type; bf16 to fp8 is "same_kind".
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
 
     Raises
     ------
     FastIndexError, OutOfBoundsError, ArgumentTypeError
-        As `runs`; a buffer of another size, with gaps, or read-only; a cast that the rule does not allow.
+        As `runs`; a buffer of the wrong size, not contiguous, or read-only; a cast that the rule does not allow.
     UnsupportedError
         A buffer on a GPU.
 
@@ -128,22 +128,22 @@ def gather(
     block_table : integer array
         The blocks of the request, in the order of its tokens.
     num_tokens : int, optional
-        By default, all that the blocks hold.
+        Default: all tokens of the blocks.
     slots : integer array
-        Instead of blocks and tokens: the slot of each token.
+        The slot of each token, instead of `block_table` and `num_tokens`.
     threads : int, optional
 
     Returns
     -------
     array of (layers, planes, tokens, kv_heads, head_dim)
-        Two planes, keys and values, or one that is both. With context parallelism, the tokens of this rank.
+        Two planes, keys and values, or one shared by both. With context parallelism, the tokens of this rank.
 
     Raises
     ------
     FastIndexError, OutOfBoundsError, ArgumentTypeError
         As `copy`.
     UnsupportedError
-        A cache whose planes differ in type or elements; copy it to a `Cache` that says where each goes.
+        The planes of the cache differ in type or elements; use `copy` with a target `Cache` that places each plane.
 
     Examples
     --------
@@ -186,9 +186,9 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     cache, buffer
         As for `copy`.
     chunk : array of (layers, planes, tokens, kv_heads, head_dim)
-        As `gather` returns it, of any strides.
+        As returned by `gather`, with any strides.
     slot_mapping : integer array
-        The slot of each token; tokens of negative slots are skipped.
+        The slot of each token; tokens with negative slots are skipped.
     threads : int, optional
 
     Raises
@@ -196,9 +196,9 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     OutOfBoundsError
         A slot outside the pool.
     FastIndexError
-        Two tokens of one slot, a slot of the null block, or a chunk of another size.
+        Two tokens with the same slot, a slot of the null block, or a chunk of the wrong size.
     ArgumentTypeError
-        A chunk of another type; slots that are not integers.
+        A chunk of the wrong type; slots that are not integers.
 
     Examples
     --------
@@ -228,21 +228,21 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
 
 
 def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = None) -> None:
-    """Copy blocks within a pool, all at once: for copy on write, and to close gaps.
+    """Copy blocks within a pool as one parallel assignment: for copy on write and compaction.
 
     Parameters
     ----------
     cache, buffer
         As for `copy`.
     pairs : integer array of (n, 2)
-        Source and target of each copy. A block may be the source of one and the target of another: what is copied is
-        what it held before.
+        Source and target of each copy. A block may be the source of one copy and the target of another: all sources
+        are read before any target is written.
     threads : int, optional
 
     Raises
     ------
     FastIndexError, OutOfBoundsError
-        A block outside the pool, one that is the target twice, or the null block as a target.
+        A block outside the pool, a repeated target block, or the null block as a target.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
 
 
 def chunk_shape(cache: Cache, nbytes: int) -> tuple[int, ...]:
-    """Return the dimensions of a chunk of so many bytes."""
+    """Return the dimensions of a chunk of `nbytes` bytes."""
     plane = next(iter(cache.planes.values()))
     inner = cache.num_layers, len(cache.planes), cache.kv_heads, len(plane.dim_offsets)
     tokens = nbytes // (math.prod(inner) * plane.unit_bytes)
@@ -274,7 +274,7 @@ def chunk_shape(cache: Cache, nbytes: int) -> tuple[int, ...]:
 
 
 def chunk_cache(cache: Cache, tokens: int) -> Cache:
-    """Return a chunk of tokens as a cache, whose blocks have as many tokens; the last one may have fewer.
+    """Return a chunk of tokens as a cache with the block size of `cache`; the last block may be partial.
 
     Raises
     ------
@@ -298,7 +298,7 @@ def chunk_cache(cache: Cache, tokens: int) -> Cache:
 
 
 def _dense(plane: Plane, layers: Numbers, block_stride: int, row: int) -> Plane:
-    """Return a plane whose tokens are rows of heads without gaps."""
+    """Return a plane with contiguous tokens: each is a row of heads without gaps."""
     unit, dims = plane.unit_bytes, len(plane.dim_offsets)
     return Plane(
         plane.name,
@@ -318,12 +318,12 @@ def _of_rank(cache: Cache) -> Placement:
 
 
 def _alone(cache: Cache) -> Cache:
-    """Return a pool whose tokens are numbered as its rank has them, and any of whose blocks may be read."""
+    """Return the pool without context parallelism or a null block: tokens are numbered locally."""
     return cache.placed(**_of_rank(cache))
 
 
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
-    """Return the transfer of tokens between a chunk and their slots, as many at a time as follow each other in both."""
+    """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
     cache = target if to_slots else source
     _check_slots(cache, slots, to_slots)
     size = _slots_together(cache, slots, tokens)
@@ -360,7 +360,7 @@ def _check_slots(cache: Cache, slots: Numbers, are_written: bool) -> None:
 
 
 def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:
-    """Return how many tokens in a row are together in a block and in the chunk, everywhere."""
+    """Return the block size if the tokens form whole blocks, consecutive in pool and chunk; else 1."""
     size = cache.block_size
     tables = [plane.token_offsets for plane in cache.planes.values()]
     is_even = all(len(np.unique(np.diff(table))) < 2 for table in tables)
@@ -403,7 +403,7 @@ def _copy_all(transfer: Transfer, begin: int, end: int, workers: int, by_numpy: 
 
 
 def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
-    """Yield the planes of a group that move as bytes, and those of each cast."""
+    """Yield the planes of a group by cast: those moved as bytes (None), and those of each pair of element types."""
     kinds: dict[Any, list[Pair]] = {}
     for pair in group.pairs:
         types = pair[0].element_type, pair[1].element_type
@@ -413,7 +413,7 @@ def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
 
 
 def _layers_around(pairs: list[Pair]) -> Numbers:
-    """Return the offsets of layers, where they lie around blocks on one side; else those of the first alone."""
+    """Return layer offsets if the layer stride is not below the block stride on some side; else one pair of zeros."""
     tables = [plane.layer_offsets - plane.layer_offsets[0] for plane in pairs[0]]
     steps = [np.abs(np.diff(table)) for table in tables]
     if all((step < plane.block_stride).all() for step, plane in zip(steps, pairs[0], strict=True)):
@@ -422,7 +422,7 @@ def _layers_around(pairs: list[Pair]) -> Numbers:
 
 
 def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
-    """Return loops whose strides count elements of either side."""
+    """Return loops with strides in elements of each side instead of bytes."""
     widths = cast.source.nbytes, cast.target.nbytes
     numbers = [pair for nest in nests for pair in (nest[1:], *(loop[1:] for loop in nest.loops))]
     if any(here % widths[0] or there % widths[1] for here, there in numbers):
@@ -438,7 +438,7 @@ def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
 
 
 def _zero_tail(transfer: Transfer, end: int) -> None:
-    """Write zeros after the last token, to the end of its block."""
+    """Zero the slots after the last token, up to the end of its block."""
     granules, target = transfer.granules, transfer.target
     if not granules.count or not len(transfer.blocks[1]):
         return
@@ -461,11 +461,11 @@ def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
     return tuple(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in n.loops), 0, n[2]) for n in nests)
 
 
-# Memory that both sides share
+# Overlapping memory
 
 
 def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
-    """Whether blocks of one pool are read, and others written."""
+    """Whether both sides are the same pool, and no block is both read and written."""
     alike = same_memory and transfer.source.shares_pool(transfer.target)
     return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
 
@@ -476,7 +476,7 @@ def _overlap(values: NDArray[Any], end: int, cache: Cache) -> bool:
 
 
 def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:
-    """Copy what a transfer reads to memory of its own, and return the transfer from there."""
+    """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and the memory."""
     source, granules = transfer.source, transfer.granules
     count, size = len(transfer.blocks[0]), source.block_size
     planes, at = [], 0

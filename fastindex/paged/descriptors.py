@@ -1,4 +1,4 @@
-"""`runs`: a transfer as the fewest contiguous runs, for whatever moves memory by descriptors."""
+"""`runs`: a transfer as the fewest contiguous runs, for engines that move memory by descriptors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Runs:
     Attributes
     ----------
     source, target, nbytes : int64 arrays
-        Where each run begins on both sides, and how long it is.
+        Byte offset of each run on both sides, and its length.
 
     Examples
     --------
@@ -47,16 +47,16 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """How many runs there are."""
+        """Number of runs."""
         return len(self.nbytes)
 
     @property
     def total_nbytes(self) -> int:
-        """Bytes of all runs together."""
+        """Total bytes of all runs."""
         return int(self.nbytes.sum())
 
     def coalesced(self, max_bytes: int) -> Runs:
-        """Return runs of at most `max_bytes`, for engines that take no longer ones; they are joined already.
+        """Return runs split to at most `max_bytes` each, for engines with a size limit; adjacent runs stay merged.
 
         Examples
         --------
@@ -71,7 +71,7 @@ class Runs:
         return Runs(np.repeat(self.source, parts) + at, np.repeat(self.target, parts) + at, length)
 
     def strided(self) -> StridedRuns:
-        """Return the runs as fewer rows: those of one length that follow each other in equal steps on both sides.
+        """Return the runs as fewer rows: one per sequence of runs of equal length and constant stride on both sides.
 
         Examples
         --------
@@ -92,7 +92,7 @@ class Runs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StridedRuns:
-    """Runs as rows of (address, length, stride, count), of each side; rows of one number belong together.
+    """Runs as rows of (address, length, stride, count) for each side; row `i` of both sides belong together.
 
     Attributes
     ----------
@@ -117,26 +117,26 @@ def runs(
     Parameters
     ----------
     source, target : Cache
-        Of the same layers and elements; block sizes, orders, heads and context parallel ranks may differ. Heads move
-        that both ranks hold.
+        Caches with the same layers and elements; block sizes, dimension orders, heads and context parallel ranks may
+        differ. The heads that both ranks hold are moved.
     source_blocks, target_blocks : integer arrays
         The blocks of the request on both sides, in the order of its tokens.
     num_tokens : int, optional
-        By default, all that the blocks hold.
+        Default: all tokens of the blocks.
     order : {"source", "target", "requested"}
-        In the order of one side's memory; or layer by layer and block by block as listed, where only runs that follow
-        each other in this order are joined, which may leave more of them.
+        By address on one side; or layer by layer and block by block as listed. The latter merges only runs that are
+        adjacent in this order, which may leave more runs.
 
     Returns
     -------
     Runs
-        Offsets in bytes from where each pool begins.
+        Byte offsets from the start of each pool.
 
     Raises
     ------
     FastIndexError
-        Caches that do not hold the same layers, planes or elements, or no common head; too few blocks; a block twice in
-        the target, or the null block there.
+        Caches with different layers, planes or elements, or without a common head; too few blocks; a repeated target
+        block, or the null block as a target.
     OutOfBoundsError
         A block outside its pool.
     ArgumentTypeError
@@ -144,7 +144,7 @@ def runs(
 
     Examples
     --------
-    A request of 20 tokens, from blocks of 8 tokens to blocks of 16, to the rank that holds the second of two heads:
+    Move 20 tokens from blocks of 8 tokens to blocks of 16, to the rank that holds the second of two heads:
 
     >>> import fastindex.paged as fp
     >>> text = "bf16[num_blocks=8,2,kv_heads={},block_size={},head_dim=64]"
@@ -161,7 +161,7 @@ def runs(
 
 
 def runs_of(transfer: Transfer, order: str = "source") -> Runs:
-    """Return the runs of a transfer that has been checked."""
+    """Return the runs of a validated transfer."""
     side = int(order == "target")
     jobs = [job for group in transfer.groups for job in _jobs(transfer, group, side)]
     whole = transfer.granules.whole
@@ -183,22 +183,22 @@ def runs_of(transfer: Transfer, order: str = "source") -> Runs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Job:
-    """Pieces around a page, of those loops that lie around blocks alike; near is the side that orders them.
+    """Pieces (contiguous parts) of granules with the same loops outside the blocks; the near side defines the order.
 
     Attributes
     ----------
     outer : int64 array of (n, 2)
-        Offsets, near and far, of what lies around blocks, by the near side.
+        (near, far) offsets of the loops outside the blocks, sorted by the near offset.
     piece, last : int64 arrays of (n, 3)
-        Near offset, far offset and bytes of the pieces of a granule; those of one that has fewer tokens.
+        Near offset, far offset and bytes of the pieces of a full granule, and of the partial last granule.
     pages : (callable, callable)
-        Return where granules lie, near and far.
+        Return the granule offsets, near and far.
     each : int
-        Granules of a block of the near side.
+        Granules per near-side block.
     offsets : int64 array
-        Where the granules of a block lie in it.
+        Near-side offset of each granule in its block.
     block_stride : int
-        Of the near side.
+        Block stride of the near side.
     """
 
     outer: Numbers
@@ -210,11 +210,11 @@ class _Job:
     block_stride: int
 
     def most(self, whole: int) -> int:
-        """Return how many pieces there are, with as many whole granules."""
+        """Return the number of pieces for `whole` full granules and the partial one: an upper bound on the runs."""
         return len(self.outer) * (whole * len(self.piece) + len(self.last))
 
     def rows(self, whole: int, tail: bool) -> Numbers:
-        """Return the pieces of a block with `whole` granules, and one with fewer tokens, by the near side."""
+        """Return the pieces of a block with `whole` full granules and, with `tail`, a partial one; by near offset."""
         rows = []
         for k in range(whole + tail):
             piece = self.piece if k < whole else self.last
@@ -226,7 +226,7 @@ class _Job:
         return table[np.argsort(table[:, 0], kind="stable")]
 
     def is_sorted(self, blocks: Numbers) -> bool:
-        """Whether the pieces of blocks in ascending order are in the order of the near side."""
+        """Whether visiting the blocks in ascending order yields the pieces in ascending near-side address."""
         table = self.rows(self.each, False)
         if not len(table):
             return len(self.outer) == 1
@@ -237,7 +237,7 @@ class _Job:
         return bool((np.diff(self.outer[:, 0]) >= reach).all())
 
     def pieces(self, whole: int) -> Iterable[_Runs]:
-        """Yield all pieces, one by one, as near and far offsets and bytes."""
+        """Yield arrays of near offsets, far offsets and bytes of all pieces."""
         for part, piece in ((slice(None, whole), self.piece), (slice(whole, None), self.last)):
             sides = []
             for side in (0, 1):
@@ -282,7 +282,7 @@ def _seen_from(nest: Nest, side: int) -> Nest:
 
 
 def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
-    """Return the loops that lie around blocks, and the pieces of the others: near and far offsets, and bytes."""
+    """Return the loops outside the blocks, and the pieces of the inner loops: near offset, far offset, bytes."""
     run = nest.loop_of(1, 1)
     length = 1 if run is None else run.size
     others = [loop for loop in nest.loops if loop is not run]
@@ -296,7 +296,7 @@ def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
 
 
 def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers] | None:
-    """Return the places of the blocks of a side in ascending order, and the blocks; None where one is there twice."""
+    """Return the argsort of the blocks of a side, and the sorted blocks; None if a block is repeated."""
     blocks = transfer.blocks[side]
     if order == "requested" or (blocks[1:] > blocks[:-1]).all():
         return np.arange(len(blocks)), blocks
@@ -356,7 +356,7 @@ def _columns(parts: Sequence[_Runs]) -> _Runs:
 
 
 def _joined(pieces: _Runs) -> _Runs:
-    """Join all pieces that continue each other on both sides, and order them by the near side, then the far one."""
+    """Merge all pieces that are contiguous on both sides, and sort them by near, then far offset."""
     near, far, nbytes = pieces
     by_distance = np.lexsort((near, far - near))
     joined = _neighbours_joined((near[by_distance], far[by_distance], nbytes[by_distance]))
@@ -365,7 +365,7 @@ def _joined(pieces: _Runs) -> _Runs:
 
 
 def _neighbours_joined(pieces: _Runs) -> _Runs:
-    """Join pieces that follow each other in their order and continue each other on both sides."""
+    """Merge consecutive pieces that are contiguous on both sides."""
     near, far, nbytes = pieces
     goes_on = (near[1:] == near[:-1] + nbytes[:-1]) & (far[1:] == far[:-1] + nbytes[:-1])
     first = np.flatnonzero(np.concatenate([[True], ~goes_on]))

@@ -1,4 +1,4 @@
-"""Arrays of any library that share their memory with NumPy."""
+"""NumPy views of arrays from other libraries, without copies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 
 
 def shared_array(value: Any, name: str, writes: bool) -> NDArray[Any]:
-    """Return an array that shares the memory of an object.
+    """Return a NumPy array that shares the memory of an object.
 
     Raises
     ------
     FastIndexError
-        It is read-only.
+        `writes` is set, and the object is read-only.
     ArgumentTypeError
-        No memory that can be shared.
+        The object does not expose its memory.
     UnsupportedError
-        Memory of a GPU.
+        The memory is on a GPU.
     """
     if is_cuda_array(value):
         raise UnsupportedError(f"{name} is on a GPU, where pages are not copied yet; runs gives descriptors")
@@ -40,7 +40,7 @@ def shared_array(value: Any, name: str, writes: bool) -> NDArray[Any]:
 
 
 def described_tensors(tensors: Any, name: str, writes: bool) -> list[Array]:
-    """Return the records of tensors, of a flat or nested sequence."""
+    """Return the records of a tensor, or of a flat or nested sequence of tensors."""
     if isinstance(tensors, Sequence) and not isinstance(tensors, str | bytes | bytearray | memoryview):
         return [record for tensor in tensors for record in described_tensors(tensor, name, writes)]
     return [described(shared_array(tensors, name, writes))]

@@ -1,4 +1,4 @@
-"""Runs the passes of one page at the places of many, on threads; or NumPy does, where no kernel is loaded."""
+"""Apply the passes of one page to many pages, on worker threads or, while no kernel is loaded, with NumPy."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fastindex.runtime.tuning import TUNING, Tuning
 
 Numbers = NDArray[np.int64]
 
-#: Bytes that a thread moves at a time: a call from Python costs some microseconds.
+#: Bytes per kernel call of a thread: a call from Python costs a few microseconds.
 _SHARE_BYTES = 1 << 20
-#: Runs of at least so many bytes are copied piece by piece; how long a piece is at most, and how many a page may have.
-#: Milliseconds of 64 MiB of pages of 64 KiB in any order, NHD to HND: by passes 10.8, pieces in the order of the target
-#: 10.4, in that of the source 6.3; a sequential copy 5.3 (one thread of an AMD EPYC, 2026-11-27).
+#: Shortest run that is copied in pieces, largest piece, and most pieces of a page.
+#: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND: passes 10.8, pieces in target order 10.4,
+#: pieces in source order 6.3; a sequential copy 5.3 (one thread of an AMD EPYC, 2026-11-27).
 _LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 512, 1 << 16
-#: How far ahead pieces are prefetched.
+#: Prefetch distance of pieces.
 _AHEAD_BYTES = 4096
-# A page is small; whether all of them together are written past the cache decides for each.
+# Pages are small, so the size of all pages together decides on non-temporal stores.
 _STREAMED, _KEPT = (Tuning(streamed_bytes=least) for least in (0, 1 << 62))
 
 
@@ -48,16 +48,16 @@ def copy_pages(
     Parameters
     ----------
     nests : tuple of Nest
-        The loops over a page: in bytes, or in elements of a cast.
+        The loops over a page: in bytes, or in elements if there is a cast.
     cast : Cast, optional
     places : (int64 array, int64 array, int64 array)
-        Pairs of offsets of layers, and the offsets of pages in the source and in the target.
+        (source, target) offset pairs of layers, source offsets of pages, and target offsets of pages.
     addresses : (int, int)
         Source and target.
     workers : int
-        The most threads.
+        Maximum number of threads.
     by_numpy : bool
-        Whether NumPy copies.
+        Whether to copy with NumPy.
     """
     loops, width = (RelayoutLoops(nests, ()), 0) if cast is not None else in_units(nests)
     page_bytes = sum(nest.element_count for nest in nests) * (1 if cast is None else cast.target.nbytes)
@@ -77,7 +77,7 @@ def copy_pages(
 
 
 def fill_pages(nests: tuple[Nest, ...], places: tuple[Numbers, Numbers, Numbers], address: int, by_numpy: bool) -> None:
-    """Write zeros to pages; parameters as of `copy_pages`, the loops in bytes of the target."""
+    """Write zeros to pages; parameters as for `copy_pages`, with loops in bytes of the target."""
     loops = RelayoutLoops((), nests)
     if by_numpy:
         for around in places[0].tolist():
@@ -88,7 +88,7 @@ def fill_pages(nests: tuple[Nest, ...], places: tuple[Numbers, Numbers, Numbers]
 
 
 def in_units(nests: tuple[Nest, ...]) -> tuple[RelayoutLoops, int]:
-    """Return loops over the largest units, of up to 16 bytes, that both sides keep, and the bytes of a unit.
+    """Return loops over the largest unit, up to 16 bytes, contiguous on both sides, and the size of the unit.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def _run(
 
 @lru_cache(maxsize=256)
 def pieces_of(loops: RelayoutLoops, width: int) -> Numbers | None:
-    """Return the pieces of a page, in the order of the source, where all its runs are long; else None.
+    """Return the pieces of a page in source order: source offset, target offset, bytes; None if a run is short.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the kernel of copies between pages gets, as a table of int64."""
+"""Arguments of the kernels that copy pages, as a table of int64."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from fastindex.runtime.numbers import places
 
 
 class PageJob(NamedTuple):
-    """Passes, and the places where they run: every page of every layer.
+    """Passes or pieces of one page, and the pages of every layer to which they apply.
+
+    A piece is a contiguous part of a run: (source offset, target offset, bytes).
 
     Attributes
     ----------
     passes, pass_count : int
-        Address of rows of a `PassCall`, and how many; or of pieces (source offset, target offset, bytes) of a page.
+        Address and number of the `PassCall` rows, or of the pieces, of a page.
     outer : int
-        Address of pairs of offsets, source and target, of layers.
+        Address of (source, target) offset pairs of the layers.
     source_pages, target_pages, page_count : int
-        Addresses of the offsets of pages, and how many there are.
+        Addresses of the page offsets, and the number of pages.
     ahead, streamed : int
-        Of pieces: how many before it is copied each is prefetched, and whether lines go past the cache.
+        For pieces: the prefetch distance in pieces, and whether to use non-temporal stores.
     """
 
     passes: int

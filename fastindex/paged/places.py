@@ -1,4 +1,4 @@
-"""Where one element of a cache lies, and which element a byte belongs to; in bulk."""
+"""Byte offsets of elements of a cache, and the inverse: the element at a byte; both vectorized."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastindex.paged.planes import Numbers, Plane
 
 
 class Element(NamedTuple):
-    """An element of a cache, or arrays of them: what `byte_offset` takes."""
+    """Coordinates of an element of a cache, or arrays of them: the arguments of `byte_offset`."""
 
     layer: Any
     kv: Any
@@ -29,29 +29,29 @@ class Element(NamedTuple):
 def byte_offset(
     cache: Cache, *, layer: Any = 0, kv: Any = 0, head: Any = 0, slot: Any, dim: Any = 0, mode: str = "raise"
 ) -> Any:
-    """Return the byte of the pool where each element begins.
+    """Return the byte offset of each element in the pool.
 
     Parameters
     ----------
     cache : Cache
     layer, head, slot, dim : int or integer arrays
-        They broadcast together. A slot is ``block * block_size + token``; a head is one of this rank's.
+        Broadcast together. A slot is ``block * block_size + token``; heads are numbered within this rank.
     kv : int, integer array or str
         0 for keys, 1 for values; or the name of a plane.
     mode : {"raise", "mark"}
-        Whether a negative slot, as of padding, is an error or gives -1.
+        Raise for a negative slot (padding), or return -1.
 
     Returns
     -------
     int64, or int64 array of the common shape
-        Of elements of 4 bits, the byte that holds them.
+        For elements of 4 bits, the byte that holds the element.
 
     Raises
     ------
     OutOfBoundsError
         An index outside the cache.
     FastIndexError, ArgumentTypeError
-        Arrays that do not broadcast; not integers; a plane that there is not.
+        Arrays that do not broadcast; values that are not integers; an unknown plane.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def byte_offset(
 def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     """Return the element that each byte of the pool belongs to: the inverse of `byte_offset`.
 
-    `BlockTable.owners` says which request and token a slot belongs to.
+    `BlockTable.owners` maps a slot to its request and position.
 
     Parameters
     ----------
     cache : Cache
     byte : int or integer array
     padding : {"raise", "mark"}
-        Whether bytes that belong to no element are errors, or give -1 in all of `Element`.
+        Raise for bytes that belong to no element, or set all fields of `Element` to -1.
 
     Returns
     -------
@@ -110,9 +110,9 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     Raises
     ------
     OutOfBoundsError
-        A byte outside the pool, or, unless marked, in padding.
+        A byte outside the pool, or in padding with ``padding="raise"``.
     ArgumentTypeError
-        Not integers.
+        Values that are not integers.
 
     Examples
     --------
@@ -142,12 +142,12 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     return Element(*(values if given.shape else int(values) for values in shaped))
 
 
-#: A loop over an axis: how far its steps lie apart in bytes, how many, the axis, and what they add to its coordinate.
+#: A loop over an axis: stride in bytes, size, axis, and the increment of the axis' coordinate.
 _Step = tuple[int, int, int, int]
 
 
 def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list[_Step]]]:
-    """Yield boxes of elements: where the first begins, its coordinates, and the loops, the widest steps first."""
+    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride."""
     tables = plane.layer_offsets, None, plane.head_offsets, plane.token_offsets, plane.dim_offsets
     of_axes = []
     for table in tables:
@@ -167,7 +167,7 @@ def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list
 
 
 def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the coordinates of the last element of a box that does not begin after each byte, and how far before."""
+    """Return, per byte, the coordinates of the last element of a box that begins at or before it, and the remainder."""
     start, first, steps = box
     rest = byte - start
     coordinates = np.repeat(np.array(first, np.int64)[:, None], len(byte), axis=1)
@@ -179,7 +179,7 @@ def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Num
 
 
 def check_mode(mode: str) -> None:
-    """Raise FastIndexError unless bad places are to raise or to be marked."""
+    """Raise FastIndexError unless `mode` is "raise" or "mark"."""
     if mode not in ("raise", "mark"):
         raise FastIndexError(f"expected 'raise' or 'mark', got {mode!r}")
 

@@ -1,7 +1,7 @@
-"""Planes: the elements of one kind in a pool of pages (keys, values, scales), and where each lies, in bytes.
+"""Planes: the elements of one kind in a pool of pages (keys, values, scales), and their byte offsets.
 
-A plane is separable: the place of an element is the sum of one number for each of its coordinates, so five small
-tables describe any page. Texts with tiles, strides of tensors and packed heads all become these tables.
+A plane is separable: the offset of an element is a sum of one term per coordinate, so five small tables describe any
+page. Tiled layout texts, tensor strides and packed heads are all lowered to these tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastindex.moving.box_copies import cuts_of, slots_along
 
 Numbers = NDArray[np.int64]
 
-#: What a dimension of a text may be called; the two halves, keys and values, need no name.
+#: Valid dimension names of a text; the dimension of size 2 for keys and values needs no name.
 AXES = ("layers", "num_blocks", "kv", "kv_heads", "block_size", "head_dim")
 
 _TEXT = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
@@ -29,20 +29,20 @@ _TEXT = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plane:
-    """Where the elements of one kind lie; all offsets and strides are in bytes.
+    """The location of the elements of one kind; all offsets and strides are in bytes.
 
     Attributes
     ----------
     name : str
-        "k", "v", "kv" where keys and values are one, or the name of a part.
+        "k" or "v"; "kv" for a plane shared by keys and values; or the name of a part.
     element_type : ElementType
     unit_bytes, per_unit : int
-        Bytes that are moved as one, and how many elements they hold: two where elements have 4 bits.
+        Size of the unit that is moved, and the elements in it: two for elements of 4 bits.
     layer_offsets : int64 array
-        Where block 0 of each layer begins.
+        Offset of block 0 of each layer.
     block_stride : int
     head_offsets, token_offsets, dim_offsets : int64 arrays
-        What each head, each token of a block and each unit along the last dimension adds.
+        Offset added by each head, each token of a block and each unit along the last dimension.
     """
 
     name: str
@@ -57,32 +57,32 @@ class Plane:
 
     @property
     def head_dim(self) -> int:
-        """Elements of a head and token."""
+        """Elements per head and token."""
         return len(self.dim_offsets) * self.per_unit
 
     @property
     def page_extent(self) -> tuple[int, int]:
-        """The bytes of a page between which the plane lies, from where a block of its layer begins."""
+        """First byte and end of the plane in a page, relative to the start of a block of its layer."""
         tables = self.head_offsets, self.token_offsets, self.dim_offsets
         return sum(int(t.min()) for t in tables), sum(int(t.max()) for t in tables) + self.unit_bytes
 
     def end(self, num_blocks: int) -> int:
-        """Return the byte after the last one of the plane."""
+        """Return the end of the plane: the offset after its last byte."""
         return int(self.layer_offsets.max()) + max(num_blocks - 1, 0) * self.block_stride + self.page_extent[1]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pool:
-    """What the constructors of a cache find out.
+    """The common result of the constructors of a cache.
 
     Attributes
     ----------
     text : str
-        For messages.
+        Description for messages.
     planes : list of Plane
     num_blocks, nbytes : int
     tensors : sequence of Array, optional
-        Those that the pool was made from.
+        The tensors that the pool was made from.
     """
 
     text: str
@@ -94,14 +94,15 @@ class Pool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NamedText:
-    """A text with named dimensions.
+    """A parsed text with named dimensions.
 
     Attributes
     ----------
     shape : Shape
     tables : dict of int64 arrays
-        What each value of an axis adds to the place of an element, in bytes; along the last dimension in units.
+        Byte offset of each index of an axis; ``head_dim`` has one entry per unit.
     per_unit : int
+        Elements per unit.
     """
 
     shape: Shape
@@ -110,16 +111,16 @@ class NamedText:
 
 
 def read_text(text: str) -> NamedText:
-    """Read a text whose dimensions are named; a name that stands twice is one axis, its more major digits first.
+    """Parse a text with named dimensions; a repeated name is one axis whose more major digits come first.
 
     Raises
     ------
     FastIndexError
-        A dimension without a name, or with one that a cache does not have; a size below 1.
+        A dimension without a name or with an unknown name; a size below 1.
     ParseError, LayoutError
-        As `Shape.parse`, of the text without the names.
+        As `Shape.parse`, for the text without the names.
     UnsupportedError
-        A tile merges dimensions, or elements are packed along another dimension than the last.
+        A tile merges dimensions, or elements are packed along a dimension other than ``head_dim``.
 
     Examples
     --------
@@ -176,12 +177,12 @@ def _in_bytes(slots: dict[str, Numbers], bits: int, text: str) -> tuple[dict[str
 
 
 def stride_of(table: Numbers, what: str) -> int:
-    """Return the one step between neighbours of a table, 0 where it has a single entry.
+    """Return the constant stride of a table, 0 if it has a single entry.
 
     Raises
     ------
     UnsupportedError
-        There are several.
+        The stride is not constant.
     """
     if len(table) < 2:
         return 0
@@ -194,9 +195,9 @@ def stride_of(table: Numbers, what: str) -> int:
 def planes_of(
     found: NamedText, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int]
 ) -> list[Plane]:
-    """Return the planes of a text: one, or keys and values where it has both.
+    """Return the planes of a text: one, or two if it has a dimension of keys and values.
 
-    `used` says how many heads and elements of a head there are, where the text has padding.
+    `used` gives the logical sizes of axes that the text pads: heads and elements per head.
     """
     zero = np.zeros(1, np.int64)
     tables = {axis: found.tables.get(axis, zero) for axis in AXES}

@@ -1,8 +1,8 @@
-"""Caches by the engines' own names for them: rows of a table.
+"""Cache layouts by the names that engines give them, as a table.
 
-Read from vllm 0.33.0, sglang 0.5.23, flashinfer-python 0.7.2, lmcache 0.5.6, tpu-inference 0.32.0, and from the sources
+Sources: vllm 0.33.0, sglang 0.5.23, flashinfer-python 0.7.2, lmcache 0.5.6, tpu-inference 0.32.0, and the source code
 of TensorRT-LLM, vllm-gaudi and llama.cpp of 2026. A row is a text, or the parts of a page; L, B, H, N, D are layers,
-blocks, heads, tokens of a block and elements of a head.
+blocks, heads, tokens per block and elements per head.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fastindex.errors import FastIndexError
 
 
 class Sizes(NamedTuple):
-    """Sizes of a cache, and numbers that follow from them.
+    """Sizes of a cache, and derived sizes.
 
     Attributes
     ----------
     x : int
-        Elements of 16 bytes.
+        Elements in 16 bytes.
     p : int
-        Elements of 4 bytes: what a TPU packs into a row of a register.
+        Elements in 4 bytes: the number that a TPU packs into a row of a register.
     """
 
     L: int
@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What a preset says of a pool: a text, or parts (name, text, offset, elements) and strides in bytes."""
+    """The pool that a preset describes: a text, or parts (name, text, offset, elements) and strides in bytes."""
 
     parts: str | list[tuple[str, str, int, int | None]]
     options: Mapping[str, Any]
@@ -49,7 +49,7 @@ _AXES = {"L": "layers", "B": "num_blocks", "H": "kv_heads", "N": "block_size", "
 
 
 def _order(letters: str) -> Preset:
-    """A pool of one text without padding; 2 are the halves, K and V."""
+    """A pool of one text without padding; the letter 2 is the axis of K and V."""
 
     def describe(s: Sizes) -> Described:
         return Described(f"{s.dtype}[{_dimensions(letters, s)}]", {})
@@ -62,7 +62,7 @@ def _dimensions(letters: str, s: Sizes) -> str:
 
 
 def _padded(text: Callable[[Sizes], str], heads: bool = False) -> Preset:
-    """A pool of one text that has padding along head_dim, or along the heads too."""
+    """A pool of one text with padding along head_dim and, with `heads`, along kv_heads."""
 
     def describe(s: Sizes) -> Described:
         return Described(text(s), {"head_dim": s.D, **({"kv_heads": s.H} if heads else {})})
@@ -74,7 +74,7 @@ _Piece = tuple[str, str, int, int | None]
 
 
 def _in_page(parts: Callable[[Sizes], list[_Piece]], page: Callable[[Sizes], int]) -> Preset:
-    """Pages of some bytes, layer by layer; parts lie where they say in a page."""
+    """Pages of `page(s)` bytes, layer by layer; each part has an offset in the page."""
 
     def describe(s: Sizes) -> Described:
         size = page(s)
@@ -85,7 +85,7 @@ def _in_page(parts: Callable[[Sizes], list[_Piece]], page: Callable[[Sizes], int
 
 
 def _apart(key: str, value: str) -> Preset:
-    """All pages of keys of a layer, then all of values; the two orders are templates over H, N, D and x."""
+    """All key pages of a layer, then all value pages; `key` and `value` are templates over H, N, D and x."""
 
     def describe(s: Sizes) -> Described:
         page = s.H * s.N * s.D * _width(s.dtype)
@@ -99,7 +99,7 @@ def _apart(key: str, value: str) -> Preset:
 
 
 def _halves(key: str, value: str) -> Preset:
-    """Of each head its keys, then its values."""
+    """For each head, its keys, then its values."""
 
     def parts(s: Sizes) -> list[_Piece]:
         numbers = {**s._asdict(), "D2": s.D // 2, "N2": s.N // 2, "D16": s.D // 16, "N16": s.N // 16}
@@ -110,7 +110,7 @@ def _halves(key: str, value: str) -> Preset:
 
 
 def _rows(row_bytes: int, *parts: tuple[str, str, int, int], scale: str = "") -> Preset:
-    """A row of some bytes a token; parts are (name, type, offset in the row, elements)."""
+    """One row of `row_bytes` bytes per token; parts are (name, type, offset in the row, elements)."""
 
     def describe(s: Sizes) -> list[_Piece]:
         found: list[_Piece] = []
@@ -196,14 +196,14 @@ def _require(holds: bool, rule: str, got: int) -> None:
 
 _PRESETS: dict[str, dict[str, Preset]] = {
     "vllm": {
-        # The six orders; C is K, then V of a head.
+        # The six orders; C is K followed by V of a head.
         "LBHNC": _order("LBHN2D"),
         "LBNHC": _order("LBNH2D"),
         "LHBNC": _order("LHBN2D"),
         "BLHNC": _order("BLHN2D"),
         "BLNHC": _order("BLNH2D"),
         "BHLNC": _order("BHLN2D"),
-        # Before the orders had names.
+        # Layouts from before the orders had names.
         "flash_attn": _order("L2BNHD"),
         "flashinfer_nhd": _order("LB2NHD"),
         "flashinfer_hnd": _order("LB2HND"),
@@ -237,7 +237,7 @@ _PRESETS: dict[str, dict[str, Preset]] = {
     },
     "flashinfer": {"NHD": _order("LB2NHD"), "HND": _order("LB2HND")},
     "sglang": {
-        # Keys of all layers, then values of all; HiCache's four on the host.
+        # Keys of all layers, then values of all layers; the last four are HiCache's host layouts.
         "nhd": _order("2LBNHD"),
         "hnd": _order("2LBHND"),
         "mla": _order("LBND"),
@@ -255,7 +255,7 @@ _PRESETS: dict[str, dict[str, Preset]] = {
     },
     "gaudi": {"hpu": _order("L2BNHD")},
     "llama_cpp": {
-        # A block is a stream, its tokens are cells.
+        # A block is a stream; its tokens are cells.
         "flash_attn": _apart("block_size={N},kv_heads={H},head_dim={D}", "block_size={N},kv_heads={H},head_dim={D}"),
         "v_transposed": _apart("block_size={N},kv_heads={H},head_dim={D}", "kv_heads={H},head_dim={D},block_size={N}"),
     },
@@ -266,12 +266,12 @@ _LMCACHE = {"NL": "L", "NB": "B", "NH": "H", "BS": "N", "HS": "D", "TWO": "2", "
 
 
 def described(engine: str, layout: str, sizes: Mapping[str, Any]) -> Described:
-    """Return what a preset says of a pool.
+    """Return the pool that a preset describes.
 
     Raises
     ------
     FastIndexError
-        An engine or a layout that there is not, or sizes that it does not have.
+        An unknown engine or layout, or sizes that the layout does not support.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def described(engine: str, layout: str, sizes: Mapping[str, Any]) -> Described:
 
 
 def _of_lmcache(name: str) -> Preset | None:
-    """Return the preset of a name such as NL_X_TWO_NB_BS_NH_HS; X parts what is a list from its tensors."""
+    """Return the preset of a name such as NL_X_TWO_NB_BS_NH_HS; X separates the list axes from the tensor axes."""
     letters = [_LMCACHE.get(part) for part in name.split("_") if part != "X"]
     if None in letters or len(set(letters)) < len(letters):
         return None

@@ -1,4 +1,4 @@
-"""What the kernel that writes the runs of a transfer gets, as a table of int64."""
+"""Arguments of the kernel that writes the runs of a transfer, as a table of int64."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from fastindex.runtime.numbers import places
 
 
 class RunJob(NamedTuple):
-    """The pieces of a transfer in the order of one side, the near one, whose runs come out in this order.
+    """The pieces (contiguous parts) of a transfer in address order of one side, the near side.
 
     Attributes
     ----------
     outer, outer_count : int
-        Address of pairs of offsets, near and far, for what lies around the blocks.
+        Address and number of the (near, far) offset pairs of the loops outside the blocks.
     blocks, block_stride, order, block_count : int
-        Address of the blocks on the near side, how far apart these are, and address of their numbers in the request.
+        Address of the near-side blocks, their stride in bytes, address of their request indices, and their number.
     pages, pages_each : int
-        Address of the offsets of granules on the far side, and how many belong to each block of the near side.
+        Address of the far-side granule offsets, and the number of granules per near-side block.
     pieces, piece_count : int
-        Address of the pieces of a block: near offset, number of the granule, far offset, bytes.
+        Address and number of the pieces of a block: near offset, granule index, far offset, bytes.
     last_pieces, last_count, last : int
-        The same of the last block of the request, and its number.
+        The same for the last block of the request, and the index of that block.
     near, far, nbytes : int
         Addresses of the results.
     """

@@ -1,4 +1,4 @@
-"""What the kernel of slot mappings gets, as a table of int64."""
+"""Arguments of the kernel of slot mappings, as a table of int64."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from typing import NamedTuple
 
 from fastindex.runtime.numbers import places
 
-#: Slots that are collected in the nearest cache before they are written past it.
+#: Slots buffered in the L1 cache before they are written with non-temporal stores.
 COLLECTED = 512
 
 
 class SlotMap(NamedTuple):
-    """A slot mapping: where its arrays are, and its numbers.
+    """A slot mapping: array addresses and parameters.
 
     Attributes
     ----------
     table, row_bytes, table_code : int
-        Address of the block table, bytes from one row to the next, and how its entries are stored, as
-        `fastindex.runtime.numbers.STORED` says: 0 for int64, 2 for int32.
+        Address of the block table, its row stride in bytes, and the code of its entry type in
+        `fastindex.runtime.numbers.STORED`: 0 for int64, 2 for int32.
     positions, position_code : int
-        Address of the positions, and how they are stored.
+        Address of the positions, and the code of their type.
     starts : int
-        Address of where the tokens of each request begin, and the last ones end; int64.
+        Address of the start of the tokens of each request, then the end of the last request; int64.
     limits : int
-        Address of the positions that each request does not reach; int64.
+        Address of the exclusive upper bound of the positions of each request; int64.
     slots : int
         Address of the results, int64.
     block_size, magic, shift : int
-        Tokens of a block of this rank, and the constants that divide a position by it, or by a column's tokens.
+        Tokens per block of this rank; magic constants that divide a position by the tokens of a column.
     num_blocks, null_block : int
-        A block has to be below the one, and not the other.
+        Exclusive upper bound of block numbers, and the null block.
     pad : int
-        What is no slot.
+        The slot of tokens without one.
     ranks, rank, interleave, turn : int
-        Of context parallelism; a turn is ``ranks * interleave`` tokens.
+        Parameters of context parallelism; a turn is ``ranks * interleave`` tokens.
     interleave_magic, interleave_shift, turn_magic, turn_shift : int
-        The constants that divide by these.
+        Magic constants that divide by `interleave` and `turn`.
     streamed : int
-        Whether results are written past the cache.
+        Whether results are written with non-temporal stores.
     """
 
     table: int

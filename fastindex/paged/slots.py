@@ -1,4 +1,4 @@
-"""`slot_mapping`: the slot of each token of a batch, on threads."""
+"""`slot_mapping`: the slot of each token of a batch, computed on worker threads."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def slot_mapping(
     Parameters
     ----------
     block_table : BlockTable, or integer array of (requests, columns)
-        A `BlockTable` also knows how long requests are, how many blocks there are, and the null block. With `cp`, its
-        lengths are the tokens of this rank, which say how many columns a request has.
+        A `BlockTable` also holds the request lengths, the number of blocks and the null block. With `cp`, its lengths
+        count the tokens of this rank and determine the number of columns of a request.
     positions : integer array
-        Of each token in its request, the tokens of a request together.
+        Position of each token in its request; tokens of one request are contiguous.
     query_start_loc : integer array
-        Where the tokens of each request begin in `positions`, and where those of the last one end. Tokens after that
-        are padding.
+        Start of the tokens of each request in `positions`, then the end of the last request. Tokens after that end are
+        padding.
     block_size : int
-        Tokens of a block, of one rank; where `block_table` is an array.
+        Tokens per block of one rank; required where `block_table` is an array.
     cp : (int, int)
         Context parallel size and rank: tokens of other ranks get `pad`. A column of the table then has ``N * size``
         tokens, of which this rank has `N`.
     interleave : int
-        How many tokens in a row belong to a rank of `cp`; it divides the block size.
+        Consecutive tokens per rank of `cp`; must divide the block size.
     pad : int
-        The slot of padding, and of tokens of other ranks.
+        The slot written for padding and for tokens of other ranks.
     mode : {"raise", "mark"}
-        Whether a position or a block out of bounds is an error, or gets `pad`.
+        Raise for a position or a block out of bounds, or write `pad`.
     out : int64 array, optional
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
 
     Returns
     -------
@@ -76,9 +76,9 @@ def slot_mapping(
     ------
     OutOfBoundsError
         A position that is negative or past the end of its request, a block outside the pool, or the null block; the
-        message names request and token.
+        message names the request and the token.
     FastIndexError, ArgumentTypeError
-        Arrays that do not fit each other; not integers.
+        Inconsistent array sizes; values that are not integers.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def slot_mapping(
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is asked, checked."""
+    """Validated arguments of `slot_mapping`."""
 
     table: BlockTable
     positions: NDArray[Any]
@@ -127,7 +127,7 @@ class _Batch:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Blocks have to be below the one, and not the other."""
+        """Exclusive upper bound of block numbers, and the null block."""
         most, null = self.table.num_blocks, self.table.null_block
         return (2**63 - 1) // self.table.block_size if most is None else most, _NO_BLOCK if null is None else null
 
@@ -156,7 +156,7 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
         )
     if begins[0] != 0 or (np.diff(begins) < 0).any() or begins[-1] > len(given):
         raise FastIndexError(f"query_start_loc counts up from 0 to at most the {len(given)} positions")
-    # What a rank has of a request says how many columns there are; their tokens are those of all ranks.
+    # Lengths of this rank determine the number of columns; positions count the tokens of all ranks.
     limits = table.lengths if cp[0] == 1 else table.counts * (table.block_size * cp[0])
     most = max(int(limits.max(initial=0)), table.block_size * cp[0])
     if most >= NARROW:
@@ -229,7 +229,7 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> N
 
 
 def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
-    """Return the slots of all tokens but padding, and which have a position or a block out of bounds."""
+    """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
     (ranks, rank), size, interleave = batch.cp, batch.table.block_size, batch.interleave
     request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
     position = batch.positions[: batch.tokens].astype(np.int64)

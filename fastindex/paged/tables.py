@@ -1,4 +1,4 @@
-"""`BlockTable`: which blocks hold the tokens of each request; padded, as FlashInfer's CSR, and as SGLang's slots."""
+"""`BlockTable`: the blocks of each request, as a padded matrix, as FlashInfer's CSR, or as SGLang's slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Integers = NDArray[Any]
 
 
 class Csr(NamedTuple):
-    """A table as FlashInfer takes it: int32, or int64 where blocks need it."""
+    """A block table in FlashInfer's CSR form: int32, or int64 if the values need it."""
 
     indptr: Integers
     indices: Integers
@@ -24,7 +24,7 @@ class Csr(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """The request and the position of a token, or arrays of them; -1 of slots that no request has."""
+    """The request and the position of a token, or arrays of them; -1 for slots that no request uses."""
 
     request: Any
     position: Any
@@ -36,21 +36,21 @@ class BlockTable:
     Parameters
     ----------
     blocks : integer array of (requests, columns)
-        Entry ``[r, j]`` holds the tokens from ``j * block_size`` of request `r`. Of one request, one dimension will do.
+        Entry ``[r, j]`` is the block of the tokens of request `r` from ``j * block_size`` on. A single request may be
+        a one-dimensional array.
     block_size : int
-        Tokens of a block.
+        Tokens per block.
     lengths : integers, optional
-        Tokens of each request; entries after the last one that these need are padding, whatever they are. Without
-        them, rows are as long as they are wide.
+        Tokens of each request; entries beyond the needed blocks are padding and ignored. Default: rows are full.
     num_blocks : int, optional
         Blocks of the pool; without it, only negative blocks are out of bounds.
     null_block : int, optional
-        A block that stands for none, as the 0 of vLLM; no token is written to it.
+        A placeholder block, such as block 0 of vLLM; no token is written to it.
 
     Raises
     ------
     ArgumentTypeError, FastIndexError
-        Not integers, other dimensions, or lengths that the rows do not hold; the message names the request.
+        Values that are not integers, wrong dimensions, or lengths that exceed the rows; the message names the request.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class BlockTable:
 
     @property
     def counts(self) -> Numbers:
-        """How many blocks each request has."""
+        """Number of blocks of each request."""
         return -(-self.lengths // self.block_size)
 
     def __repr__(self) -> str:
@@ -102,23 +102,23 @@ class BlockTable:
         null_block: int | None = None,
         pad: int = 0,
     ) -> BlockTable:
-        """Return the table of FlashInfer's arrays.
+        """Return the table for FlashInfer's CSR arrays.
 
         Parameters
         ----------
         indptr, indices, last_page_len : integer arrays
-            Request `r` has the pages ``indices[indptr[r]:indptr[r + 1]]`` and ``last_page_len[r]`` tokens in the last
-            of them, from 1 to `page_size`; one without pages has 0.
+            Request `r` has the pages ``indices[indptr[r]:indptr[r + 1]]``, and ``last_page_len[r]`` tokens in its last
+            page: 1 to `page_size`, or 0 for a request without pages.
         page_size : int
         num_blocks, null_block
-            As of `BlockTable`.
+            As for `BlockTable`.
         pad : int
-            What stands after the pages of a shorter request.
+            Padding entry after the pages of a shorter request.
 
         Raises
         ------
         FastIndexError
-            `indptr` does not count up from 0 to the pages there are, or a last page has no or too many tokens.
+            `indptr` does not ascend from 0 to the number of pages, or a last page has no or too many tokens.
 
         Examples
         --------
@@ -152,7 +152,7 @@ class BlockTable:
         return cls(matrix, block_size=size, lengths=lengths, num_blocks=num_blocks, null_block=null_block)
 
     def to_csr(self) -> Csr:
-        """Return FlashInfer's arrays.
+        """Return FlashInfer's CSR arrays.
 
         Examples
         --------
@@ -173,12 +173,12 @@ class BlockTable:
     def from_slots(
         cls, slots: Any, lengths: Any, *, page_size: int, num_blocks: int | None = None, null_block: int | None = None
     ) -> BlockTable:
-        """Return the table of SGLang's ``req_to_token``: a matrix of the slot of each token.
+        """Return the table for SGLang's ``req_to_token``, a matrix of the slot of each token.
 
         Raises
         ------
         FastIndexError
-            The tokens of a page are not in its slots, in order; the message names request and token.
+            The tokens of a page are not in consecutive slots of it; the message names the request and the token.
 
         Examples
         --------
@@ -206,7 +206,7 @@ class BlockTable:
         return cls(blocks, block_size=size, lengths=held, num_blocks=num_blocks, null_block=null_block)
 
     def to_slots(self, *, pad: int = 0) -> Numbers:
-        """Return a matrix of the slot of each token, `pad` after the last token of a request.
+        """Return a matrix of the slot of each token, with `pad` after the last token of a request.
 
         Examples
         --------
@@ -217,10 +217,10 @@ class BlockTable:
         slots = slots.reshape(len(self.blocks), -1)
         return np.where(np.arange(slots.shape[1]) < self.lengths[:, None], slots, pad)
 
-    # Ids of a scheduler and of kernels
+    # Scheduler block ids and kernel block ids
 
     def kernel_blocks(self, ratio: int) -> BlockTable:
-        """Return the table of kernels whose blocks are `ratio` to one of this table's: block `b` is ``b * ratio + i``.
+        """Return the table for kernels with smaller blocks: block `b` becomes the blocks ``b * ratio + i``.
 
         Examples
         --------
@@ -239,7 +239,7 @@ class BlockTable:
         )
 
     def owners(self, slot: Any) -> Owners:
-        """Return the request and position of the token in each slot, the first where requests share a block.
+        """Return the request and position of the token in each slot; the first request where several share a block.
 
         Examples
         --------
@@ -259,12 +259,12 @@ class BlockTable:
 
 
 def at_least_one(number: Any, name: str) -> int:
-    """Return a size.
+    """Return `number` as an integer of at least 1.
 
     Raises
     ------
     FastIndexError
-        It is below 1.
+        The number is below 1.
     """
     found = as_integer(number, name)
     if found < 1:

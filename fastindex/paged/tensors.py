@@ -1,4 +1,4 @@
-"""Caches from tensors: strides are taken as they are; what each dimension is, is given or follows from its size."""
+"""Caches from tensors with arbitrary strides; axis names are given, or inferred from the sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.paged.memory import described_tensors
 from fastindex.paged.planes import AXES, Numbers, Plane, Pool, stride_of
 
-#: How engines order the dimensions of a layer's tensor, but for the order itself.
+#: The sets of axes that engines use for the tensor of a layer, in any order.
 _KINDS = (
     ("num_blocks", "block_size", "kv_heads", "head_dim"),
     ("num_blocks", "block_size", "kv_heads", "head_dim", "2"),
@@ -29,7 +29,7 @@ _ITEM = re.compile(r"\(([^()]*)\)|(\S+)")
 
 
 def pool_of_tensors(tensors: Any, axes: str | None, sizes: Mapping[str, int]) -> Pool:
-    """Return the pool that tensors are: one of a layer each, a pair of keys and values each, or one of all layers.
+    """Return the pool of tensors: one per layer, a pair of keys and values per layer, or one for all layers.
 
     Raises as `Cache.from_tensors`.
     """
@@ -72,7 +72,7 @@ def _all(layers: Sequence[Sequence[Array]]) -> Iterator[Array]:
 
 
 def _tables(tensor: Array, axes: str, sizes: Mapping[str, int]) -> dict[str, Numbers]:
-    """Return what each value of an axis adds to the place of an element, in bytes."""
+    """Return the byte offset of each index of each axis."""
     items = [(found[1] or found[2]).split() for found in _ITEM.finditer(axes)]
     if len(items) != len(tensor.shape):
         raise FastIndexError(f"axes {axes!r} name {len(items)} dimensions, and a tensor has {tensor.shape}")
@@ -92,7 +92,7 @@ def _tables(tensor: Array, axes: str, sizes: Mapping[str, int]) -> dict[str, Num
 
 
 def _factors(names: Sequence[str], size: int, sizes: Mapping[str, int], axes: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the axes that one dimension is made of, with their sizes, and how many elements a step of each is."""
+    """Yield the axes combined in one dimension, each with its size and its stride in elements of the dimension."""
     known = [2 if name == "2" else sizes.get(name) if len(names) > 1 else size for name in names]
     rest = math.prod(count for count in known if count is not None)
     if known.count(None) > 1 or rest == 0 or size % rest or (None not in known and rest != size):
@@ -108,12 +108,12 @@ def _factors(names: Sequence[str], size: int, sizes: Mapping[str, int], axes: st
 
 
 def _guessed(tensor: Array, halves: int, sizes: Mapping[str, int]) -> str:
-    """Return the one reading of the dimensions that fits the sizes.
+    """Return the only axis order that matches the sizes.
 
     Raises
     ------
     FastIndexError
-        None does, or several do.
+        No order matches, or several do.
     """
     wanted = {"num_blocks", "block_size", "head_dim"}
     if not wanted <= set(sizes):

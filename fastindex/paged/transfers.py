@@ -1,7 +1,7 @@
-"""A transfer between two caches as numbers: which pages of tokens move, and the loops that move one of them.
+"""A transfer between two caches in numbers: the pages of tokens to move, and the loop nest that moves one page.
 
-Tokens move in granules: as many as both caches keep in one block, in the same steps. A granule of all layers, heads
-and elements is a nest of loops; a transfer is such a nest at many places on both sides.
+Tokens move in granules: the most consecutive tokens within one block of both caches, with the same strides in every
+granule. A granule of all layers, heads and elements is a loop nest; a transfer applies this nest at many offsets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.runtime.first_answer import indices_by_numpy, load_kernels
 
-#: The planes of one name in both caches.
+#: The source and target plane of one name.
 Pair = tuple[Plane, Plane]
 
 
@@ -35,13 +35,13 @@ class Granules:
     Attributes
     ----------
     tokens : int
-        Of a granule.
+        Tokens per granule.
     count : int
     tail : int
-        Tokens of the last granule, where it has fewer; else 0.
+        Tokens of the last granule if it is partial; else 0.
     places : pair of (int64 array, int64 array), or None
-        Of both sides, the index of the block of each granule in the list of blocks, and which of its granules it is;
-        None where granules follow each other on both sides without gaps.
+        For both sides, the index of each granule's block in the list of blocks, and the granule's index in its block;
+        None if granules are consecutive on both sides.
     """
 
     tokens: int
@@ -51,18 +51,18 @@ class Granules:
 
     @property
     def whole(self) -> int:
-        """How many granules have all their tokens."""
+        """Number of full granules."""
         return self.count - (self.tail > 0)
 
     def needed_blocks(self, side: int, block_size: int) -> int:
-        """Return how many blocks hold the granules on a side."""
+        """Return the number of blocks that hold the granules on a side."""
         if self.places is None:
             return -(-self.count * self.tokens // block_size)
         columns = self.places[side][0]
         return int(columns[-1]) + 1 if len(columns) else 0
 
     def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
-        """Return where each granule lies, for where blocks lie and what each granule of a block adds."""
+        """Return the offset of each granule, from the offsets of blocks and of the granules in a block."""
         if self.places is not None:
             columns, parts = self.places[side]
             return blocks[columns] + offsets[parts]
@@ -73,13 +73,13 @@ class Granules:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Planes that move by the same pages.
+    """Planes that share page offsets.
 
     Attributes
     ----------
     pairs : sequence of Pair
     pages : (callable, callable)
-        Return where each granule lies in the source, and in the target, from where the first token of block 0 does.
+        Return the offset of each granule in the source and in the target, relative to the first token of block 0.
     """
 
     pairs: Sequence[Pair]
@@ -88,17 +88,17 @@ class Group:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Transfer:
-    """A transfer, checked.
+    """A validated transfer.
 
     Attributes
     ----------
     source, target : Cache
     blocks : (int64 array, int64 array)
-        Those that hold the tokens, on both sides.
+        The blocks that hold the tokens, on both sides.
     granules : Granules
     groups : sequence of Group
     heads : (int, int, int)
-        The first common head on both sides, and how many there are.
+        Source and target index of the first common head, and the number of common heads.
     """
 
     source: Cache
@@ -113,9 +113,9 @@ class Transfer:
 def page_nests(
     pairs: tuple[Pair, ...], heads: tuple[int, int, int], tokens: int, one_layer: bool, in_bytes: bool = True
 ) -> tuple[Nest, ...]:
-    """Return the loops that move `tokens` tokens of a granule, from where the pages of a group begin.
+    """Return the loops that move `tokens` tokens of a granule, relative to the page offsets of a group.
 
-    Strides are in bytes; with `in_bytes`, units are loops over their bytes.
+    Strides are in bytes; with `in_bytes`, the innermost loop runs over the bytes of a unit.
     """
     first, there, count = heads
     pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
@@ -137,7 +137,7 @@ def page_nests(
 
 
 def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[Nest]:
-    """Yield the loops over axes, for what each value of an axis adds on both sides, and over the bytes of a unit."""
+    """Yield the loops over the bytes of a unit and over axes; an axis is its (source, target) offset tables."""
     for nest in products([nests_of(gathered({(): axis})) for axis in axes]):
         yield coalesced(Nest((Loop(unit, 1, 1), *nest.loops), *nest[1:]))
 
@@ -145,13 +145,13 @@ def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[N
 def transfer_of(
     source: Cache, target: Cache, source_blocks: Any, target_blocks: Any, num_tokens: int | None, casts: bool = False
 ) -> Transfer:
-    """Check a transfer and return it.
+    """Validate a transfer and return it.
 
     Raises
     ------
     FastIndexError
-        Caches that do not hold the same layers, planes, or elements, or no common head; too few blocks; a block twice
-        in the target, or the null block there.
+        Caches with different layers, planes or elements, or without a common head; too few blocks; a repeated target
+        block, or the null block as a target.
     OutOfBoundsError
         A block outside its pool.
     """
@@ -175,12 +175,12 @@ def transfer_of(
 
 
 def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]:
-    """Return the planes of both caches, by name.
+    """Return the planes of both caches, matched by name.
 
     Raises
     ------
     FastIndexError
-        They differ in more than their places; with `casts`, element types may differ.
+        The planes differ in more than their offsets; with `casts`, element types may differ.
     """
     if set(source.planes) != set(target.planes):
         names = [", ".join(cache.planes) for cache in (source, target)]
@@ -206,12 +206,12 @@ def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]
 
 
 def common_heads(source: Cache, target: Cache) -> tuple[int, int, int]:
-    """Return the first head that both ranks hold, as each of them numbers it, and how many there are.
+    """Return the local index of the first common head on both ranks, and the number of common heads.
 
     Raises
     ------
     FastIndexError
-        There is none.
+        No head is common.
     """
     first, end = max(source.heads.start, target.heads.start), min(source.heads.stop, target.heads.stop)
     if first >= end:
@@ -238,7 +238,7 @@ def _token_count(source: Cache, target: Cache, blocks: Sequence[Numbers], num_to
 
 
 def _granule(source: Cache, target: Cache, pairs: Sequence[Pair]) -> int:
-    """Return the most tokens that both caches keep together, in the same steps wherever they begin."""
+    """Return the largest granule: tokens within one block of both caches, with the same offsets in every granule."""
     most = math.gcd(source.block_size, target.block_size)
     for cache in (source, target):
         if cache.cp[0] > 1:
@@ -256,7 +256,7 @@ def _repeats(table: Numbers, count: int) -> bool:
 def _granules(source: Cache, target: Cache, size: int, tokens: int) -> Granules:
     splits = [(cache.cp, cache.interleave if cache.cp[0] > 1 else 1) for cache in (source, target)]
     if splits[0] == splits[1]:
-        # Both sides have the same tokens: they are numbered as this rank has them.
+        # Both sides have the same tokens, so local token numbers of the rank are enough.
         tokens = local_count(tokens, *splits[0])
         return Granules(size, -(-tokens // size), tokens % size, None)
     begins = np.arange(0, tokens, size)
@@ -271,7 +271,7 @@ def _granules(source: Cache, target: Cache, size: int, tokens: int) -> Granules:
 
 
 def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
-    """Return how many of the first tokens belong to a rank.
+    """Return how many of the first `tokens` tokens belong to a rank.
 
     Examples
     --------
@@ -305,7 +305,7 @@ def _check_target(target: Cache, blocks: Numbers) -> None:
 
 
 def first_repeated(blocks: Numbers, num_blocks: int) -> int:
-    """Return the place of the first number that an earlier entry has, -1 if none does.
+    """Return the index of the first entry that repeats an earlier one, or -1.
 
     Examples
     --------
@@ -350,6 +350,6 @@ def _pages(plane: Plane, granules: Granules, side: int, blocks: Numbers) -> Numb
 
 
 def granule_offsets(plane: Plane, granules: Granules) -> Numbers:
-    """Return where the granules of a block begin, from where the block does."""
+    """Return the offsets of the granules of a block, relative to the block."""
     offsets: Numbers = plane.token_offsets[:: granules.tokens] - plane.token_offsets[0]
     return offsets

@@ -21,12 +21,12 @@ from fastindex.show.svg import svg_of
 from fastindex.show.text import text_of
 from fastindex.terminal import shows_colours
 
-#: Rows and columns of a picture, at most.
+#: Maximum number of rows, and of columns, of a picture.
 _MOST_CELLS = 16
 
 
 def explain(source: Cache, target: Cache | None = None) -> str:
-    """Say what a cache is, or what differs between two caches and what moving blocks between them takes.
+    """Describe a cache, or the differences between two caches and the cost of moving blocks between them.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def explain(source: Cache, target: Cache | None = None) -> str:
 
 
 def _spread(count: int, cache: Cache) -> int:
-    """Return how far apart blocks are taken, so that those of a sample do not continue each other."""
+    """Return the step between sampled blocks: 2 where the pool allows it, so that they are not adjacent in memory."""
     return 2 if 2 * count <= cache.num_blocks + 1 else 1
 
 
@@ -95,7 +95,7 @@ def _lines(name: str, cache: Cache) -> list[str]:
 
 
 def memory_order(cache: Cache) -> list[str]:
-    """Return the names of the axes by their widest steps, major first; a name that stands twice is split by tiles.
+    """Return the names of the axes by stride, most major first; an axis that tiles split appears more than once.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _span(heads: range) -> str:
 
 
 class PagePicture(ShownInNotebooks):
-    """A picture of a page, or of a block table; notebooks show it, `svg` and `text` are for files and terminals."""
+    """Picture of a page or of a block table: displayed by notebooks, exported with `svg` and `text`."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -158,7 +158,7 @@ class PagePicture(ShownInNotebooks):
         return svg_of(self.scene)
 
     def text(self, colour: bool | None = None) -> str:
-        """Return the picture as lines of text; with colours by default on a terminal.
+        """Return the picture as lines of text; by default, coloured if stdout is a terminal.
 
         Examples
         --------
@@ -176,13 +176,13 @@ class PagePicture(ShownInNotebooks):
 
 
 def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:
-    """Draw a page, where each token and head begins; or a block table, coloured by request.
+    """Draw a page with the byte offset of each token and head, or a block table coloured by request.
 
     Parameters
     ----------
     cache : Cache
     block_table : BlockTable, optional
-        Of the blocks of this cache.
+        A table of blocks of this cache.
 
     Examples
     --------

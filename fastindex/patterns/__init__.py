@@ -1,1 +1,1 @@
-"""Patterns and named formats: what splits and merges dimensions, as text, tables and coordinates; no arrays."""
+"""Patterns and named formats: splits and merges of dimensions as text, tables and coordinates; no arrays."""

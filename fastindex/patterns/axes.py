@@ -1,4 +1,4 @@
-"""From a pattern and the dimensions of its sides to coordinates: which digit of which variable each axis is."""
+"""From a pattern and dimensions to coordinates: each axis as a digit of a variable."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fastindex.patterns.grammar import OPTIONS, Group, Pattern
 
 Ints = tuple[int, ...]
 
-#: What elements of so many bytes move as, whatever they mean.
+#: Unsigned type by element size (c128 for 16 bytes), for moves that ignore the value.
 MOVED_AS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both sides of a move by the same variables.
+    """Source and destination of a move, over the same variables.
 
     Attributes
     ----------
     dimensions : (tuple of int, tuple of int)
-        Of the source and of the destination.
+        Dimensions of the source and of the destination.
     coordinates : (tuple of Digits, tuple of Digits)
-        Each dimension as a sum of digits.
+        Each dimension's coordinate as a sum of digits.
     variables : tuple of Variable
     """
 
@@ -35,7 +35,7 @@ class Sides:
     variables: tuple[Variable, ...]
 
     def turned(self) -> Sides:
-        """Return the move back."""
+        """Return the inverse move: source and destination swapped."""
         return Sides(self.dimensions[::-1], self.coordinates[::-1], self.variables)
 
 
@@ -54,16 +54,16 @@ def sides_of(
     source : sequence of int
         The dimensions of the source.
     sizes : mapping
-        The sizes of axes, as far as they are given.
+        The given sizes of axes.
     destination : sequence of int, optional
-        The dimensions of the destination; without them, what the axes make.
+        The dimensions of the destination; default: the products of their axes.
     pad : bool
-        Whether axes may have room for more than a dimension has: what is behind its end is padding.
+        Whether the product of axes may exceed the dimension; indices beyond the dimension are padding.
 
     Raises
     ------
     FastIndexError
-        The sizes do not fit.
+        The sizes are inconsistent.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def solved(
 ) -> tuple[Pattern, dict[str, int]]:
     """Return a pattern without its ellipsis, and the sizes of all its axes.
 
-    Parameters and errors are those of `sides_of`.
+    Parameters and errors as for `sides_of`.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _without_ellipsis(pattern: Pattern, rank: int) -> Pattern:
 
 
 def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad: bool, final: bool) -> None:
-    """Find the size of the one axis of a dimension that is not known, and check the dimension."""
+    """Solve for the size of a dimension's only unknown axis, and check the dimension."""
     unknown = [name for name in group if name not in known]
     if len(unknown) > 1:
         if not final:
@@ -190,12 +190,12 @@ def _composed(group: Group, axes: Mapping[str, Digits], known: Mapping[str, int]
 
 
 def reshaped_sides(source: Sequence[int], destination: Sequence[int]) -> Sides:
-    """Return the sides of a reshape: the same linear order of elements.
+    """Return the sides of a reshape, which keeps the linear order of elements.
 
     Raises
     ------
     FastIndexError
-        The two have different numbers of elements.
+        The numbers of elements differ.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def reshaped_sides(source: Sequence[int], destination: Sequence[int]) -> Sides:
 
 
 def _common_factors(source: Sequence[int], destination: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Cut two lists of sizes into short parts of equal products."""
+    """Split two lists of sizes into the shortest parts with equal products."""
     found: list[tuple[list[int], list[int]]] = []
     rest = list(source), list(destination)
     while rest[0] or rest[1]:

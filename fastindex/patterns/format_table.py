@@ -1,9 +1,9 @@
-"""Named formats of quantised weights, their scales and blocked tensors: one row for each way that a name is laid out.
+"""Named formats of quantised weights, their scales and blocked tensors: one row per layout variant of a name.
 
-A row is data. `text` is XLA's text of the array once its dimensions are split: capital letters are the dimensions, what
-stands between them the sizes that they are split into, ``b`` the bits of a code, ``e`` an element of whole bytes, and
-other names are parameters. Dimensions that are split, or tiled, are padded up to multiples, unless `divides` says that
-sizes have to divide. Words are little-endian.
+A row is data. `text` is XLA's text of the array after its dimensions are split: capital letters are the dimensions, the
+entries between them the sizes of their inner factors, ``b`` the bits of a code, ``e`` an element of whole bytes, and
+other names are parameters. Split or tiled dimensions are padded to multiples, unless `divides` requires divisible
+sizes. Words are little-endian.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """A format, for some values of its parameters.
+    """A format for certain values of its parameters.
 
     Attributes
     ----------
     name : str
     text : str
     bits : int, optional
-        Of a code; None for elements of any whole number of bytes.
+        Bits of a code; None for elements of any whole number of bytes.
     when : mapping
-        Values that parameters have. ``"name%n"`` is what is left over, ``"name%n!"`` what that is not.
+        Required values of parameters. ``"name%n"`` is the remainder modulo n; ``"name%n!"`` must differ from the value.
     divides : mapping
-        What a dimension has to be a multiple of, as a number or a product of parameters.
+        The required divisor of a dimension, as a number or a product of parameters.
     whole : tuple of str
-        Quotients of parameters that have to be whole numbers.
+        Quotients of parameters that must be integers.
     pads : mapping
-        What a dimension is padded to a multiple of, where that is more than the text says.
+        The multiple to which a dimension is padded, if larger than the text implies.
     order : tuple of int
-        Where element i of a unit of so many elements, the most minor ones, lies; in order without.
+        Position of element i within a unit of ``len(order)`` most minor elements; empty for the identity.
     order_bits : int
-        Of what that orders: bits, or whole codes.
+        Bits of an element of `order`: a single bit, or a whole code.
     stored : {"codes", "integers", "offset", "signed", "elements"}
-        What codes mean. "codes": no integers, such as those of fp4. "integers": the value plus ``2**(bits-1)``; a plain
-        array of a signed type as wide as a code holds values. "offset": the same, and int8 holds values of any width.
-        "signed": two's complement, so the top bit of unsigned codes is flipped. "elements": as they are, signed or not.
+        Meaning of codes. "codes": not integers, such as fp4. "integers": the value plus ``2**(bits-1)``; a plain array
+        of a signed type as wide as a code holds values. "offset": the same, and int8 holds values of any width.
+        "signed": two's complement, so the top bit of unsigned codes is flipped. "elements": unchanged, signed or not.
     fill : int
         The code in padding.
     source : str
-        Whose function it is.
+        The vendor's library and function.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Row:
     source: str = ""
 
 
-#: The parameters of names, with their vendors' names and defaults.
+#: The parameters of each format, with the vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
     "awq": {"packer": None},
     "gptq": {"packer": None},
@@ -90,20 +90,20 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "onednn": {"tag": None},
 }
 
-#: Default of a parameter by the bits of an element: the number of elements in 32, 4 or 16 bytes.
+#: Defaults of parameters by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},
     ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
 
-#: Parameter whose default is whether the array has several rows.
+#: Boolean parameters whose default is whether the array has several rows.
 BY_ROWS = {"marlin_scales": "grouped"}
 
-# Whose function packs, where vendors lay out one name in several ways.
+# Libraries that pack one format name in different ways.
 _PACKERS = ("vllm", "gptqmodel", "auto_round")
 
-#: The values that vendors' functions check for, where a row does not say them.
+#: The values that vendors' functions accept, for parameters that rows do not constrain.
 VALUES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("awq", "packer"): _PACKERS,
     ("gptq", "packer"): _PACKERS,
@@ -113,10 +113,10 @@ VALUES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("mlx", "group_size"): (16, 32, 64, 128),
 }
 
-#: How wide an element or a code is where nothing is said; 4 for what is not here and has several widths.
+#: Default bits of an element or a code; 4 for other formats with several widths.
 DEFAULT_BITS = {"fractal_nz": 16, "vnni": 16, "vllm_paged_key": 16, "vllm_paged_value": 16, "tenstorrent_tile": 16}
 
-#: What is no permutation of bits, and the step that is none.
+#: Formats that are not permutations of bits, and the reason.
 REFUSED = {
     "gptq_zero_points": "version 1 stores z - 1; subtract 1 yourself, then move the codes as 'pack_quantized'",
     "marlin_nvfp4_scales": "scales become S0E5M3 and are multiplied by a factor",
@@ -129,7 +129,7 @@ REFUSED = {
     "machete": "the order is computed on the device; fastindex.weights.discover(...) finds it there",
 }
 
-#: Data-dependent orders: what a caller gives as `order`, the places of the rows of K.
+#: Formats with a data-dependent order: the caller gives the positions of the rows of K as `order`.
 ORDERED = ("marlin", "marlin_24_values", "gptq")
 
 _STRADDLING = (3, 5, 6, 7)
@@ -138,7 +138,7 @@ _MARLIN, _CT = "vLLM marlin_utils.py, marlin_utils_test.py", "compressed-tensors
 _TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_moe/core.py"
 _GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder_t", "PyTorch"
 
-# Bits, layout, values in a block, meaning, and the types; two halves of a code are two parts of a block.
+# Bits, layout, values per block, meaning, and types; a code split into low and high bits has two parts in a block.
 _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
     (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "integers", ("q4_0", "q4_1")),
     (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "codes", ("q5_0", "q5_1", "mxfp4", "iq4_nl")),
@@ -152,7 +152,7 @@ _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
     (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0",)),
 )
 
-# A half-word of HOPPER_VALUE, bits 0 to 3 of four codes: three in order of their signs, the fourth in what they leave.
+# A half-word of hopper_mx_value, bits 0 to 3 of four codes: three in sign order, the fourth in the remaining bits.
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
 
 ROWS: tuple[Row, ...] = (

@@ -1,4 +1,4 @@
-"""einops' patterns: ``b (h d) -> h b d`` as names in groups.
+"""Parser of einops patterns: ``b (h d) -> h b d`` as groups of axis names.
 
 Source of the grammar: ``einops/parsing.py``, and the docstring of `einops.rearrange`.
 """
@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
 
-#: What an ellipsis is called among the names of axes.
+#: The axis name of an ellipsis.
 ELLIPSIS = "..."
 
-#: The options of `rearrange` and `plan_rearrange`, which axes cannot get a size by.
+#: The keyword options of `rearrange` and `plan_rearrange`; axes with these names cannot get a size.
 OPTIONS = frozenset({"casting", "destination", "dtype", "fill", "out", "pad", "source", "threads"})
 
 Group = tuple[str, ...]
@@ -22,7 +22,7 @@ Group = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Two sides of a pattern: for each dimension the names of its axes, most major first; none for a 1.
+    """The two sides of a pattern: the axis names of each dimension, most major first; empty for a 1.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Pattern:
     destination: tuple[Group, ...]
 
     def with_axes(self, count: int) -> Pattern:
-        """Return the pattern with the ellipsis spelled as so many axes.
+        """Return the pattern with the ellipsis expanded to `count` axes.
 
         Examples
         --------
@@ -62,14 +62,14 @@ def _spelled(side: tuple[Group, ...], count: int) -> tuple[Group, ...]:
 
 
 def parse_pattern(text: object) -> Pattern:
-    """Read a pattern.
+    """Parse a pattern.
 
     Raises
     ------
     FastIndexError
         The text is not a pattern of `rearrange`; the message says why.
     ArgumentTypeError
-        Not text.
+        The pattern is not a string.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def _parsed(text: str) -> Pattern:
 
 
 def _kept(group: Group) -> Group:
-    """Return a group without its brackets, but where they tell ``(...)`` from ``...``."""
+    """Return a group without its parentheses, except for ``(...)``, which differs from ``...``."""
     return group if group == ("(", ELLIPSIS, ")") else tuple(name for name in group if name not in "()")
 
 
@@ -141,7 +141,7 @@ def _side(text: str, pattern: str) -> tuple[Group, ...]:
 
 
 def _checked_name(token: str, pattern: str) -> str:
-    """Return the name of an axis, nothing for 1."""
+    """Validate and return the name of an axis; an empty string for 1."""
     if token == "1":
         return ""
     if token == ELLIPSIS:
@@ -161,12 +161,12 @@ def _checked_name(token: str, pattern: str) -> str:
 
 
 def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict[str, int]:
-    """Return the sizes that a caller gives to axes.
+    """Validate and return the axis sizes that a caller gives.
 
     Raises
     ------
     FastIndexError
-        A size of an axis that the pattern does not have, or below 0.
+        The pattern does not have the axis, or a size is below 0.
     ArgumentTypeError
         A size that is not an integer.
 
@@ -183,7 +183,7 @@ def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict
         try:
             number = size.__index__()  # type: ignore[attr-defined]
         except (AttributeError, TypeError):
-            # An array of one dimension has the method, and no integer.
+            # An array with dimensions has __index__ too, but it raises TypeError.
             raise ArgumentTypeError(f"the size of an axis is an integer, got {name}={size!r:.80}") from None
         if isinstance(size, bool) or number < 0:
             raise FastIndexError(f"the size of an axis is 0 or more, got {name}={size!r}")
@@ -192,13 +192,13 @@ def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict
 
 
 def check_options(pattern: Pattern, given: Iterable[tuple[str, bool]]) -> None:
-    """Refuse an option that is also the name of an axis: its value may be meant as the size of that axis.
+    """Reject an option that is also the name of an axis: its value may be meant as the size of that axis.
 
     Parameters
     ----------
     pattern : Pattern
     given : iterable of (str, bool)
-        The options, and whether the caller has given them.
+        The options, and whether the caller set them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From the name of a format to a side of a move: a shape whose dimensions are digits of the array's."""
+"""From a format name to a side of a move: a shape whose dimensions are digits of the array's coordinates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 
-#: The array itself: the codes, one in a byte, or elements of their own width.
+#: The name of the array itself: one code per byte, or elements of their full width.
 PLAIN = "plain"
 
 _TEXT = re.compile(r"(u\d+|e)\[([^]]*)\]\{(.*)\}")
@@ -26,14 +26,14 @@ _BIT = "b"
 
 @dataclass(frozen=True)
 class Chosen:
-    """A row with the values of its parameters.
+    """A row with resolved parameters.
 
     Attributes
     ----------
     row : Row
     bits : int
     values : dict
-        Every parameter, with numbers of pairs by themselves.
+        All parameters; a pair also as two numbered entries, such as ``block0`` and ``block1``.
     letters : str
         The dimensions, in order.
     """
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that the table knows.
+    """Return the names of the formats in the table.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def takes_any_width(name: str) -> bool:
-    """Whether a format has elements of any whole number of bytes, and so the plain array says how many.
+    """Whether a format takes elements of any whole number of bytes, so that the plain array determines the width.
 
     Examples
     --------
@@ -72,9 +72,9 @@ def check_name(name: str) -> None:
     Raises
     ------
     UnsupportedError
-        It is known, and no permutation of bits.
+        The format is known but is not a permutation of bits.
     FastIndexError
-        It is not known.
+        The format is unknown.
     """
     if not isinstance(name, str):
         raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
@@ -87,12 +87,12 @@ def check_name(name: str) -> None:
 
 
 def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
-    """Return the row of a format for some parameters.
+    """Return the row of a format for the given parameters.
 
     Raises
     ------
     FastIndexError
-        A parameter that the format does not have, or a value of one, or of bits, that it does not have.
+        The format does not have a parameter, a value of a parameter, or the number of bits.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
 
 
 def row_letters(text: str) -> str:
-    """Return the dimensions of the text of a row, in order.
+    """Return the letters of the dimensions in the text of a row, in order.
 
     Examples
     --------
@@ -204,12 +204,12 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def single_layout(name: str, bits: int | None = None) -> Layout | None:
-    """Return the layout of a format that splits no dimension; None for what is no name of a format.
+    """Return the layout of a format that splits no dimension; None if `name` is not a format.
 
     Raises
     ------
     FastIndexError
-        The format splits dimensions, or counts bits; `repack` moves it.
+        The format splits dimensions or codes into bits; use `repack`.
 
     Examples
     --------
@@ -230,25 +230,25 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
 
 
 def _with_values(layout: str, values: Mapping[str, Any]) -> str:
-    """Return the text of a layout with numbers in place of names."""
+    """Return the text of a layout with parameter names replaced by numbers."""
     return re.sub(r"(?<=[(,])([A-Za-z]\w*)(?=[,)])", lambda m: str(values.get(m.group(1), m.group(1))), layout)
 
 
 def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, Variable]) -> RegroupedShape:
-    """Return a format as a side of a move, of codes or, where its text says so, of bits.
+    """Return a format as a side of a move: of codes or, if its text has a dimension ``b``, of bits.
 
     Parameters
     ----------
     one : Chosen
     sizes : mapping
-        Of the dimensions, by their letters.
+        Sizes of the dimensions by letter.
     variables : mapping
-        Of the dimensions, and of the bits of a code.
+        Variables of the dimensions by letter, and of the bits of a code.
 
     Raises
     ------
     FastIndexError
-        A size that does not divide.
+        A size is not divisible as the format requires.
     """
     row, values = one.row, one.values
     _check_sizes(one, sizes)
@@ -265,7 +265,7 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
             high, weight = weight, weight // size if size else 0
             made.append(size)
             coordinates.append(digit(1, variables[letter], weight, high if i else None) if weight else ())
-    # A tile as large as a dimension that has nothing.
+    # Tiles over an empty dimension have size 1.
     spelled = _with_values(layout, {**{letter: max(size, 1) for letter, size in whole.items()}, **values})
     kind = f"u{one.bits}" if element == "e" else element
     shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
@@ -273,7 +273,7 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
 
 
 def padded_sizes(one: Chosen, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of an array with the padding of dimensions that a format splits; tiles may pad further.
+    """Return the sizes of an array, padded in the dimensions that a format splits; tiles may pad further.
 
     Examples
     --------
@@ -287,7 +287,7 @@ def padded_sizes(one: Chosen, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def text_of(one: Chosen) -> str:
-    """Return the text of a format with numbers in place of parameters: only capital letters, the sizes, are left.
+    """Return the text of a format with parameters replaced by numbers; only the dimension letters remain.
 
     Examples
     --------
@@ -306,7 +306,7 @@ def text_of(one: Chosen) -> str:
 
 
 def _groups(dimensions: str) -> list[list[str]]:
-    """Return what the dimensions of a text are split into, each with the one entry that has a letter."""
+    """Return the factors of each dimension of a text; one factor of each group has the letter."""
     groups: list[list[str]] = []
     for entry in dimensions.split(","):
         starts = entry[0].isupper() or entry == _BIT
@@ -334,7 +334,7 @@ def _group_sizes(one: Chosen, group: Sequence[str], letter: str, sizes: Mapping[
 
 
 def _number(text: str, one: Chosen) -> int:
-    """Return the value of a product or quotient of numbers and parameters."""
+    """Evaluate a product or quotient of numbers and parameters."""
     spelled = _NAME.sub(lambda m: str(one.values[m.group()]), text)
     upper, _, lower = spelled.partition("/")
     number, rest = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
@@ -345,7 +345,7 @@ def _number(text: str, one: Chosen) -> int:
 
 
 def multiple_of(one: Chosen, letter: str) -> int:
-    """Return what a dimension of a format is a multiple of, or padded to a multiple of, besides what its text splits.
+    """Return the multiple that a format requires or pads a dimension to, beyond the factors in its text.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def _check_sizes(one: Chosen, sizes: Mapping[str, int]) -> None:
 
 
 def plain_side(bits: int, sizes: Sequence[int], variables: Sequence[Variable], by_bits: bool) -> RegroupedShape:
-    """Return the array of codes, one in a byte, as a side of a move of codes or of bits."""
+    """Return the plain array, one code per byte, as a side of a move of codes or of bits."""
     coordinates = tuple(digit(1, variable, 1, None) for variable in variables[: len(sizes)])
     if not by_bits:
         return RegroupedShape(Shape(f"u{bits}", sizes), coordinates, tuple(variables))
@@ -379,7 +379,7 @@ def plain_side(bits: int, sizes: Sequence[int], variables: Sequence[Variable], b
 
 
 def in_bits(side: RegroupedShape, bits: int, variable: Variable) -> RegroupedShape:
-    """Return a side of codes as one of bits, the same bytes.
+    """Return a side of codes as a side of bits, over the same bytes.
 
     Examples
     --------
@@ -402,7 +402,7 @@ def in_bits(side: RegroupedShape, bits: int, variable: Variable) -> RegroupedSha
 
 @lru_cache(maxsize=512)
 def of_bits(row_text: str) -> bool:
-    """Whether the text of a row counts bits, not codes.
+    """Whether the text of a row has a dimension of bits: its elements are bits, not codes.
 
     Examples
     --------

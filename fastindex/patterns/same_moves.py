@@ -1,4 +1,4 @@
-"""Whether two moves take every slot to the same place: compared digit by digit, not slot by slot."""
+"""Equality of moves: whether two moves copy the same slots, compared by digits instead of slots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Sides = tuple[RegroupedShape, RegroupedShape]
 
 
 def same_moves(a: Sides, b: Sides) -> bool:
-    """Whether two moves between buffers of the same sizes put the same slots to the same places.
+    """Whether two moves between buffers of the same sizes copy the same source slots to the same destination slots.
 
-    Where a move has no loops, the digits of its sides are compared, once their variables are split and joined alike.
+    If the moves have no loop form, the digits of their sides are compared, after their variables are split and joined
+    in the same way.
 
     Examples
     --------
@@ -38,14 +39,14 @@ def same_moves(a: Sides, b: Sides) -> bool:
 
 
 def same_nests(a: Collection[Nest], b: Collection[Nest]) -> bool | None:
-    """Whether two sets of nests copy the same slots to the same places.
+    """Whether two sets of nests copy the same source slots to the same destination slots.
 
-    No nest writes what another one of its set does.
+    The nests of a set write disjoint slots.
 
     Returns
     -------
     bool or None
-        None where the strides of the destination do not divide each other, or there are too many nests.
+        None if the destination strides do not divide each other, or there are too many nests.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def _same_digits(a: Sides, b: Sides) -> bool:
 
 
 def _units(nests: Iterable[Nest]) -> list[int] | None:
-    """Return the places of the destination between which all nests are linear; None where they do not divide."""
+    """Return the destination strides, ascending, as place values of mixed-radix digits; None if they do not divide."""
     loops = [loop for nest in nests for loop in nest.loops]
     units = sorted({1, *(loop.destination_stride for loop in loops)})
     if units[0] < 1 or any(more % less for less, more in itertools.pairwise(units)):
@@ -89,7 +90,7 @@ def _units(nests: Iterable[Nest]) -> list[int] | None:
 
 
 class _Box:
-    """A nest as digits of the destination: where each begins, how many it has, and the source stride of one."""
+    """A nest as a box of destination digits: first value, count and source stride of each digit."""
 
     def __init__(self, nest: Nest, units: Sequence[int]) -> None:
         self.source = nest.source_start
@@ -105,13 +106,13 @@ class _Box:
             self.stride.append(stride)
 
     def fits(self, units: Sequence[int]) -> bool:
-        """Whether no digit carries into the next one, so that each place is one combination of digits."""
+        """Whether no digit carries into the next one, so that digits and destination slots correspond one to one."""
         rooms = [more // less for less, more in itertools.pairwise(units)]
         spans = zip(self.first[:0:-1], self.count[:0:-1], rooms, strict=True)
         return all(begin + count <= room for begin, count, room in spans)
 
     def overlap(self, other: _Box) -> Iterator[tuple[int, int, int]]:
-        """Yield for each digit where both have it, from and to, and by how much the sources differ at its begin."""
+        """Yield, per digit, the start and end of the overlap and the difference of the source offsets at the start."""
         for i in range(len(self.first)):
             begin = max(self.first[i], other.first[i])
             end = min(self.first[i] + self.count[i], other.first[i] + other.count[i])
@@ -120,7 +121,7 @@ class _Box:
 
 
 def _along(loops: Sequence[Loop], unit: int, above: int | None) -> tuple[int, int]:
-    """Return how many steps of a unit of the destination loops make before the next unit, and their source stride."""
+    """Return the number of steps of destination stride `unit` below stride `above`, and their source stride."""
     for loop in loops:
         stride, size = loop.destination_stride, loop.size
         if stride <= unit < stride * size:
@@ -130,7 +131,7 @@ def _along(loops: Sequence[Loop], unit: int, above: int | None) -> tuple[int, in
 
 
 def _boxes_agree(left: Sequence[_Box], right: Sequence[_Box]) -> bool:
-    """Whether boxes of the same number of elements cover each other with the same sources."""
+    """Whether two sets of boxes with equal element counts cover the same destinations from the same sources."""
     covered = 0
     for one in left:
         for other in right:

@@ -1,1 +1,1 @@
-"""Layouts in words, numbers and pictures: explanations, advice, names, SVG, text, pages and the live page."""
+"""Display of layouts: explanations, advice, names, SVG and text pictures, HTML pages and the live page."""

@@ -1,4 +1,4 @@
-"""Changes of a layout that avoid its padding."""
+"""Layout changes that reduce padding."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fastindex.errors import UnsupportedError
 from fastindex.show.spelling import tiles_text
 from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
 
-#: A cheaper change is preferred to the best one if it saves at least this fraction of the bytes.
+#: A cheaper change is preferred if it saves at least this fraction of the bytes that the best one saves.
 _GOOD_ENOUGH = 0.9
-#: Of a buffer with less padding than this part, nothing is said.
+#: Smallest fraction of padding for which a change is suggested.
 _WORTHWHILE = 0.05
 _TPU_LANES = 128
 
@@ -27,7 +27,7 @@ class Change:
     Attributes
     ----------
     description : str
-        What to do, in words.
+        The change in words, as an instruction.
     shape : Shape
         The shape after the change.
     saved_nbytes : int
@@ -42,13 +42,13 @@ class Change:
 def cheapest_change(shape: Shape) -> Change | None:
     """Return the cheapest change that avoids most of the padding; None if none helps, or less than 5% is padding.
 
-    That holds for an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
-    what a change does there is known when the program is compiled again: `fastindex.hlo.try_layouts`.
+    This applies to an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
+    the effect of a change is known only after recompilation: see `fastindex.hlo.try_layouts`.
 
     Changes are tried from cheap to expensive: dropping attributes that only pad, using the tiles of the TPU compiler,
     swapping the two minor dimensions, using another order, and folding two dimensions into one. The result is the
-    first one that saves at least 90 % of the bytes that the best one saves. For a layout with tiles like those of TPUs,
-    each order has the tiles that the compiler gives it, because it refuses others.
+    first change that saves at least 90 % of the bytes that the best one saves. For a layout with TPU tiles, each order
+    uses the compiler's tiles for that order, because the compiler rejects others.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def cheapest_change(shape: Shape) -> Change | None:
 
 
 def _candidates(shape: Shape) -> Iterator[tuple[str, Shape]]:
-    """Iterate over changed shapes and what was changed, the cheapest change first."""
+    """Yield the description and the result of each change, the cheapest change first."""
     layout = shape.layout
     if layout.padded_dimensions is not None:
         yield "drop padded_dimensions", _with_layout(shape, replace(layout, padded_dimensions=None))
@@ -101,7 +101,7 @@ def _other_orders_and_tiles(shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 
 def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
-    """Fold two dimensions that are adjacent in the array and in memory, which needs a reshape in the program."""
+    """Yield folds of two dimensions adjacent in the array and in memory; the program then needs a reshape."""
     if shape.layout.padded_dimensions is not None or shape.layout.split_configs:
         return
     order = shape.layout.minor_to_major
@@ -121,13 +121,13 @@ def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 
 def _with_layout(shape: Shape, layout: Layout) -> Shape:
-    """Return the array in another layout without splits, which refer to the old order."""
+    """Return the array in another layout, without split configs, which refer to the old order."""
     without_splits = replace(layout, split_configs=())
     return Shape(shape.element_type, shape.dimensions, without_splits, shape.dynamic_dimensions)
 
 
 def _is_tpu_like(shape: Shape) -> bool:
-    """Whether the tiles and the width of the elements look like those of TPU compilers."""
+    """Whether the tiles and the element width match those of TPU compilers."""
     layout = shape.layout
     first = layout.tiles[0]
     if first[-1] % _TPU_LANES or COMBINE in first:
@@ -137,7 +137,7 @@ def _is_tpu_like(shape: Shape) -> bool:
 
 
 def _tpu_default(shape: Shape, dimensions: tuple[int, ...], order: tuple[int, ...]) -> Layout | None:
-    """Return the TPU compiler's layout of elements of this type in an order; None where it has none."""
+    """Return the TPU compiler's layout for this element type in a given order; None if it has none."""
     try:
         return tpu_layout_in_order(shape.element_type, dimensions, order)
     except UnsupportedError:

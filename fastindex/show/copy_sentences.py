@@ -1,4 +1,4 @@
-"""Copies in sentences: where a layout comes from, who wants another one."""
+"""Sentences about copies: the producer of the operand's layout, and the consumers that need another one."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def origin_text(
     is_sliced: bool = False,
     is_changed: bool = False,
 ) -> str:
-    """Say where the layout of the operand of a copy comes from.
+    """Describe the producer of the operand of a copy, and its layout.
 
     Parameters
     ----------
     what, verb : str
-        "argument 3, params['q']" and "is", or "fusion.7" and "writes".
+        Producer and verb: "argument 3, params['q']" and "is", or "fusion.7" and "writes".
     shape : Shape
-        The array there.
+        The array of the producer.
     source : Shape
-        The operand of the copy: the same array, or the same buffer under other dimensions.
+        The operand of the copy: the same array, or the same buffer with other dimensions.
     carry : str
-        The loop that carries it; or "".
+        The loop that carries the array; empty without a loop.
     is_invariant : bool
-        Whether that loop passes it on unchanged.
+        Whether the array is loop-invariant.
     is_sliced : bool
-        Whether the operand is a part of the array.
+        Whether the operand is a slice of the array.
     is_changed : bool
-        Whether the loop changes it, so that what is there is only what it begins with.
+        Whether the loop updates the array, so that the producer only gives its initial value.
 
     Examples
     --------
@@ -80,12 +80,12 @@ def origin_text(
 
 
 def wanted_text(consumers: Sequence[tuple[str, str]], result: Shape) -> str:
-    """Say who wants the result of a copy.
+    """Name the consumers of the result of a copy, and the layout that they need.
 
     Parameters
     ----------
     consumers : sequence of (str, str)
-        A name, and "need" or "be".
+        The name of each consumer, and the verb "need" or "be".
     result : Shape
 
     Examples
@@ -107,12 +107,12 @@ def wanted_text(consumers: Sequence[tuple[str, str]], result: Shape) -> str:
 
 
 def shared_origins_text(origins: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Advise on copies of the parts of one result: no layout of the whole suits all of them.
+    """Return advice for copies of slices of one result, which no single layout of the result avoids.
 
     Parameters
     ----------
     origins : sequence of (str, str, str)
-        Of each copy: its name, the instruction that writes what it copies, and its operation in the program.
+        For each copy: its name, the producer of its operand, and its operation in the program.
 
     Examples
     --------

@@ -1,13 +1,13 @@
 """Names of layouts in other libraries, such as ``NHWC``, ``nChw16c`` and ``OIhw16i16o``.
 
 The letters stand for dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch,
-a name says the order in memory. The order of the dimensions themselves is always N, C, D, H, W for activations and
+a name gives the order in memory. The order of the dimensions themselves is always N, C, D, H, W for activations and
 G, O, I, D, H, W for weights. Capital letters mark the dimensions that have blocks (oneDNN), or are used throughout
 (TVM).
 
 Three names depend on the array: ``TPU``, the default of XLA's TPU compiler; ``TILE``, Tenstorrent's tiles of 32 by 32
-in faces of 16 by 16; and ``NZ``, also ``FRACTAL_NZ``, Ascend's fractals of 16 rows by 32 bytes, which follow each other
-down the columns.
+with faces of 16 by 16; and ``NZ``, also ``FRACTAL_NZ``, Ascend's fractals of 16 rows by 32 bytes, ordered down the
+columns first.
 
 Sources: for the spelling, oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h`` and TVM's ``tir/data_layout.h``; for TILE
 and NZ, "Tiles" and "TransdataOperation":
@@ -39,10 +39,10 @@ _TPU, _TILE, _NZ = "TPU", "TILE", "NZ"
 #: Names whose layouts depend on the array.
 _OF_ARRAYS = {"TPU": _TPU, "TILE": _TILE, "NZ": _NZ, "FRACTAL_NZ": _NZ}
 _NZ_ROWS = 16
-#: Elements of a row of a fractal, by the bits of an element: 32 bytes.
+#: Elements per row of a fractal, 32 bytes, by the bits of an element.
 _NZ_COLUMNS = BY_BITS["fractal_nz", "c0"]
 _PARTS = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
-#: Of a number that fits int64.
+#: Decimal digits that always fit int64.
 _MOST_DIGITS = 18
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
@@ -50,7 +50,7 @@ Block = tuple[int, int]
 
 
 def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | None = None) -> Layout:
-    """Return the layout with a name.
+    """Return the layout with the given name.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
         it splits no dimension, with the default parameters: ``gptq``, ``col32``, ``vllm_paged_key``.
     shape : Shape or str, optional
         The array that the layout is for; its own layout is ignored. Required for ``TPU``, ``TILE`` and ``NZ``;
-        otherwise it is only checked to have as many dimensions as the name.
+        otherwise only its rank is checked against the name.
     logical : str, optional
         The order of the dimensions of the array, such as ``"NHWC"`` if dimension 3 is the channel. By default,
         N, C, D, H, W, or G, O, I, D, H, W, or a, b, c, ..., whichever has the letters of the name.
@@ -68,9 +68,9 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     Raises
     ------
     FastIndexError
-        There is no such name; the message says why.
+        The name is not valid; the message says why.
     LayoutError
-        The array does not have as many dimensions as the name.
+        The rank of the array differs from that of the name.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
 
 
 def _matrix_layout(name: str, array: Shape) -> Layout:
-    """Return the layout of the matrices in the last two dimensions."""
+    """Return the TILE or NZ layout of the matrices in the last two dimensions."""
     if array.rank < 2:
         raise LayoutError(f"{name} lays out matrices, and {array.cut_text()} has {counted(array.rank, 'dimension')}")
     if name == _TILE:
@@ -155,7 +155,7 @@ def _matrix_layout(name: str, array: Shape) -> Layout:
 
 
 def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
-    """Split a name into the letters of the dimensions, in lower case, and the blocks."""
+    """Split a name into the lower-case letters of the dimensions, and the blocks."""
     parts = _PARTS.fullmatch(name)
     if parts is None:
         raise FastIndexError(
@@ -201,10 +201,10 @@ def _logical_order(name: str, outer: str, logical: str | None) -> str:
 
 
 def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
-    """Return the tiles that put `blocks` after the dimensions in the order `places`, most major first.
+    """Return the tiles that put `blocks` inside the dimensions in the order `places`, most major first.
 
-    The first tile splits whole blocks off all dimensions, in the order of the dimensions. Blocks that are then in the
-    right place stay; each further tile moves one block, or a part of one, to the end.
+    The first tile splits the full block of every dimension off, in the order of the dimensions. Blocks that are then in
+    position stay; each further tile moves one block, or a part of one, to the most minor position.
     """
     if not blocks:
         return ()
@@ -242,7 +242,7 @@ def _is_plain(layout: Layout) -> bool:
 def _spelled(layout: Layout, logical: str | None) -> str | None:
     """Return the name of a layout by the order of its digits, or None if they are not dimensions and then blocks."""
     rank = layout.rank
-    # Sizes that every tile divides, so that the name depends only on the layout.
+    # A size that every tile divides, so that the name depends only on the layout.
     size = 2 * math.prod(max(tile) for tile in layout.tiles)
     if rank == 0 or size**rank >= 2**62:
         return None
@@ -271,7 +271,7 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
 
 
 def _letters(rank: int, blocked: set[int]) -> str | None:
-    """Return letters for an array whose dimensions are not named by the caller."""
+    """Return default letters for the dimensions of an array; None if there are none for this rank."""
     if not blocked:
         return {4: "nchw", 5: "ncdhw"}.get(rank)
     if 2 in blocked:

@@ -20,7 +20,7 @@ from fastindex.errors import FastIndexError, UnsupportedError
 
 @dataclass(frozen=True)
 class LinearForm:
-    """A layout whose sizes are powers of two: which bits of the coordinates each bit of the slot is the XOR of.
+    """A layout of power-of-two sizes as a linear map over GF(2) from the bits of the slot to bits of coordinates.
 
     Source: Triton, ``LinearLayout`` in ``include/triton/Tools/LinearLayout.h``.
 
@@ -29,7 +29,7 @@ class LinearForm:
     dimensions : tuple of int
         Powers of two.
     bases : tuple of tuples of int
-        For each bit of the slot, the lowest first, the coordinates of the element whose slot has that bit alone.
+        For each bit of the slot, lowest first, the coordinates of the element whose slot has only that bit set.
 
     Examples
     --------
@@ -63,9 +63,9 @@ class LinearForm:
 
     @property
     def matrix(self) -> NDArray[np.uint8]:
-        """Rows are bits of the coordinates, those of the last dimension first, lowest first; columns bits of the slot.
+        """The GF(2) matrix: rows are coordinate bits, last dimension and lowest bit first; columns are slot bits.
 
-        Its product with the bits of a slot, modulo 2, is the bits of the coordinates.
+        Its product with the bits of a slot, modulo 2, gives the bits of the coordinates.
         """
         rows = [
             [base[d] >> bit & 1 for base in self.bases]
@@ -81,7 +81,7 @@ class LinearForm:
         Raises
         ------
         UnsupportedError
-            A size or a tile is no power of two, or there is padding; the message says which.
+            A size or a tile is not a power of two, or there is padding; the message says which.
 
         Examples
         --------
@@ -117,12 +117,12 @@ class LinearForm:
         return LinearForm(array.dimensions, tuple(bases))
 
     def to_shape(self, element_type: ElementType | str | Any) -> Shape:
-        """Return the shape of the array whose dimensions are split so that tiles are not needed.
+        """Return an equivalent shape without tiles: the dimensions of the array are split instead.
 
         Raises
         ------
         UnsupportedError
-            A bit of a coordinate is in several bits of the slot: an XOR swizzle, which no layout is.
+            The form is an XOR swizzle, which no layout can express: a slot bit maps to several coordinate bits.
         """
         places: dict[tuple[int, int], int] = {}
         for place, base in enumerate(self.bases):

@@ -14,17 +14,18 @@ from fastindex.show.spelling import tile_text, times_text
 
 @dataclass(frozen=True, slots=True)
 class PaddingStep:
-    """A part of the layout that makes the buffer larger.
+    """One cause of padding: a part of the layout that enlarges the buffer.
 
     Attributes
     ----------
     kind : {"padded_dimensions", "tile", "tail"}
     dimensions : tuple of int
-        The dimensions of the padded axis, most major first; empty if the axis was added for a long tile.
+        The dimensions of the padded axis, most major first; empty if the axis was added because a tile has more
+        entries than there are axes.
     size, padded_size : int
-        Size of the axis before and after; for "tail", of the whole buffer in slots.
+        Size of the axis before and after padding; for "tail", of the whole buffer in slots.
     tile : int
-        The number of the tile; -1 if the cause is not a tile.
+        The index of the tile; -1 if the cause is not a tile.
     entry : int
         The tile size or the alignment.
     """
@@ -84,7 +85,7 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
 
 
 def axis_dimensions(axis: Axis) -> tuple[int, ...]:
-    """Return the dimensions that an axis of a physical array is made of, most major first.
+    """Return the dimensions that an axis of a physical array comes from, most major first.
 
     Examples
     --------
@@ -116,7 +117,7 @@ def main_cause(shape: Shape) -> PaddingStep | None:
 
 
 def describe_step(shape: Shape, step: PaddingStep) -> str:
-    """Return a description of a cause of padding.
+    """Describe a cause of padding.
 
     Examples
     --------

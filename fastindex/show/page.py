@@ -1,4 +1,4 @@
-"""An interactive page that shows a layout, or the move between two, and the plain data that it evaluates."""
+"""An interactive HTML page of a layout or of a relayout, and the JSON data that its script evaluates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fastindex.show.svg import DARK, DARK_TILES, LIGHT, LIGHT_TILES, PADDING_CAU
 
 
 def layout_data(shape: Shape) -> dict[str, Any]:
-    """Return the data that a page needs about an array's layout, ready for JSON.
+    """Return the data of a layout for a page, JSON-compatible.
 
     Numbers that may exceed 2**53 are strings of digits.
 
@@ -46,9 +46,9 @@ def layout_data(shape: Shape) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``axes`` holds the tree of the definition, parts before wholes: the kind of each axis, its size, and the numbers
-        of its parts. ``places`` are the axes of the physical array with their strides. ``causes`` describe each cause
-        of padding, and ``why`` the main one and what would avoid it; without padding it is empty.
+        ``axes`` holds the tree of axes, operands before results: the kind of each axis, its size, and the numbers of
+        its operands. ``places`` are the axes of the physical array with their strides. ``causes`` describes each cause
+        of padding. ``why`` describes the main cause and a fix; it is empty without padding.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _why(shape: Shape) -> str:
 
 
 def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:
-    """Return the axes after all tiles, and for padded axes the number of the cause in `padding_steps`."""
+    """Return the axes after all tiles, and the index in `padding_steps` of the cause of each padded axis."""
     layout = shape.layout
     axes = axes_of(shape, 0)
     cause_of: dict[Axis, int] = {}
@@ -146,10 +146,10 @@ _PATTERNS = (
 
 
 def page_of(source: Shape, destination: Shape | None = None) -> str:
-    """Return an HTML document that shows a layout, or with a second one a relayout.
+    """Return an HTML document that shows a layout or, with a destination, a relayout.
 
-    The page contains the lowered layouts and evaluates them itself, with integers of any size, so it covers every
-    element and slot of an array of any size.
+    The page contains the lowered layouts and evaluates them itself with big integers, so it covers every element and
+    slot of an array of any size.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def page_of(source: Shape, destination: Shape | None = None) -> str:
     shapes = [source] if destination is None else [source, destination]
     if destination is not None and source.dimensions != destination.dimensions:
         raise FastIndexError(f"both layouts must be of one array: {source} and {destination} differ")
-    # Escaped, so that no comment or closing tag in the text ends the script.
+    # "<" is escaped, so that no comment or closing tag in the text ends the script.
     data = json.dumps({"layouts": [layout_data(shape) for shape in shapes]}).replace("<", "\\u003c")
     title = escape(" to ".join(map(str, shapes)))
     return _template().replace("TITLE", title, 1).replace("COLOURS", _colours(), 1).replace("DATA", data, 1)
@@ -174,12 +174,12 @@ def page_of(source: Shape, destination: Shape | None = None) -> str:
 
 @cache
 def _template() -> str:
-    # Resources import what reads them.
+    # Uninterrupted, because importlib.resources imports reader modules.
     return uninterrupted(lambda: resources.files("fastindex.show").joinpath("page.html").read_text("utf-8"))
 
 
 def _colours() -> str:
-    """Return the style rules of tiles and padding, for light and dark backgrounds."""
+    """Return the CSS rules of tiles and padding, for light and dark backgrounds."""
     light, dark = _variables(LIGHT, LIGHT_TILES, "#f6f8fa"), _variables(DARK, DARK_TILES, "#161b22")
     rules = [
         f":root{{color-scheme:light;{light}}}",

@@ -30,26 +30,26 @@ class RelayoutLike(Protocol):
 
 
 class DescribedRelayout(RelayoutLike, Protocol):
-    """The parts of a relayout plan that a notebook shows."""
+    """The interface of a relayout plan that notebook display needs."""
 
     def describe(self) -> str:
-        """Say which kernels run."""
+        """Return a description of the kernels that run."""
 
 
-#: As wide as a page.
+#: Width of SVG pictures in characters, about that of a page.
 _SVG_CHARACTERS = 190
 
 
 class Picture(ShownInNotebooks):
-    """A picture of a layout, or of the move from one layout to another.
+    """A picture of a layout, or of a relayout.
 
-    Notebooks show it directly; `svg`, `html` and `text` are for files and terminals.
+    Notebooks display it directly; `svg`, `html` and `text` are for files and terminals.
 
     Parameters
     ----------
     source : Shape
     destination : Shape, optional
-        Draw how the elements move from `source` to it.
+        Draw the relayout from `source` to this shape.
     """
 
     def __init__(self, source: Shape, destination: Shape | None = None) -> None:
@@ -64,7 +64,7 @@ class Picture(ShownInNotebooks):
 
     @property
     def scene(self) -> Scene:
-        """What the picture shows: every cell with its slot, element and tiles."""
+        """The contents of the picture: every cell with its slot, element and tiles."""
         return self._scene
 
     def svg(self) -> str:
@@ -125,7 +125,7 @@ class Picture(ShownInNotebooks):
 
 
 def shape_html(shape: Shape) -> str:
-    """Return what a notebook shows for a shape: its text, its bytes, and its picture if it has one.
+    """Return the HTML of a shape for notebooks: its text, its size and, for arrays, its picture.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def shape_html(shape: Shape) -> str:
 
 
 def plan_html(plan: DescribedRelayout) -> str:
-    """Return what a notebook shows for a relayout plan: which kernels run, and where the elements move.
+    """Return the HTML of a relayout plan for notebooks: its kernels, and the picture of the relayout.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def plan_html(plan: DescribedRelayout) -> str:
 
 
 def draw(subject: Shape | str | RelayoutLike) -> Picture:
-    """Draw a layout: the logical grid with the slot of every element, and the memory in order.
+    """Draw a layout: the logical grid with the slot of every element, and the buffer in memory order.
 
     Parameters
     ----------
@@ -166,14 +166,14 @@ def draw(subject: Shape | str | RelayoutLike) -> Picture:
     Returns
     -------
     Picture
-        Notebooks show it; ``.svg()`` returns a file's contents, ``.text()`` lines for a terminal.
+        Notebooks display it; ``.svg()`` returns the contents of an SVG file, ``.text()`` lines for a terminal.
 
     Raises
     ------
     ParseError
-        Text that is not a shape.
+        The text is not a shape.
     UnsupportedError
-        Not an array, or an array without a size.
+        The shape is not an array, or has no size.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A reshard plan as HTML for notebooks: its description, and a table of how much each device sends to each."""
+"""A reshard plan as HTML for notebooks: its description, and a table of the bytes sent between devices."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-#: Devices in the table.
+#: Maximum number of devices in the table.
 _MOST = 32
 
 
 def reshard_html(description: str, between: NDArray[np.int64]) -> str:
-    """Return the HTML for a reshard plan; `between` has the bytes from each device to each.
+    """Return the HTML for a reshard plan; `between` is the (source, target) matrix of bytes.
 
-    The more bytes, the deeper the blue; bytes that stay on their device are italic.
+    Cells with more bytes are a deeper blue; bytes that stay on their device are italic.
 
     Examples
     --------
@@ -37,5 +37,5 @@ def _cell(nbytes: int, most: int, stays: bool) -> str:
     if not nbytes:
         return "<td></td>"
     text = f"<i>{nbytes:,}</i>" if stays else f"{nbytes:,}"
-    # Half transparent, so that text stays readable on light and dark paper.
+    # Half transparent, so that text stays readable on light and dark backgrounds.
     return f'<td style="background:rgba(0,114,178,{0.1 + 0.4 * nbytes / most:.2f})">{text}</td>'

@@ -1,4 +1,4 @@
-"""What a picture of a layout or of a relayout shows: panels of cells, strips of memory, and which cells."""
+"""Contents of pictures of layouts and relayouts: panels of cells, strips of memory, and the choice of cells."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Cell:
     element : tuple of int or None
         The multi-index of the element; None for padding.
     colour : int
-        0 to 7; neighbouring tiles have different ones. -1 for padding.
+        0 to 7; neighbouring tiles have different colours. -1 for padding.
     tiles : tuple of hashable
-        The tile of each level that the slot belongs to.
+        The tile at each level that contains the slot.
     text : str
         The text in the cell.
     """
@@ -45,14 +45,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A grid over two dimensions, the others fixed.
+    """A grid over two dimensions, with the others fixed.
 
     Attributes
     ----------
     label : str
         The panel as an index in NumPy's notation; "" if it is the only one.
     rows, columns : tuple of int
-        The coordinates shown; where they jump, some were left out.
+        The coordinates shown; jumps mean omitted coordinates.
     cells : tuple of tuples of Cell
     """
 
@@ -64,13 +64,13 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The buffer in the order of memory, in lines.
+    """The buffer in memory order, in lines.
 
     Attributes
     ----------
     label : str
     lines : tuple of tuples of Cell
-        Where the slots jump from line to line, some were left out.
+        Jumps of the slots between lines mean omitted slots.
     """
 
     label: str
@@ -79,7 +79,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything that a picture shows.
+    """The contents of a picture.
 
     Attributes
     ----------
@@ -91,11 +91,11 @@ class Scene:
         The names of the rows and columns of the panels.
     strips : tuple of Strip
     moves : tuple of (int, int)
-        Pairs of slots, of the first strip and of the second, that hold the same element.
+        Pairs of slots, in the first and in the second strip, that hold the same element.
     legend : tuple of (str, str)
         A kind of mark, "text", "tile", "level1", "level2" or "padding", and its meaning.
     notes : tuple of str
-        What was left out.
+        Sentences about omitted parts.
     """
 
     title: str
@@ -116,7 +116,7 @@ class Scene:
 
 
 def edge_level(cell: Cell, neighbour: Cell) -> int | None:
-    """Return the level of the largest tiles that differ, at most 2, or None if the cells share all tiles.
+    """Return the level, at most 2, of the largest tiles that two cells do not share; None if they share all tiles.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class Cells:
     Attributes
     ----------
     bounds : tuple of int
-        The dimensions, extended by the padding that lies beside the elements on the grid.
+        The dimensions, extended by the padding adjacent to the elements on the grid.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class Cells:
         return Cell(slot, element, _colour(tiles), tiles, ",".join(map(str, element)) or "()")
 
     def _tiles_of(self, multi_index: Sequence[int]) -> tuple[MultiIndex, ...]:
-        """Return the tile of each level; without tiles, the run along the most minor dimension."""
+        """Return the tile at each level; without tiles, the contiguous run along the most minor dimension."""
         if not self._levels:
             order = self.shape.layout.minor_to_major
             return (tuple(multi_index[d] for d in order[:0:-1]),) if order else ()
@@ -193,13 +193,13 @@ class Cells:
 
 
 def _colour(tiles: tuple[MultiIndex, ...]) -> int:
-    """Return the colour of a tile; neighbours differ by 1 in one coordinate, so odd factors tell them apart."""
+    """Return the colour of a tile: odd weights give neighbours, which differ by 1 in a coordinate, other colours."""
     tile = tiles[0] if tiles else ()
     return sum((2 * i + 1) * value for i, value in enumerate(reversed(tile))) % COLOUR_COUNT
 
 
 def tile_size(shape: Shape, dimension: int) -> int | None:
-    """Return the size of the first tile along a dimension, or None if it does not tile that dimension alone.
+    """Return the size of the first tile along a dimension, or None if no axis of the tile is that dimension alone.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def tile_size(shape: Shape, dimension: int) -> int | None:
 
 
 def _grown(shape: Shape) -> Shape:
-    """Return the shape with its dimensions extended by the padding beside them on the grid; slots stay the same."""
+    """Return the shape with its padded dimensions rounded up to whole tiles; slots stay the same."""
     sizes = shape.layout.padded_dimensions or shape.dimensions
     tiles = [tile_size(shape, d) or 1 for d in range(shape.rank)]
     whole_tiles = tuple(-(-size // tile) * tile for size, tile in zip(sizes, tiles, strict=True))
@@ -224,7 +224,7 @@ def _grown(shape: Shape) -> Shape:
     return Shape(shape.element_type, whole_tiles, layout)
 
 
-#: A grid that is larger than the first number is cut to the second.
+#: A grid with more rows or columns than the first number is reduced to the second.
 _MOST_ROWS = 20, 12
 _MOST_COLUMNS = 24, 18
 _MOST_PANELS = 6
@@ -236,12 +236,12 @@ _MOVE_COLUMNS = 32
 
 
 def layout_scene(shape: Shape, characters: int = 190) -> Scene:
-    """Return the scene of one shape, about `characters` wide at most.
+    """Return the scene of one shape, at most about `characters` wide.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or one without a size.
+        The shape is not an array, or has no size.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def layout_scene(shape: Shape, characters: int = 190) -> Scene:
 
 
 def relayout_scene(source: Shape, destination: Shape, characters: int = 190) -> Scene:
-    """Return the scene of a move between two layouts of an array, about `characters` wide at most.
+    """Return the scene of a relayout between two layouts of an array, at most about `characters` wide.
 
     Raises
     ------
@@ -300,7 +300,7 @@ def relayout_scene(source: Shape, destination: Shape, characters: int = 190) -> 
     grid = _Grid(source, source.dimensions, _fitting(characters, widest))
     columns = min(_fitting(characters, _element_characters(source)), _MOVE_COLUMNS)
     first, first_notes = _strip(before, f"source memory, {source}", columns, lines=1)
-    # Elements keep their colour from the source, so that the eye can follow a tile.
+    # Elements keep their source colour, so that tiles can be followed visually.
     label = f"destination memory, {destination}"
     second, second_notes = _strip(after, label, columns, lines=1, colour_of=lambda e: before.at(e).colour)
     shown = {cell.slot for line in second.lines for cell in line}
@@ -329,7 +329,7 @@ def _check_drawable(shape: Shape) -> None:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Which panels, rows and columns to show: the two most minor dimensions, the others fixed."""
+    """Selection of panels, rows and columns: the two most minor dimensions form the grid, the others are fixed."""
 
     shape: Shape
     bounds: tuple[int, ...]
@@ -337,13 +337,13 @@ class _Grid:
 
     @property
     def row_dimension(self) -> int | None:
-        """The lower of the two dimensions."""
+        """The lower-numbered of the two grid dimensions."""
         minor = sorted(self.shape.layout.minor_to_major[:2])
         return minor[0] if len(minor) == 2 else None
 
     @property
     def column_dimension(self) -> int | None:
-        """The higher of the two dimensions, or the only one."""
+        """The higher-numbered of the two grid dimensions, or the only one."""
         return max(self.shape.layout.minor_to_major[:2], default=None)
 
     @property
@@ -366,7 +366,7 @@ class _Grid:
         return self._shown(self.row_dimension, min(most, room), min(cut_to, room))
 
     def _shown(self, dimension: int | None, most: int, cut_to: int) -> tuple[int, ...]:
-        """Return all coordinates, or the first ones and those around the edges of a tile and of the array."""
+        """Return all coordinates, or a selection: the first ones, and those at the edges of a tile and of the array."""
         if dimension is None:
             return (0,)
         size, bound = self.shape.dimensions[dimension], self.bounds[dimension]
@@ -378,7 +378,7 @@ class _Grid:
         return tuple(sorted(itertools.islice(wanted, cut_to)))
 
     def panels(self, cell_at: Callable[[tuple[int, ...]], Cell]) -> tuple[Panel, ...]:
-        """Return the panels, with the cells that `cell_at` makes."""
+        """Return the panels, with cells from `cell_at`."""
         if 0 in self.shape.dimensions:
             return ()
         columns = self._columns()
@@ -402,7 +402,7 @@ class _Grid:
         return tuple(place[d] for d in range(self.shape.rank))
 
     def notes(self) -> list[str]:
-        """Return a sentence for each part that was left out."""
+        """Return a sentence for each omitted part."""
         if 0 in self.shape.dimensions:
             return ["The array has no elements."]
         notes = []
@@ -427,7 +427,7 @@ def _strip(
     lines: int | None = None,
     colour_of: Callable[[tuple[int, ...]], int] | None = None,
 ) -> tuple[Strip, list[str]]:
-    """Return the buffer in lines; if it is cut, the last line is kept unless `lines` fixes the number of lines."""
+    """Return the buffer in lines; a shortened strip keeps the last line unless `lines` gives the number of lines."""
     count = cells.shape.slot_count
     begins: Sequence[int] = range(0, count, line_length)
     most = lines or min(max(_MOST_STRIP_SLOTS // line_length, 2), _MOST_STRIP_LINES)
@@ -461,7 +461,7 @@ def _line_length(shape: Shape, most: int) -> int:
 
 
 def _fitting(characters: int, cell_characters: int) -> int:
-    """Return how many cells fit on a line of text next to its label."""
+    """Return the number of cells that fit on a line of text next to its label."""
     return max((characters - 12) // (cell_characters + 2), 1)
 
 

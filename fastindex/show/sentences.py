@@ -1,4 +1,4 @@
-"""Explanations of shapes, layouts and divided arrays in sentences; the numbers of a shape, as JSON takes them."""
+"""Explanations of shapes, layouts and sharded arrays in sentences; the sizes of a shape as JSON-compatible data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fastindex.show.spelling import bytes_text, listed, tile_text
 
 
 def info(shape: Shape | str) -> dict[str, Any]:
-    """Return the numbers of a shape as JSON takes them.
+    """Return the sizes of a shape as JSON-compatible data.
 
-    A combined axis of a tile is "*". A shape that is not an array only has a text, an element type and bytes, and a
-    tuple also has leaves.
+    A combined axis of a tile is "*". A shape that is not an array only has text, element type and byte sizes; a tuple
+    also has leaves.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def info(shape: Shape | str) -> dict[str, Any]:
     sizes = {
         "nbytes": shape.nbytes,
         "logical_nbytes": shape.logical_nbytes,
-        # JSON has no infinity, which is the ratio of a buffer that is all padding.
+        # The ratio of a buffer of only padding is infinite, which JSON cannot represent.
         "padding_ratio": shape.padding_ratio if shape.logical_nbytes or not shape.nbytes else None,
     }
     if not shape.is_array:
@@ -74,12 +74,12 @@ _SUBGROUPS = {
 }
 _REDUCTIONS = {"sum": "sum", "max": "maximum", "min": "minimum"}
 
-#: For more parts than that, numbers that divide a dimension evenly are not looked for one by one.
+#: Maximum number of parts for which even divisors are searched.
 _MOST_TRIED = 1 << 16
 
 
 def sharding_sentences(shape: Shape, sharding: Sharding) -> list[str]:
-    """Return what a sharding does to an array: the parts, the bytes of a device, the padding, and what avoids it.
+    """Describe a sharded array: the parts, the bytes per device, the padding, and a sharding that reduces it.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _padding_of(dimension: int, size: int, parts: int) -> list[str]:
 
 
 def _idle_devices(shape: Shape, sharding: Sharding) -> list[str]:
-    """Say which devices hold padding alone; of very many, how many."""
+    """Name the devices that hold only padding, or their number if there are many."""
     if sharding.kind != "tiled" or 0 in shape.dimensions or sharding.order is None:
         return []
     tile = sharding.shard_dimensions(shape)
@@ -167,9 +167,9 @@ def _idle_devices(shape: Shape, sharding: Sharding) -> list[str]:
 
 
 def cheapest_division(shape: Shape, sharding: Sharding) -> Sharding | None:
-    """Return the division over as many devices whose buffers are smallest, or None where none is smaller.
+    """Return the sharding over the same number of devices with the smallest buffers, or None if none is smaller.
 
-    Parts may change dimensions; the devices, subgroups and layout stay.
+    The parts may be along other dimensions; the devices, subgroups and layout stay the same.
 
     Examples
     --------
@@ -216,8 +216,8 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
     ----------
     shape : Shape or str
     sharding : Sharding or str, optional
-        How it is divided over devices. Then the sentences are about that: what each device holds, what padding costs,
-        and which division over as many devices needs least.
+        The sharding of the array. The sentences then describe it: the part of each device, the cost of padding, and
+        the sharding over the same number of devices with the smallest buffers.
 
     Raises
     ------
@@ -301,7 +301,7 @@ def _order_sentences(shape: Shape) -> list[str]:
 def _tile_sentences(shape: Shape) -> list[str]:
     layout = shape.layout
     axes = axes_of(shape, 0)
-    # The tile that made each axis.
+    # The tile that created each axis.
     makers: dict[Axis, str] = {}
     sentences = []
     previous = ""
@@ -324,7 +324,7 @@ def _tile_sentences(shape: Shape) -> list[str]:
 
 
 def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
-    """Return an axis in words; `within` leaves out that it is a position in the previous tile."""
+    """Describe an axis; `within` omits the tile that an axis is a position in."""
     match axis:
         case DimensionAxis(dimension=dimension):
             return f"dimension {dimension}"
@@ -339,7 +339,7 @@ def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
 
 
 def _piece(shape: Shape, tile: Sequence[int]) -> str:
-    """Return the size of a tile in words."""
+    """Describe the size of a tile."""
     count = 1
     for size in tile:
         count *= size if size != COMBINE else 1
@@ -384,7 +384,7 @@ def _stride_sentences(shape: Shape) -> list[str]:
 
 def _name_sentences(shape: Shape) -> list[str]:
     name = layout_name(shape)
-    # Names with a, b, c, ... say less than the layout.
+    # Names with a, b, c, ... are less informative than the layout.
     if name is None or "a" in name.lower():
         return []
     if name == "TPU":

@@ -1,4 +1,4 @@
-"""Pictures of divided arrays: two dimensions as a grid of parts, devices coloured, padding of uneven parts hatched."""
+"""Pictures of sharded arrays: two dimensions as a grid of parts, coloured by device, with hatched padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.show.svg import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.terminal import shows_colours
 
-#: Parts along a dimension that a picture shows, and panels.
+#: Maximum number of parts along a dimension, of panels, and of tile lines in a part.
 _MOST_PARTS = 32
 _MOST_PANELS = 6
 _MOST_TILE_LINES = 64
@@ -33,9 +33,9 @@ class Part:
     ----------
     row, column : int
     devices : tuple of int
-        All devices that hold it.
+        All devices that hold the part.
     rows, columns : int
-        How many of its elements along the two dimensions are not padding.
+        Elements of the part along the two dimensions, without padding.
     """
 
     row: int
@@ -46,30 +46,31 @@ class Part:
 
     @property
     def label(self) -> str:
-        """The devices; of many, the first two and the last."""
+        """The devices; of more than four, the first two and the last."""
         if len(self.devices) <= 4:
             return ",".join(map(str, self.devices))
         return f"{self.devices[0]},{self.devices[1]}..{self.devices[-1]}"
 
 
 class ShardPicture(ShownInNotebooks):
-    """Which device holds which part of an array; notebooks show it directly.
+    """Picture of the devices that hold each part of an array; notebooks display it directly.
 
     Parameters
     ----------
     shape : Shape or str
     sharding : Sharding or str
     device_count : int, optional
-        Needed if the sharding does not say it.
+        Needed if the sharding does not specify it.
     dimensions : pair of int, optional
-        The dimensions drawn as rows and columns; by default the last two. Each part of the others gets a panel.
+        The dimensions drawn as rows and columns; by default the last two. Each part of the other dimensions gets a
+        panel.
     tiles : bool
         Whether to draw the edges of the layout's first tile in each part.
 
     Raises
     ------
     OutOfBoundsError
-        There is no such dimension.
+        The array does not have such dimensions.
     LayoutError, UnsupportedError
         As `fastindex.sharding.shards`.
 
@@ -123,7 +124,7 @@ class ShardPicture(ShownInNotebooks):
         return tuple(devices[tuple(place)].reshape(-1).tolist())
 
     def panels(self) -> Iterator[tuple[str, list[list[Part]]]]:
-        """Yield the label and the rows of parts of each panel, up to a few panels."""
+        """Yield the label and the rows of parts of each panel, up to the maximum number of panels."""
         others = [d for d in range(self._shape.rank) if d not in (self._row, self._column)]
         ranges = [range(self._sizes(d)[2]) for d in others]
         (n, size, rows), (m, width, columns) = self._sizes(self._row), self._sizes(self._column)
@@ -141,7 +142,7 @@ class ShardPicture(ShownInNotebooks):
             yield label, grid
 
     def notes(self) -> list[str]:
-        """Return lines that name the rows and columns, and say what was left out."""
+        """Return lines that name the rows and columns, and list omitted parts."""
         named = []
         for name, d in (("rows", self._row), ("columns", self._column)):
             size, part, _ = self._sizes(d)
@@ -277,7 +278,7 @@ class ShardPicture(ShownInNotebooks):
 
 
 def _over(text: str, inside: int, width: int) -> str:
-    """Print a label over the padding, and fill the rest with padding."""
+    """Overlay a label on the padding marks of a line; `inside` characters are without padding."""
     return "".join(c if c != " " or i < inside else "░" for i, c in enumerate(text.ljust(width)))
 
 
@@ -286,7 +287,7 @@ def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> st
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    # A rectangle without width is not drawn.
+    # SVG does not draw a rectangle of width 0.
     return f'<line class="tile" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 

@@ -1,4 +1,4 @@
-"""The spelling of numbers and tiles in sentences, reports and pictures."""
+"""Formatting of numbers and tiles in sentences, reports and pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastindex.core.tiles import COMBINE
 
 
 def bytes_text(nbytes: int) -> str:
-    """Return a number of bytes with a suitable unit.
+    """Format a number of bytes with a suitable unit.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def bytes_text(nbytes: int) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """Return a time with a unit, three digits of it.
+    """Format a duration with a unit and three significant digits.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def duration_text(nanoseconds: int) -> str:
 
 
 def times_text(ratio: float) -> str:
-    """Return a ratio in words.
+    """Format a ratio as "... times".
 
     Examples
     --------
@@ -87,12 +87,12 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-# All but the ends of lines and tabs.
+# Control characters except newline and tab.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def visible(text: str) -> str:
-    r"""Return a text of unknown origin with control characters spelled out: a terminal would obey them.
+    r"""Return untrusted text with control characters escaped, because a terminal would interpret them.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class Step:
         For a pad, a ``(low, high)`` pair for each axis; for a reshape, the new dimensions; for a transpose, the axes in
         their new order.
     cause : str
-        The part of the layout that it comes from: ``"{0,1}"``, ``"PAD(3,5)"``, ``"T(8,128)"`` or ``"L(1024)"``.
+        The part of the layout that causes the step: ``"{0,1}"``, ``"PAD(3,5)"``, ``"T(8,128)"`` or ``"L(1024)"``.
 
     Examples
     --------
@@ -75,12 +75,12 @@ def steps(shape: Shape | str) -> Steps:
     Returns
     -------
     Steps
-        A tuple of `Step`, without steps that would change nothing.
+        A tuple of `Step`, without identity steps.
 
     Raises
     ------
     UnsupportedError
-        This is not an array, it is sparse, or a dimension is unbounded.
+        The shape is not an array, it is sparse, or a dimension is unbounded.
 
     Notes
     -----
@@ -131,7 +131,7 @@ def _padded(sizes: Sequence[int], padded: Sequence[int], cause: str) -> Iterator
 
 
 def _tile_steps(sizes: tuple[int, ...], tiled: Sequence[Axis], kept: int, cause: str) -> Iterator[Step]:
-    """Iterate over the steps of one tile, which leaves `tiled`: last come `kept` tile counts and `kept` tile sizes."""
+    """Yield the steps of one tile; its result `tiled` ends with `kept` tile counts, then `kept` tile sizes."""
     untouched = len(tiled) - 2 * kept
     counts = [axis for axis in tiled[untouched : untouched + kept] if isinstance(axis, CountAxis)]
     before = tuple(axis.size for axis in tiled[:untouched])

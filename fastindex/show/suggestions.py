@@ -1,4 +1,4 @@
-"""Suggestions of tiles."""
+"""Tile suggestions for arrays on TPUs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class TileSuggestion:
     Attributes
     ----------
     shape : Shape
-        The array in the layout.
+        The array in the suggested layout.
     in_order : Shape
-        The array in the best tiles if the last dimension has to be the most minor.
+        The array in the best tiles with the last dimension most minor.
     """
 
     shape: Shape
@@ -63,8 +63,8 @@ def _size_text(shape: Shape) -> str:
 def suggest_tiles(shape: Shape | str) -> TileSuggestion:
     """Suggest tiles for an array on a TPU.
 
-    This is a heuristic; a compiler may choose better ones for a given program. The tiles are those that TPU compilers
-    from v4 on give a parameter by default (libtpu 0.0.52, compiled on 2026-11-27).
+    This is a heuristic; a compiler may choose better tiles for a given program. The tiles are the defaults of TPU
+    compilers for parameters, from v4 on (libtpu 0.0.52, compiled on 2026-11-27).
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ def suggest_tiles(shape: Shape | str) -> TileSuggestion:
     Raises
     ------
     UnsupportedError
-        `shape` is not an array, a dimension is unbounded, or the compiler fails on such arrays: vectors of two bits.
+        `shape` is not an array, a dimension is unbounded, or the compiler fails on such arrays: vectors of two-bit
+        elements.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Draw a scene as SVG, without a drawing library: one path per colour; the colours, for light and dark."""
+"""SVG rendering of scenes without a drawing library: one path per colour; light and dark colour schemes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from html import escape
 
 from fastindex.show.scenes import COLOUR_COUNT, Cell, Panel, Scene, Strip, edge_level
 
-#: Neighbouring tiles get different ones.
+#: Fill colours of tiles; neighbouring tiles get different ones.
 LIGHT_TILES = ("#a6cee3", "#fdcb8f", "#b8df9b", "#f4b3ae", "#cdb9e4", "#fbe88a", "#93d8cd", "#dcc0a4")
 DARK_TILES = ("#2f6283", "#8a5c1f", "#41702c", "#8b4249", "#5f4a88", "#766a1c", "#1f6f66", "#6d523a")
 LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "faint": "#59636e", "padding": "#d4d7db", "edge": "#1f2328"}
 DARK = {"paper": "#0d1117", "ink": "#f0f6fc", "faint": "#9198a1", "padding": "#3d444d", "edge": "#f0f6fc"}
-#: The edges of tiles within tiles.
+#: Edge colours of nested tiles.
 LIGHT_LEVELS = ("#d1242f", "#0550ae")
 DARK_LEVELS = ("#ff7b72", "#79c0ff")
-#: Causes of padding: Okabe and Ito's colours, which colour-blind readers can tell apart. Each also has a pattern.
+#: Colours of the causes of padding: Okabe and Ito's palette, safe for colour-blind readers. Each also has a pattern.
 PADDING_CAUSES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00")
 
 
@@ -31,7 +31,7 @@ _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace
 
 
 class SvgCanvas:
-    """Collects the marks of a picture by their kind."""
+    """Collects SVG primitives by CSS class."""
 
     def __init__(self) -> None:
         self.fills: dict[str, list[str]] = {}
@@ -51,19 +51,19 @@ class SvgCanvas:
         self.lines.setdefault(kind, []).append(f"M{x1:g} {y1:g}{along}")
 
     def curve(self, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
-        """Add a curve that leaves and arrives vertically."""
+        """Add a Bezier curve with vertical ends."""
         middle = (y1 + y2) / 2
         self.lines.setdefault(kind, []).append(f"M{x1:g} {y1:g}C{x1:g} {middle:g} {x2:g} {middle:g} {x2:g} {y2:g}")
 
     def text(self, kind: str, x: float, y: float, text: str) -> None:
-        """Add one line of text; `kind` is a class, the cells' own if empty."""
+        """Add one line of text; `kind` is its CSS class, empty for cell text."""
         attribute = f' class="{kind}"' if kind else ""
         self.texts.append(f'<text x="{x:g}" y="{y:g}"{attribute}>{escape(text)}</text>')
         if kind not in ("", "m", "e"):
             self._grow(x + len(text) * (_TITLE_CHARACTER_WIDTH if kind == "t" else _CHARACTER_WIDTH), y + 4)
 
     def open_group(self, kind: str, label: str) -> None:
-        """Begin a group of texts that tests and readers of the file can find."""
+        """Begin a labelled group of texts, for tests and for readers of the SVG source."""
         self.texts.append(f'<g class="{kind}" data-label="{escape(label)}">')
 
     def close_group(self) -> None:
@@ -100,7 +100,7 @@ def svg_of(scene: Scene) -> str:
 
 
 def _draw_panels(canvas: SvgCanvas, scene: Scene, top: float) -> float:
-    """Draw the panels side by side, in as many rows as needed; return where they end."""
+    """Draw the panels side by side, wrapped to rows; return the y coordinate of their bottom."""
     width = _cell_width(cell for panel in scene.panels for row in panel.cells for cell in row)
     left, bottom = float(_MARGIN), top
     for panel in scene.panels:
@@ -147,7 +147,7 @@ def _draw_cell(canvas: SvgCanvas, cell: Cell, x: float, y: float, width: float) 
 
 
 def _draw_edges(canvas: SvgCanvas, panel: Panel, xs: Sequence[float], ys: Sequence[float], width: float) -> None:
-    """Draw the outlines of the tiles of each level; a place where cells were cut has none."""
+    """Draw the outlines of the tiles of each level, except where cells are omitted."""
     for i, y in enumerate(ys):
         for j, x in enumerate(xs):
             cell = panel.cells[i][j]
@@ -164,7 +164,7 @@ def _draw_edges(canvas: SvgCanvas, panel: Panel, xs: Sequence[float], ys: Sequen
 
 
 def _edge_kind(cell: Cell, neighbour: Cell | None) -> str:
-    """The level of the largest tiles that an edge separates; "l9" lies within the smallest."""
+    """Return the line class of an edge by the level of the largest tiles it separates; "l9" within the smallest."""
     level = 0 if neighbour is None else edge_level(cell, neighbour)
     return "l9" if level is None else f"l{level}"
 
@@ -177,7 +177,7 @@ def _draw_strips(canvas: SvgCanvas, scene: Scene, top: float) -> float:
     places: list[dict[int, tuple[float, float]]] = []
     top += 22
     for number, strip in enumerate(scene.strips):
-        # Curves arrive from above, so the label of the second strip goes below it.
+        # Curves enter from above, so the label of the second strip goes below it.
         label_below = number > 0
         if not label_below:
             canvas.text("f", _MARGIN, top + 10, strip.label)
@@ -198,7 +198,7 @@ def _draw_strips(canvas: SvgCanvas, scene: Scene, top: float) -> float:
 def _draw_strip(
     canvas: SvgCanvas, strip: Strip, top: float, width: float
 ) -> tuple[float, dict[int, tuple[float, float]]]:
-    """Draw one strip; return where it ends and where each slot lies."""
+    """Draw one strip; return the y coordinate of its bottom, and the position of each slot."""
     places: dict[int, tuple[float, float]] = {}
     header = _label_width([line[0].slot for line in strip.lines]) + 10
     y = top
@@ -252,7 +252,7 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def _document(canvas: SvgCanvas, scene: Scene) -> str:
     width, height = canvas.width + _MARGIN, canvas.height + _MARGIN
-    # Styles of an inline SVG apply to the whole page, so a class of its own limits them.
+    # Styles of an inline SVG apply to the whole page, so a unique class scopes them.
     name = f"fi{zlib.crc32((scene.title + scene.description).encode()):08x}"
     fills = "".join(f'<path class="{kind}" d="{"".join(d)}"/>' for kind, d in sorted(canvas.fills.items()))
     order = (*(f"v{i}" for i in range(COLOUR_COUNT)), "l9", "l2", "l1", "l0")
@@ -319,7 +319,7 @@ def _label_width(labels: Iterable[int]) -> float:
 
 
 def _positions(coordinates: Sequence[int], start: float, size: float) -> list[float]:
-    """Where each row or column begins, with a gap where coordinates jump."""
+    """Return the position of each row or column, with a gap where coordinates are omitted."""
     places: list[float] = []
     at = start
     for i in range(len(coordinates)):
@@ -335,5 +335,5 @@ def _span(coordinates: Sequence[int], size: float) -> float:
 
 
 def _jumps(coordinates: Sequence[int], i: int) -> bool:
-    """Whether something was cut before the coordinate number `i`."""
+    """Whether coordinates are omitted before index `i`."""
     return i > 0 and coordinates[i] != coordinates[i - 1] + 1

@@ -1,14 +1,14 @@
-"""Draw a scene with characters: colours where the terminal has them, lines between tiles in any case."""
+"""Text rendering of scenes: lines between tiles, and ANSI colours if the terminal supports them."""
 
 from __future__ import annotations
 
 from fastindex.show.scenes import Cell, Panel, Scene, Strip, edge_level
 
-#: Backgrounds of the 256-colour palette, all light, so that black text reads on them.
+#: Background colours of the 256-colour palette, all light, for black text.
 _BACKGROUNDS = (153, 222, 157, 217, 183, 229, 158, 180)
 _RESET = "\x1b[0m"
 _PADDING = "·"
-#: By the level of the tiles that a line separates.
+#: Line characters by the level of the tiles that the line separates.
 _VERTICAL = {0: "│", 1: "┆", 2: "╎", None: " "}
 _HORIZONTAL = {0: "─", 1: "┄", 2: "╌", None: " "}
 _GAP = " ⋯ "
@@ -62,7 +62,7 @@ class _PanelText:
         self._header = 0
 
     def lines(self, with_rows: bool, with_columns: bool) -> list[str]:
-        """Return the lines, with the coordinates of rows and columns if asked."""
+        """Return the lines, optionally with the coordinates of rows and columns."""
         panel = self._panel
         self._header = max(len(str(row)) for row in panel.rows) if with_rows else 0
         lines = [self._column_labels()] if with_columns else []
@@ -90,7 +90,7 @@ class _PanelText:
         return "".join(parts) + "│"
 
     def _rule(self, i: int) -> str:
-        """The line above row `i`."""
+        """Return the rule above row `i`."""
         count = len(self._panel.columns)
         parts = [" " * (self._header + 1)]
         for j in range(count):
@@ -99,7 +99,7 @@ class _PanelText:
         return "".join(parts) + self._corner(i, count)
 
     def _corner(self, i: int, j: int) -> str:
-        """The mark where the lines above row `i` and left of column `j` meet."""
+        """Return the character where the rules above row `i` and left of column `j` meet."""
         up, down = self._level(i - 1, j, i - 1, j - 1), self._level(i, j, i, j - 1)
         left, right = self._level(i, j - 1, i - 1, j - 1), self._level(i, j, i - 1, j)
         strong = (up == 0, down == 0, left == 0, right == 0)
@@ -111,7 +111,7 @@ class _PanelText:
         return _HORIZONTAL[across] if across is not None else _VERTICAL[along]
 
     def _level(self, i: int, j: int, other_i: int, other_j: int) -> int | None:
-        """The level of the largest tiles that two places separate; None if they share all tiles."""
+        """Return the level of the largest tiles that two cells do not share; None if they share all tiles."""
         cell, other = self._at(i, j), self._at(other_i, other_j)
         if cell is None or other is None:
             return 0 if cell is not other else None
@@ -125,7 +125,7 @@ class _PanelText:
         return j > 0 and self._panel.columns[j] != self._panel.columns[j - 1] + 1
 
 
-#: Which of (up, down, left, right) are solid lines -> the mark where they meet.
+#: Box-drawing character by which of (up, down, left, right) are solid lines.
 _CORNERS = {
     (bool(mask & 8), bool(mask & 4), bool(mask & 2), bool(mask & 1)): mark
     for mask, mark in enumerate(" ──" + "─" + "│┌┐┬" + "│└┘┴" + "│├┤┼")

@@ -1,12 +1,12 @@
-"""The layouts that XLA's TPU compiler gives the parameters of a program by default.
+"""Default layouts of program parameters in XLA's TPU compiler.
 
-The rules are those of libtpu 0.0.52 with jax 0.12.0.1, compared on 2026-11-27 for each of v2, v3, v4, v5e, v5p, v6e and
-tpu7x: 6,000 random arrays of rank 0 to 5, 200 of each element type that JAX has; a part of such arrays is recorded in
-``tests/data/tpu_defaults.txt.xz``. v2 and v3 agree, and so do all from v4 on. The rules belong to these compilers, not
-to XLA's format. The operands of some operations, such as convolutions, may have another order.
+The rules were verified against libtpu 0.0.52 with jax 0.12.0.1 on 2026-11-27, for v2, v3, v4, v5e, v5p, v6e and tpu7x:
+6,000 random arrays of rank 0 to 5, 200 of each element type that JAX has; a sample is recorded in
+``tests/data/tpu_defaults.txt.xz``. v2 and v3 agree, and so do all generations from v4 on. The rules belong to these
+compilers, not to XLA's format. The operands of some operations, such as convolutions, may have another order.
 
-Nothing is known of what JAX cannot hand to the compiler, ``s1`` and ``u1``, nor of what the compiler itself fails on:
-vectors of ``s2`` and ``u2``, and for v4 all arrays of them but scalars.
+The defaults are unknown for types that JAX cannot pass to the compiler, ``s1`` and ``u1``, and for arrays on which the
+compiler itself fails: vectors of ``s2`` and ``u2``, and on v4 all arrays of these types except scalars.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fastindex.errors import UnsupportedError
 
 #: The generations whose compiler's default layouts are known.
 TPUS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
-#: Those that pack no elements below a byte and have no tiles smaller than two rows of words.
+#: Generations that do not pack sub-byte elements, and whose tiles have at least two rows of words.
 _OLD_TPUS = ("v2", "v3")
 _WORD_BITS = 32
 _LANES = 128
 _SUBLANES = 8
 _LONGEST_1D_TILE = 1024
-#: Widths below a byte that the compiler packs; others take a byte.
+#: Sub-byte widths that the compiler packs; other sub-byte elements take a byte.
 _PACKED_BITS = (2, 4)
 
 
@@ -40,12 +40,12 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int], tpu: str | 
     element_type : ElementType
     dimensions : sequence of int
     tpu : str, optional
-        A generation, one of `TPUS`. By default any from v4 on, and from v5e on for elements of two bits.
+        A generation, one of `TPUS`. Default: any from v4 on; for elements of two bits, any from v5e on.
 
     Raises
     ------
     UnsupportedError
-        The compiler fails on such arrays, or cannot be asked.
+        The compiler fails on such arrays, or its default is unknown.
 
     Examples
     --------
@@ -62,12 +62,12 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int], tpu: str | 
 def tpu_layout_in_order(
     element_type: ElementType, dimensions: Sequence[int], minor_to_major: Sequence[int], tpu: str | None = None
 ) -> Layout:
-    """Return the default layout of an array with this order of dimensions.
+    """Return the default layout of an array with a given order of dimensions.
 
     Raises
     ------
     UnsupportedError
-        The compiler fails on such arrays, or cannot be asked.
+        The compiler fails on such arrays, or its default is unknown.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def tpu_layout_in_order(
 
 
 def is_tpu_default(shape: Shape) -> bool:
-    """Whether an array has the tiles that the compiler gives it in this order.
+    """Whether an array has the default tiles of the compiler for its order of dimensions.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def is_tpu_default(shape: Shape) -> bool:
 
 
 def _preference(dimensions: Sequence[int], layout: Layout) -> tuple[int, bool]:
-    """Return what the compiler compares orders by: the slots in tiles of at most 8 rows, then whether whole tiles pad.
+    """Return the compiler's sort key of orders: slots in tiles of at most 8 rows, then whether whole tiles pad.
 
     Examples
     --------
@@ -134,9 +134,9 @@ def _check_known(element_type: ElementType, rank: int, tpu: str | None) -> None:
 def _tiles(
     bits: tuple[int, int], dimensions: Sequence[int], minor_to_major: Sequence[int], is_old: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the default tiles: one row or eight rows of 32-bit words of 128 lanes, or what is between.
+    """Return the default tiles: one to eight rows of 128 lanes of 32-bit words.
 
-    `bits` are those of a value, and those that an element takes.
+    `bits` is the width of a value, and the width of an element in the buffer.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def _tiles(
     second_minor = dimensions[minor_to_major[1]]
     if packed > 2 and not is_old and second_minor % (_SUBLANES * packed) == 0:
         return ((_SUBLANES * packed, _LANES), *words)
-    # Rows of two bits fill words that are packed, and take as many rows where they are not.
+    # A tile of two-bit values has at least 16 rows: these fill packed words, and unpacked tiles have as many.
     rows = max(min(_power_of_two(second_minor), _SUBLANES), fewest_rows, _WORD_BITS // 2 if value_bits == 2 else 1)
     return ((rows, _LANES), *words)
 
@@ -169,7 +169,7 @@ def _tiles(
 def orders_of_two_minor(rank: int) -> list[tuple[int, ...]]:
     """Return a `minor_to_major` for each choice of the two minor dimensions, with the others descending.
 
-    The compiler takes the first of those that need the least padding.
+    The compiler takes the first of the orders with the least padding.
 
     Examples
     --------

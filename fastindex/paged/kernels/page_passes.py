@@ -1,7 +1,7 @@
-"""The CPU kernels of copies between pages: what moves one granule, run at the places of many.
+"""CPU kernels of copies between pages: the passes of one granule, applied to many.
 
-Pages are small and lie in any order, so the hardware prefetches little: long runs are copied piece by piece by a kernel
-of their own, which prefetches from one page to the next. Everything else is left to the passes of a relayout.
+Pages are small and in arbitrary order, so the hardware prefetches little. A separate kernel copies long runs in pieces
+and prefetches across pages. Everything else uses the passes of a relayout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastindex.runtime.lines.memory import entry, fence
 
 @kernel
 def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: Any, first: Any, last: Any) -> None:
-    """Run passes at the places ``first:last``.
+    """Run the passes on the pages ``first:last``.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: A
     target, source, padding, scratch : int64
         As for `run_passes`.
     first, last : int64
-        A place is a granule of a layer; those of a layer follow each other.
+        Range of page numbers, layer by layer; a page is a granule of a layer.
     """
     passes, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
     outer, pages = entry(job, PAGE_JOB.outer), entry(job, PAGE_JOB.page_count)
@@ -44,7 +44,7 @@ def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: A
 
 @subroutine(inline=True)
 def _place(job, number):  # type: ignore[no-untyped-def]
-    """Return where a page begins on both sides."""
+    """Return the offset of a page on both sides."""
     pages = entry(job, PAGE_JOB.page_count)
     around, page = divmod(number, pages)
     outer = entry(job, PAGE_JOB.outer)
@@ -54,7 +54,7 @@ def _place(job, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
-    """Copy the pieces of the pages ``first:last``; parameters as of `run_page_passes`."""
+    """Copy the pieces of the pages ``first:last``; parameters as for `run_page_passes`."""
     pieces, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
     ahead, streamed = min(entry(job, PAGE_JOB.ahead), count), entry(job, PAGE_JOB.streamed) != 0
     next_here, next_there = _place(job, first)

@@ -1,4 +1,4 @@
-"""The CPU kernels of transfers: the runs of a transfer in order, joined where they continue each other."""
+"""CPU kernels of transfers: emit the runs of a transfer in order and merge contiguous ones."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fastindex.runtime.lines.memory import (
     set_int32,
 )
 
-# How many blocks ahead what is kept of each is prefetched: blocks come in any order.
+# Prefetch distance in blocks of per-block tables: blocks come in arbitrary order.
 _AHEAD = 16
 
 
 @kernel
 def write_runs(job: Any) -> Any:
-    """Write the runs of a transfer, and return how many there are.
+    """Write the runs of a transfer and return their number.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def write_runs(job: Any) -> Any:
 
 @kernel
 def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
-    """Return whether no block is there twice.
+    """Return 1 if all blocks are distinct, else 0.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
         Address of `count` int64.
     count : int64
     seen : int64
-        Address of a byte for each block of the pool, 0 at first.
+        Address of one byte per block of the pool, initially 0.
     """
     for i in range(count):
         place = seen + entry(blocks, i)
@@ -87,18 +87,18 @@ def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
 
 @kernel
 def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
-    """Order blocks as a table of the whole pool does: no comparison, one pass; return whether none is there twice.
+    """Sort blocks by one pass over a table of the whole pool; return 1 if all blocks are distinct, else 0.
 
     Parameters
     ----------
     count, num_blocks : int64
-        Of the request, and of the pool.
+        Number of blocks of the request, and of the pool.
     blocks : int64
         Address of `count` int64.
     places : int64
-        Address of an int32 for each block of the pool, 0 at first.
+        Address of one int32 per block of the pool, initially 0.
     order, ordered : int64
-        Addresses of where the blocks stand in ascending order, and of the blocks; int64.
+        Addresses of the results, int64: the permutation that sorts the blocks (argsort), and the sorted blocks.
     """
     for i in range(count):
         block = entry(blocks, i)

@@ -1,4 +1,4 @@
-"""The CPU kernel of slot mappings: a block table looked up for each token of a batch."""
+"""CPU kernel of slot mappings: a block table lookup for each token of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastindex.runtime.lines.memory import (
     store_at,
 )
 
-#: Tokens that are looked up one by one where positions do not count on.
+#: Tokens looked up one by one at a time, where positions are not consecutive.
 _APART = 64
 
 _INT64, _INT32 = 0, 2
@@ -34,9 +34,9 @@ _quotient = inlined(element.narrow_quotient)
 
 @subroutine(inline=True)
 def _local(map_, within):  # type: ignore[no-untyped-def]
-    """Return the token of a block of this rank, -1 of another rank's; `within` is the place in the tokens of a column.
+    """Return the index of a token in its block, or -1 if another rank has it; `within` is its index in the column.
 
-    The tokens of a column begin with a turn, so the place in a column says which rank has the token.
+    A column begins at a turn boundary, so the index in the column determines the rank.
     """
     interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
     turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
@@ -47,7 +47,7 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
 
 @instructions("code", result=types.int64)
 def _count_on(builder: Any, target: Any, positions: Any, first: Any, base: Any, code: int) -> Any:
-    """Write ``base, base + 1, ...`` for 8 tokens; return 0 if their positions are ``first, first + 1, ...``."""
+    """Write slots ``base, base + 1, ...`` for 8 tokens; return 0 if the positions are ``first, first + 1, ...``."""
     lanes = ir.VectorType(_I64, 8)
     steps = ir.Constant(lanes, [ir.Constant(_I64, lane) for lane in range(8)])
     width = 8 if code == _INT64 else 4
@@ -66,7 +66,7 @@ def _splat(builder: Any, number: Any, lanes: Any) -> Any:
 
 @subroutine("table_code", "position_code")
 def _map_each(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
-    """Write the slots of `count` tokens of a request; return how many positions or blocks are out of bounds."""
+    """Write the slots of `count` tokens of a request; return the number of tokens out of bounds."""
     table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
     row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
     positions = pointer(entry(map_, SLOT_MAP.positions) + at * position_bytes)
@@ -94,7 +94,7 @@ def _map_each(table_code, position_code, map_, request, at, count, target):  # t
 
 @subroutine("table_code", "position_code")
 def _map_tokens(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
-    """Do the same block by block, where positions count on within a block, which one look at the table then serves."""
+    """Same as `_map_each`, but with one table lookup per run of consecutive positions within a block."""
     if entry(map_, SLOT_MAP.ranks) > 1:
         return _map_each(table_code, position_code, map_, request, at, count, target)
     table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
@@ -158,12 +158,12 @@ def map_slots(map_: Any, scratch: Any, request: Any, begin: Any, end: Any) -> An
     Returns
     -------
     int64
-        How many tokens have a position or a block out of bounds; they get the pad.
+        The number of tokens with a position or a block out of bounds; their slot is `pad`.
     """
     starts, slots = entry(map_, SLOT_MAP.starts), entry(map_, SLOT_MAP.slots)
     streamed = entry(map_, SLOT_MAP.streamed) != 0
     bad, at = 0, begin
-    # The first flush ends at a line of the target, so that all others are whole lines.
+    # The first flush ends at a cache line boundary of the target, so that later flushes write whole lines.
     room = COLLECTED - (slots + 8 * begin) % 64 // 8
     filled = 0
     while at < end:

@@ -1,1 +1,1 @@
-"""The live page: a small server for this machine only."""
+"""The live page: a small server on the loopback address."""

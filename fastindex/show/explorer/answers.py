@@ -1,4 +1,4 @@
-"""What the live page says about a typed shape: sizes, advice, or the error. The work for a request is bounded."""
+"""Responses of the live page for a typed shape: sizes, advice, or the error. The work per request is bounded."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fastindex.show.page import page_of
 from fastindex.show.sentences import info
 from fastindex.show.suggestions import suggest_tiles
 
-#: Nobody types a longer shape.
+#: Length limit; no user types a longer shape.
 MOST_CHARACTERS = 2000
-#: Advice tries the orders of the dimensions, and pictures nest a box for each.
+#: Advice tries orders of the dimensions, and pictures nest one box per dimension.
 MOST_DIMENSIONS = 12
-#: The work grows with each tile.
+#: The work per request grows with each tile.
 MOST_TILES = 8
 
 
 def read_shape(text: str) -> Shape:
-    """Read what was typed.
+    """Parse the typed shape, within the limits of a request.
 
     Raises
     ------
     FastIndexError
-        Not the text of an array, or too large for a request.
+        The text is not an array shape, or exceeds a limit.
 
     Examples
     --------
@@ -48,14 +48,14 @@ def read_shape(text: str) -> Shape:
 
 @lru_cache(maxsize=64)
 def description(source: str, destination: str) -> dict[str, Any]:
-    """Return the text around the picture, ready for JSON.
+    """Return the text around the picture, as JSON-compatible data.
 
     Parameters
     ----------
     source : str
         The typed shape.
     destination : str
-        The typed layout to move to; empty for none.
+        The typed destination shape; empty for none.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def _suggestion(shape: Shape) -> str:
     try:
         return str(suggest_tiles(shape))
     except UnsupportedError as error:
-        # The other numbers of such an array are known all the same.
+        # The page still shows the other numbers of such an array.
         return str(error)
 
 

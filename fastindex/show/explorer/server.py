@@ -1,7 +1,8 @@
-"""The web application: three pages, only for this machine.
+"""The web application: three pages, restricted to this machine.
 
-A page of another site can make a browser send requests here, or resolve its own name to the loopback address. So the
-``Host`` of every request must be the loopback address, and its ``Origin``, if any, this server.
+A page of another site can make a browser send requests here (cross-site requests), or resolve its own name to the
+loopback address (DNS rebinding). So the ``Host`` of every request must be the loopback address, and its ``Origin``, if
+any, this server.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: The addresses that a browser on this machine may have typed.
+#: Host names of this machine that a browser may use.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
-#: The pages run their own scripts and load nothing; no other site may frame them.
+#: The pages run inline scripts and load no external resources; other sites may not frame them.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -29,12 +30,12 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-#: Both texts, with every byte escaped.
+#: Both texts with every byte percent-encoded.
 _MOST_QUERY_BYTES = 6 * MOST_CHARACTERS + 100
 
 
 class LocalOnly:
-    """Refuses requests that come from the page of another server, or were meant for one."""
+    """Middleware that rejects requests from pages of other servers, or with another host name."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -42,13 +43,13 @@ class LocalOnly:
         self._origins = {f"http://{host}" for host in self._hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 403."""
+        """Forward a request, or answer 403, or 414 if the query is too long."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
-        # A page in a sandbox has the origin "null" and asks for nothing.
+        # A sandboxed page has the origin "null", which is rejected; it has no need to send requests.
         if host not in self._hosts or (origin is not None and origin not in self._origins):
             await _refusal("This page is for the machine it runs on.", 403)(scope, receive, send)
             return
@@ -65,17 +66,17 @@ def _refusal(text: str, status: int) -> ASGIApp:
 
 
 def application(port: int) -> ASGIApp:
-    """Return the web application that answers at a port of the loopback address.
+    """Return the web application for a port of the loopback address.
 
     Parameters
     ----------
     port : int
-        What a request's ``Host`` must name.
+        The port that the ``Host`` of requests must have.
 
     Raises
     ------
     ImportError
-        Starlette is not installed; the extra ``explore`` brings it.
+        Starlette is not installed; it is part of the extra ``explore``.
     """
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -118,7 +119,7 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
     port : int
         0 for any free port.
     announce : callable
-        Receives the address once the port is taken.
+        Called with the URL once the port is bound.
 
     Raises
     ------
