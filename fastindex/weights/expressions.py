@@ -274,7 +274,7 @@ class Alternating(Expression):
 
 
 class Step(Expression):
-    """Arithmetic on each value; `change` returns the new values and a mask, or bool, that is False where inexact."""
+    """Arithmetic on each value; `change` returns the new values, and a mask or bool that is False if inexact."""
 
     def __init__(
         self, inner: Expression, change: Callable[[Array], tuple[Array, Array | bool]], what: str, remedy: str

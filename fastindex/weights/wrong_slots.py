@@ -105,7 +105,7 @@ _PART_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class WrongSlot:
-    """The first slot of a buffer that does not hold what it should.
+    """The first slot of a buffer that does not hold its element.
 
     Attributes
     ----------
