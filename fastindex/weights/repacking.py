@@ -223,9 +223,9 @@ def formats() -> list[dict[str, Any]]:
     -------
     list of dict
         For each `name`: its `dimensions` in order, the `bits` of a code that it supports (None: any whole number of
-        bytes), its `parameters` with their defaults (None: derived from the bits, or no default), its `layouts` as XLA's
-        text of the split array, the `source` of the definition, and its `variants`, the default first. `refused` is the
-        reason why a name is not supported, else None.
+        bytes), its `parameters` with their defaults (None: derived from the bits, or no default), its `layouts` as
+        XLA's text of the split array, the `source` of the definition, and its `variants`, the default first. `refused`
+        is the reason why a name is not supported, else None.
 
         A variant has its `bits` and `parameters`; its `layout`, with numbers in place of parameters; `multiples`, of
         which sizes must be multiples; `padded`, the multiple to which a dimension is padded beyond the split of the
