@@ -1,4 +1,4 @@
-"""CUDA arrays of any library: what they hold and where, found without a copy.
+"""CUDA arrays of any library: their dtype, shape and address, found without a copy.
 
 Inputs are anything with ``__cuda_array_interface__`` (Numba, CuPy, JAX) or with DLPack (JAX), and torch tensors.
 Source: the CUDA Array Interface, version 3 (Numba documentation).
@@ -30,7 +30,7 @@ class DeviceArray(Array):
         The handle of the stream that its contents are ready on; 0 for the default stream.
     library : {"numba", "cupy", "torch", ...}
     owner : object
-        What keeps the memory.
+        The object that keeps the memory alive.
     """
 
     device: int
@@ -118,7 +118,7 @@ def _from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
 def _from_torch(value: Any) -> DeviceArray:
     torch = sys.modules["torch"]
     dtype = _torch_dtype(value.dtype)
-    # A lazy conjugate or negative: what is in memory is not what the tensor says, so it cannot be written there.
+    # A lazy conjugate or negative: memory does not hold the values of the tensor, so it cannot be written.
     lazy = value.is_conj() or value.is_neg()
     if lazy:
         value = value.resolve_conj().resolve_neg()

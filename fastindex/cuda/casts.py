@@ -1,7 +1,7 @@
-"""Casts on the GPU: elements become those of another type while they move, with the processor's results.
+"""Casts on the GPU: elements are converted to another type while they move, with the CPU's results.
 
-Where both sides hold plain values and share loops, kernels convert them on their way. Everything else, packed elements
-and tiles that share no loops, is converted as it lies, and then moves as any other.
+If both sides hold plain values and share loops, one kernel converts and moves them. Otherwise, for packed elements and
+tiles that share no loops, elements are first converted without a change of layout, and then moved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fastindex.moving.problem import loops_of_values
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A launch but for its addresses: its kernel, how many blocks, where its table is, and its other arguments."""
+    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
 
     launch: Launch
     kernel: Kernel
@@ -56,7 +56,7 @@ class CastLoops:
         self._tables = Tables()
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, and write `pattern`, an element of the new type, to all padding. Nothing waits for the GPU.
+        """Move, and write `pattern`, an element of the new type, to all padding; do not wait for the GPU.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class CastLoops:
                 queue.launch(one.kernel, one.blocks, *places, table.address + one.table_start, *one.others, results)
 
     def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
-        """Return the launches, and their tables one behind the other, what is looked up behind all of them."""
+        """Return the launches, and their tables concatenated, followed by the table of results."""
         started: list[_Started] = []
         tables: list[NDArray[np.int64]] = []
         for launch in cast_launches(self._loops, self._cast, alignments):
@@ -115,7 +115,7 @@ def _kernel_of(launch: Launch) -> Kernel:
 
 
 class CastTransfer:
-    """How the slots of one side become those of the other, of another element type, on the GPU."""
+    """A move on the GPU from the slots of one side to those of the other, with a cast to another element type."""
 
     def __init__(self, source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> None:
         self._source, self._cast = source, cast
@@ -124,7 +124,7 @@ class CastTransfer:
         self._before: CastTransfer | CastLoops
         if self._loops is not None:
             return
-        # As in the source, or else as in the destination.
+        # Convert in the layout of the source, or if that has only strides, of the destination.
         side = source if isinstance(source, Shape) else destination
         assert isinstance(side, Shape)
         self._between = of_type(side, cast.target)
@@ -136,7 +136,7 @@ class CastTransfer:
             self._before = CastTransfer(source, self._between, cast)
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, and write `pattern`, an unpacked element of the new type, to all padding. Nothing waits for the GPU."""
+        """Move, and write `pattern`, an unpacked element of the new type, to all padding; do not wait for the GPU."""
         if self._loops is not None:
             self._loops.run(source, target, pattern, queue)
             return
@@ -149,7 +149,7 @@ class CastTransfer:
 
 @lru_cache(maxsize=512)
 def cast_transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> CastTransfer | None:
-    """Return how to move and convert, or None where strides and tiles share no loops."""
+    """Return the move with its cast, or None if strides and tiles share no loops."""
     if not (isinstance(source, Shape) and isinstance(destination, Shape)) and (
         relayout_loops(source, destination) is None
     ):
@@ -160,7 +160,7 @@ def cast_transfer(source: Shape | Strides, destination: Shape | Strides, cast: C
 def either_transfer(
     source: tuple[Shape | Strides, ElementType], destination: tuple[Shape | Strides, ElementType]
 ) -> Transfer | CastTransfer | None:
-    """Return how to move between two sides of given element types; None where strides share no loops with a shape."""
+    """Return the move between two sides of given element types; None if strides share no loops with a shape."""
     if source[1] == destination[1]:
         return transfer(source[0], destination[0])
     return cast_transfer(source[0], destination[0], cast_of(source[1], destination[1]))

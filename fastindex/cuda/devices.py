@@ -1,4 +1,4 @@
-"""Whether kernels can run on a GPU here, and arrays on the host that go through it in chunks."""
+"""Availability of a GPU, and relayouts of host arrays through the GPU in chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def why_unavailable() -> str | None:
         load("fastindex.cuda.kernels.device")
         from fastindex.cuda.kernels import device as cuda
     except Exception as error:
-        # Whatever an incomplete installation raises: asking must not fail.
+        # An incomplete installation may raise anything, and this query must not fail.
         return f"numba's CUDA support cannot be imported: {error}"
     return cuda.why_unavailable()
 
@@ -55,7 +55,7 @@ def device_name() -> str:
     Raises
     ------
     FastIndexError
-        There is none.
+        There is no GPU.
     """
     _require_available()
     from fastindex.cuda.kernels import device as cuda
@@ -86,8 +86,8 @@ def relayout_through_device(
     fill : number, optional
         As for `relayout`.
     max_memory : int, optional
-        The most bytes of pinned memory, and of GPU memory, at a time; 256 MiB without it. Layouts whose tiles do
-        not divide each other cannot be cut: these take both buffers at once.
+        Limit of pinned memory, and of GPU memory, in bytes; by default, 256 MiB. Layouts whose tiles do not divide each
+        other cannot be split into chunks: both buffers must then fit the GPU at once.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule where `destination` has another element type, as for `relayout`.
 
@@ -100,7 +100,7 @@ def relayout_through_device(
     FastIndexError
         No GPU, or as `relayout`.
     DeviceMemoryError
-        What has to be on the GPU at once does not fit.
+        The data that must be on the GPU at once does not fit.
     ArgumentTypeError, UnsupportedError
         As `relayout`.
     """

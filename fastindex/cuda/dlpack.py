@@ -1,6 +1,6 @@
-"""DLPack read through ctypes: what a capsule of another library holds.
+"""Read the DLPack capsules of other libraries through ctypes.
 
-cuda.core has `StridedMemoryView` for this, but its version 1.2.2 refuses all eight 8-bit floating-point types of
+cuda.core has `StridedMemoryView` for this, but its version 1.2.2 rejects all eight 8-bit floating-point types of
 DLPack ("Unsupported dtype. dtype code: 10"), which JAX arrays have. Source: ``dlpack.h``, version 1.
 """
 

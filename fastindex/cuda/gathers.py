@@ -1,4 +1,4 @@
-"""Slots looked up one by one on the GPU, where the tiles of two layouts share no loops."""
+"""Gather slots one by one on the GPU, for layouts whose tiles share no loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastindex.cuda.kernels.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.cuda.kernels.index_kernel import InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Queue, Tables, watched
 
-#: Slots that 32 bits count, with one to spare for what is none.
+#: The most slots that 32-bit numbers address, with a value to spare for padding.
 _MOST_SLOTS = 2**31
 
 
@@ -56,14 +56,14 @@ def _tables(program: IndexProgram) -> Tables:
 
 
 class _Shared:
-    """A program for a kernel that many share.
+    """A program in the form of `gather_kernel`, which many programs share.
 
     Attributes
     ----------
     quotients : int or None
-        How often the kernel divides; None where a kernel has to be written for the program.
+        How often the kernel divides; None if a kernel must be generated for the program.
     numbers : int64 array
-        In the order of `gather_kernel`; the low 32 bits count.
+        In the order of `gather_kernel`, which reads the low 32 bits.
     """
 
     def __init__(self, program: IndexProgram) -> None:
@@ -90,7 +90,7 @@ class _Shared:
 
 
 def _dense(form: Form, variables: int) -> list[Any]:
-    """Return a coefficient for each of the first variables."""
+    """Return the coefficients of the first `variables` variables, 0 for those that a form does not have."""
     found = [0] * variables
     for variable, coefficient in form:
         found[variable] = coefficient

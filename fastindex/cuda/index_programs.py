@@ -1,4 +1,4 @@
-"""Runs an index program on the GPU, as `fastindex.index.executors` does on the CPU; finds the first bad element."""
+"""Run an index program on the GPU, as `fastindex.index.executors` does on the CPU, and find the first bad element."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """Run `program` on every element of `inputs`, and write `outputs`, as on the CPU.
 
-    It waits for the GPU only where an element can fail: where a mode is "raise", or a check does not mark.
+    It waits for the GPU only if an element can fail: if a mode is "raise", or there are checks and `mark` is False.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class _Launch:
 
 
 class _Launches:
-    """The launches of a program so far, by the types of its inputs."""
+    """Cache of the launches of a program, by the types and modes of its inputs, and its axes."""
 
     def __init__(self, program: IndexProgram) -> None:
         self._program = program
@@ -155,7 +155,7 @@ def numbers_of(program: IndexProgram) -> list[int]:
 
 
 def _axes(operands: Sequence[Operand], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of axes, and for each, the last first: size, how to divide by it, the strides of operands."""
+    """Return the number of axes, and for each, the last first: size, constants of its division, strides of operands."""
     sizes, strides = merged_axes(shape, [broadcast_strides(o.shape, o.strides, shape) for o in operands])
     numbers = [len(sizes)]
     for axis in reversed(range(len(sizes))):

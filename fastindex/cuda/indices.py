@@ -1,4 +1,4 @@
-"""Index conversions of arrays in GPU memory: the CPU's results and errors, on the GPU."""
+"""Index conversions of arrays in GPU memory, with the CPU's results and errors."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def convert(
     modes = given.modes
     if isinstance(given.inputs, Window):
         inputs = [*given.inputs.counted()]
-        # All are in bounds; asked to raise, the call would wait for the GPU to say so.
+        # All are in bounds; with "raise", the call would wait for the GPU for nothing.
         modes = ("clip",) * len(inputs)
     elif given.array is not None:
         inputs = _coordinates(given.inputs, given.array)
@@ -148,7 +148,7 @@ def _output(out: Any, shape: tuple[int, ...], name: str) -> DeviceArray:
 
 
 def _look_up(table: LookUp, numbers: Any, stream: Any) -> None:
-    """Replace the numbers of an array by what stands there in a table."""
+    """Replace the numbers of an array by the entries of a table at these indices."""
     given = as_device_array(numbers, "the result")
     if given.size == 0:
         return

@@ -1,4 +1,4 @@
-"""What is done in the way of an array's own library: new arrays, streams, memory that has to stay."""
+"""Operations that depend on an array's library: new arrays, streams, memory that must stay allocated."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fastindex.arrays.engines import BY_DLPACK, library_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 
-#: Of new arrays in memory, as NumPy names it: the last dimension fastest, or the first.
+#: The memory order of new arrays, as NumPy names it: the last dimension fastest, or the first.
 Order = Literal["C", "F"]
 
 
 def new_device_array(
     like: DeviceArray, shape: tuple[int, ...], dtype: Any, stream: int, order: Order = "C"
 ) -> tuple[Any, DeviceArray]:
-    """Return an uninitialised array of the library of `like`, on its device, and what describes it.
+    """Return an uninitialised array of the library of `like`, on its device, and its description.
 
-    Libraries that lack the dtype get unsigned integers of its width. Libraries that cannot be asked for an array get
-    Numba's.
+    If the library lacks the dtype, the array holds integers of its width. If the library offers no way to create
+    arrays, the result is a Numba array.
 
     Raises
     ------
     DeviceMemoryError
-        It does not fit.
+        Not enough free memory.
     """
     dtype = np.dtype(dtype)
     try:
@@ -68,7 +68,7 @@ def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream:
 
 
 class _Stream:
-    """A stream by its handle, as libraries take it from each other."""
+    """A stream by its handle, with the protocol through which libraries exchange streams."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -80,7 +80,7 @@ class _Stream:
 def _cupy_stream(cupy: Any, handle: int) -> Any:
     if handle == 0:
         return cupy.cuda.Stream.null
-    # CuPy 14 warns of ExternalStream; before, there is nothing else.
+    # CuPy 14 warns of ExternalStream; older versions have nothing else.
     make = getattr(cupy.cuda.Stream, "from_external", None)
     return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
@@ -106,14 +106,14 @@ def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream
 
 
 def _is_shell(dtype: np.dtype[Any]) -> bool:
-    """Whether torch has the name of a packed type but no values of it."""
+    """Whether torch defines a packed type only by name, without support for values."""
     return dtype.name in ("int1", "int2", "int4", "uint1", "uint2", "uint4")
 
 
 def kept_by_library(array: DeviceArray, handle: int) -> bool:
-    """Have the library of an array keep its memory until the work so far on a stream is done; whether it does.
+    """Let an array's library keep its memory until the work so far on a stream is done; return whether it does.
 
-    Libraries reuse freed memory in the order of the stream that it was allocated on. JAX has streams of its own.
+    Libraries reuse freed memory in the order of the stream that it was allocated on. JAX has its own streams.
     """
     if array.library in BY_DLPACK:
         return False

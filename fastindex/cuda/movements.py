@@ -1,4 +1,4 @@
-"""Loops run on the GPU: which launches they are for given addresses, with tables that stay in GPU memory."""
+"""Run loops on the GPU: launches chosen by the alignment of addresses, with tables cached in GPU memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fastindex.index.programs import conversion_program
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A launch but for its addresses: its kernel, how many blocks, where its table is, and its other arguments."""
+    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
 
     launch: Launch
     kernel: Kernel
@@ -43,10 +43,11 @@ class _Started:
 
 
 class Movement:
-    """How values of `width` bytes get from one side to the other on the GPU.
+    """A move of values of `width` bytes from one side to the other on the GPU.
 
-    Without loops that both sides share, every slot is looked up. With `packed`, one side has elements of so many bits,
-    the source or else the destination, and the other has a byte for each.
+    Without loops that both sides share, slots are gathered one by one. With `packed`, a number of bits and a direction,
+    one side has packed elements of these bits ("expand": the source, "compress": the destination), and the other has a
+    byte for each.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class Movement:
         self._tables = Tables()
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
-        """Move, and write `pattern`, `width` bytes long, to all padding. Nothing waits for the GPU.
+        """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
 
         Returns
         -------
         bool
-            Whether it has: what is `packed` cannot always be converted on its way.
+            Whether it has moved: packed elements cannot always be converted while they move.
         """
         alignment = math.gcd(VECTOR_BYTES, source.address, target.address)
         if alignment not in self._plans:
@@ -90,7 +91,7 @@ class Movement:
         return True
 
     def _planned(self, alignment: int) -> tuple[tuple[_Started, ...], NDArray[np.int64]] | None:
-        """Return the launches and their tables, or None where every slot is looked up, or packed ones cannot move."""
+        """Return the launches and their tables; None if slots are gathered, or packed elements cannot be converted."""
         if self._loops is None:
             return None
         if self._packed is not None:
@@ -114,7 +115,7 @@ class Movement:
 
 
 def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
-    """Return launches with their kernels, and their tables one behind the other."""
+    """Return launches with their kernels, and their tables concatenated."""
     started: list[_Started] = []
     tables = [np.empty(0, np.int64)]
     for launch in found:

@@ -1,4 +1,4 @@
-"""What the host tells the GPU's relayout kernels: tables of numbers and how many blocks. It needs no CUDA."""
+"""Parameters of the GPU's relayout kernels: tables of numbers, and numbers of blocks. It needs no CUDA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Columns of a loop: its size, the constants that divide by it, and what a step moves, in bytes.
+# Columns of a loop: its size, the constants of a division by it, and its strides, in bytes.
 SIZE = 0
 MAGIC = 1
 SHIFT = 2
@@ -15,7 +15,7 @@ SOURCE_STRIDE = 3
 DESTINATION_STRIDE = 4
 COLUMNS = 5
 
-# The numbers before the loops of a tile kernel.
+# The header, before the loops of a tile kernel.
 ROWS = 0
 TILE_ROWS = 1
 TILE_COLUMNS = 2
@@ -23,8 +23,8 @@ COLUMN_COUNT = 3
 SKEW = 4
 HEADER = 5
 
-#: Lanes of a warp, and how many values of four each they finish where they need the one behind: a few fewer than they
-#: hold, so that a warp begins with a whole sector of 8-byte values.
+#: Lanes of a warp, and how many of its 4 * WARP values a warp finishes if each value needs its successor: four fewer
+#: than it holds, so that a warp begins with a whole sector of 8-byte values.
 WARP = 32
 FOLLOWED = 4 * WARP - 4
 
@@ -38,13 +38,13 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
     header : sequence of int
         Of a tile kernel: `HEADER` numbers.
     places : sequence of int
-        Of a tile kernel: where the rows of a tile start, then its columns.
+        Of a tile kernel: the offsets of the rows of a tile, then of its columns.
     """
     return np.array([*header, *(number for loop in loops for number in loop), *places], np.int64)
 
 
 def blocks(kernel: str, units: int, threads: int) -> int:
-    """Return how many blocks of `threads` threads a launch takes."""
+    """Return the number of blocks of `threads` threads of a launch."""
     if kernel in ("shift", "weave rows", "part rows"):
         return -(-units // (threads // WARP * FOLLOWED))
     if kernel in ("cast rows", "cast parts"):

@@ -1,4 +1,4 @@
-"""Starting kernels on a stream: the device, what a call waits for and keeps alive, tables that stay in GPU memory."""
+"""Launch kernels on a stream: the device, the dependencies and lifetimes of a call's arrays, tables in GPU memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_TABLES = 64
 
 @dataclass(slots=True)
 class Queue:
-    """Where a call's kernels go.
+    """The device and the stream of a call's kernels.
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class Queue:
 
 
 class queue_for:  # noqa: N801
-    """Make the device of `arrays` current, and let the stream wait for those that they are ready on.
+    """Make the device of `arrays` current, and let the stream wait for the streams on which they become ready.
 
-    What the arrays hold stays alive until the work of the ``with`` block is done.
+    The memory of the arrays is kept alive until the GPU has done the work of the ``with`` block.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class queue_for:  # noqa: N801
         The arrays are on several devices.
     """
 
-    # A class and not a generator: that halves its cost.
+    # A class instead of a generator costs half as much.
     __slots__ = ("_arrays", "_device", "_queue", "_stream")
 
     def __init__(self, stream: Any, arrays: Sequence[DeviceArray]) -> None:
@@ -83,7 +83,7 @@ class queue_for:  # noqa: N801
 
 
 class _Held:
-    """What work on the GPU still needs: let go once its event has happened, never where a graph holds it."""
+    """Owners of memory that work on the GPU still uses: released once its event has happened; never for a graph."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Any, Any]] = []
@@ -115,7 +115,7 @@ def ranges_of(*arrays: DeviceArray) -> tuple[tuple[int, int], ...]:
 
 
 def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[None]:
-    """In the simulator, let kernels touch these arrays and (address, bytes) only; costs nothing elsewhere."""
+    """In the simulator, let kernels access only these arrays and (address, bytes); a no-op elsewhere."""
     if not cuda.SIMULATED:
         return nullcontext()
     return simulated_memory(*(one if isinstance(one, tuple) else ranges_of(one)[0] for one in memory))
@@ -123,7 +123,7 @@ def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[No
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Numbers in GPU memory; whoever launches a kernel that reads them holds this until it is launched."""
+    """Numbers in GPU memory; a caller must hold this until the kernel that reads them is launched."""
 
     address: int
     nbytes: int
@@ -131,17 +131,17 @@ class Table:
 
 
 class Tables:
-    """Tables of numbers in the memory of each device, uploaded once. The latest of each kind stay."""
+    """Cache of tables of numbers in the memory of each device, uploaded once; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, Table] = {}
         self._lock = threading.Lock()
 
     def place(self, key: Any, numbers: NDArray[np.int64], queue: Queue) -> Table:
-        """Return a table; `key` and the device say whether it is there already.
+        """Return a table; upload it unless it is cached for `key` and the device.
 
-        A table is freed with the last reference, and CUDA's way to free memory waits for the GPU. A CUDA graph holds
-        no reference, so what goes into one is kept for good.
+        A table is freed with its last reference, and CUDA waits for the GPU before it frees memory. A CUDA graph holds
+        no reference, so tables that are captured in one are kept forever.
         """
         full_key = (queue.device, key)
         found = self._kept.get(full_key)
@@ -158,7 +158,7 @@ class Tables:
 
 
 class Flags:
-    """Numbers in GPU memory that kernels lower to the first element that failed, reused from call to call."""
+    """Flags in GPU memory that kernels lower to the number of the first failed element, reused across calls."""
 
     def __init__(self, start: int) -> None:
         self._start = np.array([start], np.int64)
@@ -181,6 +181,6 @@ class Flags:
         return number
 
     def give_back(self, flag: Any, queue: Queue) -> None:
-        """Let a flag that no kernel can lower be taken again."""
+        """Return a flag to the free ones; no running kernel may still lower it."""
         with self._lock:
             self._free[queue.device].append(flag)

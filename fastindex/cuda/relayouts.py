@@ -1,4 +1,4 @@
-"""pack, unpack and relayout for arrays in GPU memory: the CPU's results, on the GPU."""
+"""pack, unpack, rearrange and relayout for arrays in GPU memory, with the CPU's results."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, str
 
 
 def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out: Any) -> Any:
-    """Do what `fastindex.rearrange` does: sides by the same variables."""
+    """Do what `fastindex.rearrange` does, for sides with the same variables."""
     values = as_device_array(array, "the array")
     target = None if out is None else as_device_array(out, "out")
     kinds = _rearranged_types(values, target, dtype, casting)
@@ -111,7 +111,7 @@ def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out
 
 
 class DevicePlan:
-    """A relayout on the GPU; its two shapes are layouts of one array that can move."""
+    """A relayout on the GPU between two layouts of one array, which have been checked to be movable."""
 
     def __init__(self, source: Shape, destination: Shape) -> None:
         self._source = _Slots(source)
@@ -119,7 +119,7 @@ class DevicePlan:
         self._transfer = _sure_either((source, source.element_type), (destination, destination.element_type))
 
     def __call__(self, buffer: Any, pattern: bytes, out: Any, stream: Any) -> Any:
-        """Move a buffer, with the bytes of one unpacked value for padding."""
+        """Move a buffer; `pattern` is the bytes of one unpacked value for padding."""
         slots = self._source.checked(buffer, "the buffer")
         target = None if out is None else self._destination.checked(out, "out")
         with _queue(stream, slots, target) as queue:
@@ -136,7 +136,7 @@ class DevicePlan:
 
 
 class _Slots:
-    """What buffers of a shape look like, so that a call with the usual ones is checked by three comparisons."""
+    """The dtype, size and stride that buffers of a shape usually have, which three comparisons check."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -150,7 +150,7 @@ class _Slots:
         Raises
         ------
         ArgumentTypeError, FastIndexError
-            As `check_buffer`, or it has gaps.
+            As `check_buffer`, or the buffer has gaps.
         """
         found = as_device_array(value, name)
         if found.dtype != self._dtype or (found.shape, found.strides) != self._usual:
@@ -195,7 +195,7 @@ def _is_of(array: DeviceArray, dtype: np.dtype[Any]) -> bool:
 
 
 def _own_type(array: DeviceArray, wanted: ElementType, casting: str, name: str) -> ElementType:
-    """Return the element type of an array: the one that is wanted, if it holds this, or one that may become it.
+    """Return the element type of an array: `wanted`, if it holds that, or one that may be cast to it.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _own_type(array: DeviceArray, wanted: ElementType, casting: str, name: str) 
 
 
 def _result_type(shape: Shape, out: DeviceArray | None, dtype: Any, casting: str) -> ElementType:
-    """Return the element type of an array that is read out of a buffer: the one that is asked for, or that of `out`.
+    """Return the element type of an array that is unpacked from a buffer: the requested one, or that of `out`.
 
     Errors as for `_own_type`.
     """
@@ -226,7 +226,7 @@ def _result_type(shape: Shape, out: DeviceArray | None, dtype: Any, casting: str
 def _rearranged_types(
     values: DeviceArray, out: DeviceArray | None, dtype: Any, casting: str
 ) -> tuple[ElementType, ElementType] | None:
-    """Return the element types of both sides, None where elements stay as they are.
+    """Return the element types of both sides, None if elements are not cast.
 
     Errors as for `_own_type`.
     """
@@ -242,7 +242,7 @@ def _rearranged_types(
 
 
 def _moved_names(values: DeviceArray) -> tuple[str, str]:
-    """Return the names of the types that elements which stay as they are move as."""
+    """Return the names of the types as which elements move without a cast."""
     width = values.dtype.itemsize
     if width not in MOVED_AS:
         raise UnsupportedError(f"elements of {width} bytes do not move on the GPU; {values.dtype} has so many")

@@ -29,10 +29,10 @@ from fastindex.moving.problem import loops_of_values, slot_move
 from fastindex.moving.requests import relaying
 from fastindex.runtime.machine import this_machine
 
-#: Memory for chunks where the caller says nothing.
+#: Memory for chunks, in bytes, if the caller gives no limit.
 DEFAULT_MEMORY = 256 << 20
 
-#: Chunks on their way at a time, each with memory for two sides.
+#: Chunks in flight at a time, each with memory for both sides.
 _SLOTS = 2
 
 
@@ -66,16 +66,16 @@ def relayout_in_chunks(
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """What moves as one.
+    """The unit that moves.
 
     Attributes
     ----------
     read, written : int
-        Its bytes on either side.
+        Its bytes in the source, and in the destination.
     padding : bytes
-        Of one in the destination.
+        Of one unit in the destination.
     cast : Cast, optional
-        What becomes of it, which is then an element.
+        The conversion of the unit, which is then an element.
     """
 
     read: int
@@ -85,7 +85,7 @@ class _Units:
 
 
 def _units_of(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, _Units] | None:
-    """Return loops over units of whole bytes, and what these are; None where there are none."""
+    """Return loops over units of whole bytes, and these units; None if there are none."""
     own, new = source.element_type, destination.element_type
     if own != new:
         loops = loops_of_values(source, destination)
@@ -99,7 +99,7 @@ def _units_of(source: Shape, destination: Shape, pattern: bytes) -> tuple[Relayo
 def _relayout_whole(
     slots: NDArray[np.uint8], target: NDArray[np.uint8], source: Shape, destination: Shape, pattern: bytes
 ) -> None:
-    """Move all at once, where chunks cannot be cut."""
+    """Move everything at once, for layouts that cannot be split into chunks."""
     if target.size == 0:
         return
     try:
@@ -118,7 +118,7 @@ def _relayout_whole(
 
 @dataclass(slots=True)
 class _Slot:
-    """Memory for one chunk on its way, on both sides, and its stream."""
+    """Memory for one chunk in flight, for source and destination, and its stream."""
 
     stream: Any
     pinned_in: NDArray[np.uint8]
@@ -129,7 +129,7 @@ class _Slot:
 
 
 class _Pipeline:
-    """Chunks on their way: while one is on the GPU, the host scatters the one before and gathers the next."""
+    """Chunks in flight: while one is on the GPU, the host scatters the previous one and gathers the next."""
 
     def __init__(self, source: NDArray[np.uint8], target: NDArray[np.uint8], units: _Units, most: int) -> None:
         self._source = address_of(source)
@@ -161,7 +161,7 @@ class _Pipeline:
                 cuda.synchronize(slot.stream)
 
     def add(self, chunk: Chunk) -> None:
-        """Send a chunk to the GPU, after the one that had its memory is done."""
+        """Send a chunk to the GPU, once the previous chunk in the same memory is done."""
         slot = self._all[self._next]
         self._next = (self._next + 1) % len(self._all)
         self._finish(slot)
@@ -177,7 +177,7 @@ class _Pipeline:
         slot.chunk = chunk
 
     def _finish(self, slot: _Slot) -> None:
-        """Wait for a chunk, and write it to where it belongs."""
+        """Wait for a chunk, and scatter it to the destination."""
         chunk, slot.chunk = slot.chunk, None
         if chunk is None:
             return

@@ -21,7 +21,7 @@ from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
 
-#: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
+#: Scalars of the host that can be written; NumPy casts them to the dtype of the destination.
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -66,7 +66,7 @@ def contiguous(a: Any, order: Order, stream: Any) -> Any:
 
 
 def _cast_between(source: DeviceArray, target: DeviceArray, casting: str) -> Cast | None:
-    """Return the cast from one array to another, None where elements stay as they are.
+    """Return the cast from one array to another, None if their dtypes are equal.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _cast_between(source: DeviceArray, target: DeviceArray, casting: str) -> Cas
 
 
 def _broadcast(source: DeviceArray, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of `source` along `shape`; leading dimensions of size 1 may be too many, as in NumPy.
+    """Return the strides of `source` broadcast to `shape`; extra leading dimensions of size 1 are dropped, as in NumPy.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _is_contiguous(array: DeviceArray, order: str) -> bool:
 
 
 def _apart(like: DeviceArray, queue: Queue) -> DeviceArray:
-    """Return memory of its own for the elements of an array, without gaps."""
+    """Return new contiguous memory for the elements of an array."""
     _, memory = new_device_array(like, (like.nbytes,), np.uint8, queue.handle)
     strides = contiguous_strides(like.shape, like.dtype.itemsize)
     return replace(memory, shape=like.shape, strides=strides, dtype=like.dtype)
@@ -127,7 +127,7 @@ def _move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, qu
 
 
 def _cast(source: DeviceArray, target: DeviceArray, cast: Cast, queue: Queue) -> None:
-    """Copy and cast; a side whose elements do not start at multiples of their bytes by way of memory of its own."""
+    """Copy and cast; a side whose elements are not aligned to their size goes through a temporary array."""
     if not _in_elements(source):
         apart = _apart(source, queue)
         _move(source, source.strides, apart, queue)
@@ -144,7 +144,7 @@ def _in_elements(array: DeviceArray) -> bool:
 
 
 def _fill(target: DeviceArray, value: Any, casting: str, stream: Any) -> None:
-    """Write one value to all elements; NumPy decides whether it can be cast, and says so if not."""
+    """Write one value to all elements; NumPy decides whether it can be cast, and raises if not."""
     one = np.empty((), target.dtype)
     np.copyto(one, value, casting)  # type: ignore[arg-type]
     if target.size == 0:

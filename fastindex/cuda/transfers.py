@@ -1,4 +1,4 @@
-"""How slots of one side become those of the other on the GPU: plans that are kept, and packed elements on their way."""
+"""Moves on the GPU from the slots of one side to those of the other: cached plans, conversion of packed elements."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpa
 
 
 class Transfer:
-    """How the slots of one side become those of the other, on the GPU."""
+    """A move on the GPU from the slots of one side to those of the other."""
 
     def __init__(self, source: Shape | Strides, destination: Shape | Strides, movement: Movement) -> None:
         self._slots = slot_move(source, destination)
         self._counts = _count(source), _count(destination)
         self._movement = movement
-        # Packed elements are unpacked, or packed, while they move, if their runs can be.
+        # Packed elements are unpacked, or packed, while they move, if their runs allow it.
         move = self._slots
         self._fused: Movement | None = None
         if move.conversion is not None and move.loops is not None:
@@ -34,7 +34,7 @@ class Transfer:
             self._fused = Movement(move.loops, None, 1, (bits, move.conversion))
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move; nothing waits for the GPU."""
+        """Move, without waiting for the GPU."""
         move = self._slots
         values = pattern if move.unit == "value" else move.padding(pattern)
         if self._fused is not None:
@@ -58,7 +58,7 @@ def _count(side: Shape | Strides) -> int:
 
 @lru_cache(maxsize=512)
 def transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer | None:
-    """Return how to move, or None where strides and tiles share no loops."""
+    """Return the move, or None if strides and tiles share no loops."""
     move = slot_move(source, destination)
     sides = None
     if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
@@ -69,19 +69,19 @@ def transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer 
 
 
 def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer:
-    """Return how two sides move that can."""
+    """Return the move between two sides for which there is one."""
     found = transfer(source, destination)
     assert found is not None
     return found
 
 
 def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
-    """Return bytes of the library of `like`, which reuses them in the order of the stream."""
+    """Return scratch memory of the library of `like`, which reuses it in the order of the stream."""
     return new_device_array(like, (size,), np.uint8, queue.handle)[1]
 
 
 def to_values(slots: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> DeviceArray:
-    """Return unpacked values for the slots of a buffer, the buffer itself where it holds these."""
+    """Return the unpacked values of the slots of a buffer; the buffer itself if it holds plain values."""
     if form.is_plain or count == 0:
         return slots
     values = scratch(slots, count * form.value_bytes, queue)

@@ -1,4 +1,4 @@
-"""Weights of models: quantised formats, and whole checkpoints laid out for a device.
+"""Model weights: quantised formats, and whole checkpoints laid out for a device.
 
 `repack`, `discover` and `check` take buffers; `pack_checkpoint`, `open_checkpoint` and
 `convert_checkpoint` take files.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fastindex.lazy import lazy_names
 
-# The public names; `__init__.pyi` tells type checkers the same.
+# The public names; `__init__.pyi` declares them for type checkers.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

@@ -1,4 +1,4 @@
-"""One array of a checkpoint: packed from its tensors, then put on disk while the next one is packed."""
+"""Pack one array of a checkpoint from its tensors, and flush it to disk while the next one is packed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fastindex.weights.rules import Array
 from fastindex.weights.stacks import Stack, ordered_shape
 from fastindex.weights.tensors import opened
 
-#: How many arrays are put on disk at a time.
+#: Worker threads that flush arrays to disk.
 _FINISHERS = 2
-#: How many may wait for that: each has a file open, and its bytes in the system's cache.
+#: How many arrays may wait for that: each has an open file, and its bytes in the page cache.
 _MOST_WAITING = 4
 
 
 class Packed:
-    """An array whose bytes are written, but perhaps not yet on disk, and not yet under their name."""
+    """An array that is written, but perhaps not yet flushed to disk, and not yet renamed."""
 
     def __init__(self, path: str, store: str, open_files: contextlib.ExitStack) -> None:
         self.path = path
@@ -39,23 +39,23 @@ class Packed:
         self._open_files = open_files
 
     def finish(self) -> None:
-        """Put it on disk, under its name."""
+        """Flush the array to disk, and rename it."""
         self._open_files.close()
 
 
 def pack_array(path: str, array: Array, limit: int, store: str, progress: Progress | None, casting: str) -> Packed:
-    """Write the buffer of an array; it appears under its name when it is finished.
+    """Write the buffer of an array; `Packed.finish` gives it its name.
 
     Parameters
     ----------
     path : str
     array : Array
     limit : int
-        The most bytes that the process may have in memory.
+        Memory limit of the process, in bytes.
     store : {"raw", "zarr"}
     progress : Progress, optional
     casting : str
-        The rule by which elements are cast; it has been checked.
+        NumPy's rule for casts; already checked.
     """
     advance = _ignore if progress is None else progress.advance
     tensors, files = opened(array.tensors)
@@ -99,7 +99,7 @@ def _move_formats(
 
 
 class Finishing:
-    """Puts arrays on disk, reads them again for their checksums and notes them, while others are packed.
+    """Worker threads that flush arrays, read them back for their checksums, and record them in the journal.
 
     Parameters
     ----------
@@ -118,19 +118,19 @@ class Finishing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error, what is packed is still worth keeping.
+        # Even after an error, finish the packed arrays: a resumed job reuses them.
         self._threads.shutdown(wait=True)
 
     def take(self, array: Array, file: str, packed: Packed) -> None:
-        """Take over an array that is packed.
+        """Queue a packed array to be finished; block while too many wait.
 
         Raises
         ------
         OSError
-            This one, or one before it, cannot be written.
+            This array, or an earlier one, cannot be written.
         """
         if packed.store == ZARR:
-            # Its surroundings are those of the whole program, which belong to whoever entered them.
+            # Zarr's settings belong to the whole process: the thread that set them resets them.
             self._finish(array, file, packed)
             return
         self._waiting.append(self._threads.submit(self._finish, array, file, packed))
@@ -138,7 +138,7 @@ class Finishing:
             self._waiting.popleft().result()
 
     def wait(self) -> None:
-        """Wait until all are on disk, and noted."""
+        """Wait until all arrays are on disk, and recorded."""
         while self._waiting:
             self._waiting.popleft().result()
 
@@ -150,4 +150,4 @@ class Finishing:
 
 
 def _ignore(count: int) -> None:
-    """Receive progress that nobody asked for."""
+    """No-op progress callback."""

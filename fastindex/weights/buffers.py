@@ -1,4 +1,4 @@
-"""The buffers of arrays as a checkpoint stores them: read, and compared by checksums."""
+"""The buffers of arrays in a checkpoint: reading, and checksums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stored_buffer(manifest: Manifest, one: dict[str, Any]) -> StoredArray | Zarr
     Raises
     ------
     FastIndexError, OSError
-        It is not there, not of that shape, outside the folder, or not what it was when the manifest was read.
+        It is missing, has another shape, is outside the folder, or has changed since the manifest was read.
     """
     path = place_inside(manifest.folder, one["file"])
     return _opened(path, Shape.parse(one["shape"]), manifest.store, manifest.identities[one["name"]])

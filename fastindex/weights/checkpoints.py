@@ -1,4 +1,4 @@
-"""Checkpoints whose arrays lie as a device wants them: read, verified, and restored to tensors.
+"""Checkpoints whose arrays have a device's layout: reading, verifying, and restoring tensors.
 
 Each array is a file with its physical buffer and nothing else, or an array of bytes in a Zarr store.
 """
@@ -27,14 +27,14 @@ from fastindex.weights.restoring import restore
 class Checkpoint(Mapping[str, NDArray[Any]]):
     """A folder that `pack_checkpoint` has written: its arrays by name, as physical buffers.
 
-    Those of files are read-only memory maps; those of a Zarr store are read whole.
+    Buffers in files are read-only memory maps; those in a Zarr store are read whole.
 
     Attributes
     ----------
     folder : str
     shapes : dict of str to Shape
     metadata : dict of str to str
-        That of the files it was made of.
+        Of the source files.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     def read(self, name: str) -> NDArray[Any]:
         """Return one logical array, unpacked: its elements in the order of its dimensions, without padding.
 
-        Of tensors that were copied as bytes or moved to a named format, these bytes.
+        For tensors that were copied as bytes or moved to a named format, return those bytes.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         KeyError
             There is no such array.
         FastIndexError
-            Its file is not what it was when the checkpoint was opened.
+            Its file has changed since the checkpoint was opened.
         OSError
             It cannot be read.
         """
@@ -127,7 +127,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     ) -> None:
         """Write the tensors to a safetensors file, by their own names, in their own order of dimensions.
 
-        What was not cast is as it was, bit for bit; so is what a format was moved to and back.
+        Tensors that were not cast are restored bit for bit, those moved to a named format and back included.
 
         Parameters
         ----------
@@ -162,13 +162,13 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     Returns
     -------
     Checkpoint
-        ``checkpoint["name"]`` maps the physical buffer of one array, read-only; ``checkpoint.shapes["name"]`` is how it
-        is laid out, and ``checkpoint.read("name")`` the logical array.
+        ``checkpoint["name"]`` maps the physical buffer of one array, read-only; ``checkpoint.shapes["name"]`` is its
+        shape with the layout, and ``checkpoint.read("name")`` the logical array.
 
     Raises
     ------
     FastIndexError
-        The folder is not complete, or its manifest is not what one is.
+        The folder is not complete, or its manifest is malformed.
     OSError
         The folder or the manifest cannot be read.
 

@@ -1,4 +1,4 @@
-"""What a packer does to single bits, seen by giving it code words; or inputs that prove it no permutation of bits."""
+"""Probe a packer with code words: the source bit of each result bit, or inputs that disprove a permutation of bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Packer = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Probe:
-    """Which bit of the array each bit of the result is.
+    """The source bit of each bit of the result.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Disproof:
-    """Why a packer is no permutation of bits, and the arrays that it was given to see that.
+    """The reason why a packer is no permutation of bits, and the input arrays that show it.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Disproof:
 
 
 class _Calls:
-    """A packer whose arrays and results are bits."""
+    """A packer wrapped to take and return vectors of bits."""
 
     def __init__(self, packer: Packer, sizes: Sequence[int], kind: np.dtype[Any], width: int) -> None:
         self.packer, self.sizes, self.kind, self.width = packer, tuple(sizes), kind, width
         self.total = math.prod(sizes) * width
 
     def array(self, word: NDArray[Any]) -> NDArray[Any]:
-        """Return the array whose codes have these bits, one after the other."""
+        """Return the array whose codes consist of these bits, in order."""
         weights = np.uint64(1) << np.arange(self.width, dtype=np.uint64)
         codes = (word.reshape(-1, self.width).astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
         native = codes.astype(f"u{self.kind.itemsize}").view(self.kind.newbyteorder("="))
@@ -80,17 +80,17 @@ class _Calls:
 
 
 def probed(packer: Packer, sizes: Sequence[int], kind: np.dtype[Any], width: int) -> Probe | Disproof:
-    """Return the bit of the array that each bit of the result is, or why there is none.
+    """Return the source bit of each bit of the result, or a proof that the packer is no permutation of bits.
 
     Parameters
     ----------
     packer : callable
     sizes : sequence of int
-        Of the array, which is not empty.
+        Of the array, which must not be empty.
     kind : dtype
-        Of integers, or bool.
+        An integer type, or bool.
     width : int
-        The bits of a code: so many low bits of each element are used.
+        The bits of a code: the low `width` bits of each element are used.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _no_bit(at: int, results: Sequence[Bits]) -> str:
 
 
 def _miscounted(calls: _Calls, places: Places) -> Disproof | None:
-    """Return the proof that a bit of the array is lost, or in the result more than once."""
+    """Return the proof that a source bit is lost or duplicated; None if each occurs once."""
     counts = np.bincount(places[places >= 0], minlength=calls.total)
     if (counts == 1).all():
         return None
@@ -156,7 +156,7 @@ def _miscounted(calls: _Calls, places: Places) -> Disproof | None:
 
 
 def _with_all_codes(calls: _Calls, places: Places, inverted: NDArray[np.bool_], zeros: Bits) -> Disproof | None:
-    """Return an array of which the packer does not make what it makes of code words, which have few of all codes."""
+    """Return a counterexample among arrays of all codes, as code words contain few of them; None if there is none."""
     for word in _words_of_all_codes(calls):
         expected = np.where(places < 0, zeros, word[places] ^ inverted)
         got = calls.result(word)
@@ -171,7 +171,7 @@ def _with_all_codes(calls: _Calls, places: Places, inverted: NDArray[np.bool_], 
 
 
 def _words_of_all_codes(calls: _Calls) -> Iterator[NDArray[np.uint8]]:
-    """Yield arrays that have every code, of a byte at most, and two of random ones."""
+    """Yield two arrays of random codes; then arrays with every code, if codes have at most a byte."""
     rng = np.random.default_rng(0)
     for _ in range(2):
         yield rng.integers(0, 2, calls.total, dtype=np.uint8)

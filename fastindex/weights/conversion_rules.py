@@ -1,4 +1,4 @@
-"""The rules of a conversion: the grammar of `fastindex.weights.rules`, with keys for the tensors that are written."""
+"""The rules of a conversion: the grammar of `fastindex.weights.rules`, with keys for the output tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RULE_KEYS = ("names", "type", "optional", "outputs")
 _TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
 _OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
 _DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
-#: Steps of a rule, and what follows their names.
+#: Steps of a rule, and their arguments.
 STEPS = {
     "add": "a number",
     "flip": "",
@@ -31,7 +31,7 @@ STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A tensor that a rule makes, or what it requires of one. Attributes are the keys of rules; steps are words."""
+    """A tensor that a rule makes or checks; attributes are the keys of rules, and each step is a tuple of words."""
 
     name: str | None = None
     field: str | None = None
@@ -49,16 +49,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ConversionRule:
-    """What becomes of tensors.
+    """A rule for the conversion of tensors.
 
     Attributes
     ----------
     names : tuple of str
-        Patterns; of several, each matches one tensor, with the same captures.
+        Patterns; if there are several, each matches one tensor, and all with the same captures.
     type : str, optional
         The file's name of the element type, such as Q4_0.
     is_optional : bool
-        Whether there may be no such tensors.
+        Whether the rule may match no tensor.
     outputs : tuple of Output
     """
 
@@ -69,14 +69,14 @@ class ConversionRule:
 
 
 def conversion_rules_of(given: Any) -> tuple[ConversionRule, ...]:
-    """Return rules that callers give as mappings.
+    """Parse rules given as mappings.
 
     Raises
     ------
     ArgumentTypeError
         A value of another type than the key takes.
     FastIndexError
-        An unknown key, or a value that is none; the message names the rule.
+        An unknown key, or an invalid value; the message names the rule.
     """
     return tuple(_rule_of(one) for one in mappings_of(given))
 

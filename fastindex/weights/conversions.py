@@ -1,4 +1,4 @@
-"""What the tensors of a checkpoint become in another one: expressions, made by the rules of `conversion_rules`."""
+"""Expressions for the tensors of a converted checkpoint, built by the rules of `conversion_rules`."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ _REFERENCE = re.compile(r"(.+)\[(\d)\](?:\*(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A tensor that is written, or compared.
+    """A tensor to write, or to compare with a constant.
 
     Attributes
     ----------
     name : str
-        Empty where it is only compared.
+        Empty if it is only compared.
     dtype : str
-        As safetensors files call it.
+        As safetensors files name it.
     sizes : tuple of int
     expression : Expression
     sources : tuple of str
-        What it is made of, as messages show it.
+        The source tensors, as messages show them.
     how : str
-        The steps in between.
+        The steps in between, as text.
     equals : Constant, optional
-        What it has to be.
+        The values that it must have.
     remedy : str
     """
 
@@ -76,12 +76,12 @@ class Conversion:
 
 
 def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule], casting: str) -> list[Conversion]:
-    """Return what tensors become, by the first rule that has their name and type; others stay as they are.
+    """Return the conversion of each tensor by the first rule that matches its name and type; others are copied.
 
     Raises
     ------
     FastIndexError
-        A rule that no tensor follows, or that does not fit its tensors; two tensors of one name.
+        A rule matches no tensor or does not fit its tensors, or two results have one name.
     ArgumentTypeError, UnsupportedError
         As `rules.arrays_of`.
     """
@@ -143,7 +143,7 @@ def _told(tensor: Tensor) -> str:
 def _groups(
     rule: ConversionRule, output: Output, tensors: Sequence[Tensor]
 ) -> Iterator[tuple[tuple[Tensor, ...], dict[str, str], str]]:
-    """Yield the tensors that an output is made of each time, their captures, and its name."""
+    """Yield each group of tensors that makes one output tensor, with its captures and the name of the result."""
     if output.stack is not None:
         for name, group in stacks_of(rule.names[0], output.stack, tensors):
             yield group, captured(rule.names[0], group[0].name) or {}, name
@@ -224,7 +224,7 @@ def _dtype_name(expression: Expression) -> str:
 
 
 def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
-    """Return a tensor, or a part of its blocks, and what a format is told of it."""
+    """Return the expression of a tensor, or of a field of its blocks, and a tensor that describes it to a format."""
     blocks = Stored(tensor)
     if output.field is None:
         needs = (output.transpose, output.steps, output.dtype, output.join, output.stack)
@@ -246,7 +246,7 @@ def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
 
 
 def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], casting: str) -> Expression:
-    """Return what an output is of each tensor, joined."""
+    """Return the expression of an output: each tensor converted, then joined."""
     rule, arranged = output.format, [step for step in output.steps if step != ("flip",)]
     if rule is None:
         return _cast(output, _joined(output, [_stepped(output, one, None) for one, _ in inputs]), casting)
@@ -258,7 +258,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
             return direct
         _check_signs(rule, direct.signs_flip, is_said)
     source, target = rule.names
-    # By way of plain codes; what neither end knows is an error of the first.
+    # Via plain codes. The first move gets, and rejects, parameters that neither format has.
     known = PARAMETERS.get(source, {}), PARAMETERS.get(target, {})
     parameters = tuple(one for one in rule.parameters if one[0] in known[0] or one[0] not in known[1])
     first = replace(rule, names=(source, PLAIN), parameters=parameters)
@@ -296,7 +296,7 @@ def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
 
 
 def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
-    """Return codes of a source with their dimensions in the order that a target names them, as `repack` does."""
+    """Transpose codes from the source format's order of dimensions to the target's, as `repack` does."""
     texts = [next((row.text for row in ROWS if row.name == name), None) for name in (source, target)]
     if None in texts:
         return codes
@@ -307,7 +307,7 @@ def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
 
 
 def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
-    """Return a rule with what the blocks of GGUF tell of their codes."""
+    """Return a rule, with the type and sizes that GGUF blocks give to their codes."""
     if output.field is None or not rule.names[0].startswith("gguf_"):
         return rule
     given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
@@ -340,7 +340,7 @@ def _cast(output: Output, made: Expression, casting: str) -> Expression:
 
 
 def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: bool = False) -> Expression:
-    """Return an array after the transpose and the steps of an output, in order."""
+    """Apply the transpose, then the steps of an output, in order."""
     if output.transpose is not None:
         made = Transposed(made, order_of(output.transpose, len(made.sizes)))
     for step in output.steps:
@@ -408,7 +408,7 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
 
 
 def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:
-    """Return a number, or a dimension of a tensor, as in ``"{x}.qweight[1]*8"``."""
+    """Return an integer as it is, or the size of a tensor's dimension, as in ``"{x}.qweight[1]*8"``."""
     if type(given) is int:
         return given
     found = _REFERENCE.fullmatch(given) if isinstance(given, str) else None
@@ -421,7 +421,7 @@ def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tenso
 
 
 def _constant(given: Any, dtype: str, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Constant:
-    """Return a list of numbers, or the groups that rows belong to."""
+    """Return a constant: a list of integers, or the group of each row for a count of rows and groups."""
     kind = wanted_type(dtype).numpy_dtype
     if isinstance(given, Mapping) and set(given) == {"count", "groups"}:
         count, groups = (_number(given[key], captures, tensors) for key in ("count", "groups"))

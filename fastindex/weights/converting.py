@@ -1,7 +1,7 @@
-"""A checkpoint converted to another one, as an engine loads it: safetensors files, an index, and small files.
+"""Convert a checkpoint to one that another engine loads: safetensors files, an index, and small files.
 
-What is written appears in a folder beside the target, shard after shard, with a journal; when all is there, the folder
-gets its name. A job that was stopped goes on after the shards that are complete.
+Shards are written one after the other, with a journal, into a staging folder next to the target. When all files are
+complete, the folder is renamed. An interrupted job resumes after the complete shards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fastindex.weights.tensors import opened
 _FORMAT = "fastindex converted checkpoint"
 _KEYS = ("rules", "about", "config", "metadata", "expects")
 _CONFIG = "config.json"
-#: Files beside the tensors that engines read.
+#: Files that engines read besides the tensors.
 _BESIDE = (
     "config.json",
     "generation_config.json",
@@ -58,9 +58,9 @@ _BESIDE = (
     "spiece.model",
 )
 _MOST_SMALL_BYTES = 256 << 20
-#: A room for a band, even where the process has more than its limit already.
+#: Memory for a band, in bytes, even if the process is above its limit already.
 _LEAST_ROOM_BYTES = 16 << 20
-#: The size of a file of Hugging Face's `save_pretrained`.
+#: The default shard size of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
 
 
@@ -71,7 +71,7 @@ class ConvertedCheckpoint:
     ----------
     folder : str
     lines : tuple of str
-        What becomes what: name, type and sizes of the source, then of the target, and the steps in between.
+        One for each conversion: name, type and sizes of the source, then of the target, and the steps in between.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class ConvertedCheckpoint:
         return "\n".join(self.lines)
 
     def verify(self) -> int:
-        """Compare the checksums of all files with those of the manifest, and return how many there are.
+        """Compare the checksums of all files with those of the manifest, and return the number of files.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class ConvertedCheckpoint:
 
 
 def files_of(folder: str | os.PathLike[str]) -> dict[str, str] | None:
-    """Return the checksums of the files of a converted checkpoint; None where a folder is none."""
+    """Return the checksum of each file of a converted checkpoint; None if the folder is none."""
     path = Path(folder, MANIFEST)
     if not path.is_file():
         return None
@@ -122,7 +122,7 @@ def files_of(folder: str | os.PathLike[str]) -> dict[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """A file of tensors that is written."""
+    """An output file of tensors."""
 
     name: str
     tensors: tuple[Conversion, ...]
@@ -146,29 +146,28 @@ def convert_checkpoint(
 ) -> ConvertedCheckpoint:
     """Convert a checkpoint to the names, shapes and formats of another engine, in bounded memory.
 
-    The folder appears whole or not at all; a job that was stopped goes on in the folder beside it, whose name ends in
-    ``.partial``. Codes and scales are moved, never quantised again: where a step is not exact, it is an error.
+    The folder appears complete or not at all; an interrupted job resumes in the staging folder next to it, whose name
+    ends in ``.partial``. Codes and scales are moved, never requantised: an inexact step is an error.
 
     Parameters
     ----------
     source : path
         A ``.safetensors`` file, the index of several, a folder with one of these, or a ``.gguf`` file (extra ``gguf``).
     folder : path
-        Where to write; it may not exist, and the folder that it is in has to.
+        Output folder; it must not exist, and its parent must.
     rules : str, iterable of mappings, or mapping
         The name of a recipe, rules, or ``{"rules": [...], "config": {...}, "metadata": {...}, "expects": {...}}``. The
         page *Another engine's checkpoint* describes them.
     dry_run : bool
-        Write nothing: the result says what would become what.
+        Write nothing; the result lists the conversions.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
-        NumPy's rule for ``dtype`` of rules.
+        NumPy's casting rule for the ``dtype`` of rules.
     max_shard_bytes : int
         The most bytes of tensors in a file, unless one tensor has more.
     max_memory : int, optional
-        The most bytes that this process may have in memory, everything else of it included; by default, 1 GiB more
-        than it has when this is called.
+        Memory limit of the whole process, in bytes; by default, 1 GiB more than it uses at the call.
     progress : optional
-        Has ``start(total)`` and ``advance(count)`` called with bytes.
+        An object whose ``start(total)`` and ``advance(count)`` are called with numbers of bytes.
 
     Returns
     -------
@@ -177,12 +176,12 @@ def convert_checkpoint(
     Raises
     ------
     FastIndexError
-        Files that are not as the format says, rules that do not fit, a folder that exists, a value that a step does not
-        convert exactly, or too little memory.
+        Malformed files, rules that do not fit, a folder that exists, a value that a step does not convert exactly, or
+        too little memory.
     ArgumentTypeError
         A cast that `casting` does not allow, or a rule of other types.
     UnsupportedError
-        Elements that are not moved one by one, a type that safetensors lack, or a missing extra.
+        Elements that cannot be moved individually, a type that safetensors lack, or a missing extra.
     OSError
         A file cannot be read or written.
 
@@ -219,12 +218,12 @@ def convert_checkpoint(
         room = max(limit - taken_bytes(by_numpy), _LEAST_ROOM_BYTES)
         for one in conversions:
             with _named(one):
-                # What does not fit is said before anything is written.
+                # Fail before anything is written if the smallest band does not fit.
                 next(one.expression.bands(room), None)
         if dry_run:
             return result
         for one in conversions:
-            # Values too: scales and zero points are small, and read twice.
+            # Check values first, too: scales and zero points are small enough to be read twice.
             if one.equals is not None or one.expression.may_fail():
                 _check(one, room)
         told = [casting, repr(parsed), [tensor.told() for tensor in found.tensors.values()]]
@@ -240,7 +239,7 @@ def _write(
     room: int,
     progress: Progress | None,
 ) -> None:
-    """Write all files into a folder beside the target, or go on there, and give it its name; `digest` is of the job."""
+    """Write all files into a staging folder, or resume there, and rename it; `digest` identifies the job."""
     staging = place.with_name(f"{place.name}.partial")
     pieces = {
         shard.name: Piece(shard.name, shard.nbytes, [digest, hashlib.sha256(shard.header).hexdigest()])
@@ -251,7 +250,7 @@ def _write(
         small["model.safetensors.index.json"] = _index_of(shards)
     if progress is not None:
         progress.start(sum(shard.nbytes for shard in shards))
-    # Complete is what has its name: a job that was stopped after the manifest goes on, too.
+    # Only the renamed folder is complete: a job that was interrupted after the manifest resumes, too.
     with opened_journal(staging, pieces, complete=None) as journal:
         for shard in shards:
             if shard.name not in journal.done:
@@ -271,7 +270,7 @@ def _write(
 
 
 def _recipe_of(given: Any) -> dict[str, Any]:
-    """Return rules with what else a recipe has, each key checked."""
+    """Return a recipe with all of its keys, each checked, from a name, rules or a mapping."""
     if isinstance(given, str):
         if given not in RECIPES:
             raise FastIndexError(f"no recipe is called {given!r}; there are {', '.join(RECIPES)}")
@@ -292,7 +291,7 @@ def _recipe_of(given: Any) -> dict[str, Any]:
 
 
 def _small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[Conversion]) -> dict[str, bytes]:
-    """Return the content of the small files that are written, by their names."""
+    """Return the contents of the small files to write, by name."""
     beside = Path(source) if os.path.isdir(source) else Path(source).parent
     paths = sorted({path for pattern in _BESIDE for path in beside.glob(pattern) if path.is_file()})
     found = {path.name: read_whole(str(path), _MOST_SMALL_BYTES) for path in paths}
@@ -307,7 +306,7 @@ def _small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[C
                 f"{where}: {place} is {shown(value)}, and the recipe is for {' or '.join(map(repr, values))}"
             )
     if recipe["config"]:
-        # Modules whose matrices stay as they are: configs of some formats list them.
+        # Modules whose matrices are unchanged: the configs of some formats list them.
         unquantized = [
             one.name.removesuffix(".weight")
             for one in conversions
@@ -328,7 +327,7 @@ def _looked_up(config: Any, place: str) -> Any:
 
 
 def _resolved(value: Any, config: Mapping[str, Any], where: str) -> Any:
-    """Return a value with what ``"${a.b}"`` stands for in the source's config."""
+    """Return a value with each ``"${a.b}"`` replaced by that entry of the source's config."""
     if isinstance(value, Mapping):
         return {key: _resolved(one, config, where) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -343,7 +342,7 @@ def _resolved(value: Any, config: Mapping[str, Any], where: str) -> Any:
 
 
 def _shards_of(conversions: Sequence[Conversion], metadata: Mapping[str, str], most: int) -> list[_Shard]:
-    """Return the files that tensors go to, in their order."""
+    """Distribute tensors over files, in order."""
     written = [one for one in conversions if one.equals is None]
     if not written:
         raise FastIndexError("no tensor is left to write")
@@ -391,14 +390,14 @@ def _write_shard(staging: Path, shard: _Shard, room: int, progress: Progress | N
 
 
 def _contents(one: Conversion, room: int) -> Iterator[Any]:
-    """Yield the bytes of a tensor, band after band; its sources have to stay unchanged meanwhile."""
+    """Yield the bytes of a tensor, band by band; its source files must not change meanwhile."""
     with _named(one), _readable(one.expression):
         for box in one.expression.bands(room):
             yield np.ascontiguousarray(one.expression.read(box)).reshape(-1).view(np.uint8)
 
 
 def _check(one: Conversion, room: int) -> None:
-    """Require the steps of a tensor to be exact, and it to be what a rule says that it is.
+    """Require the steps of a tensor to be exact, and its values to equal the constant of its rule, if any.
 
     Raises
     ------
@@ -415,7 +414,7 @@ def _check(one: Conversion, room: int) -> None:
 
 @contextlib.contextmanager
 def _readable(expression: Expression) -> Iterator[None]:
-    """Open the tensors of an expression, which have to be unchanged at the end."""
+    """Open the source files of an expression, and require them to be unchanged at the end."""
     leaves = list(expression.leaves())
     parts, files = opened(leaf.tensor for leaf in leaves)
     with contextlib.ExitStack() as stack:
@@ -432,7 +431,7 @@ def _readable(expression: Expression) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named(one: Conversion) -> Iterator[None]:
-    """Have errors of values say which tensor they are of."""
+    """Prefix errors with the tensor that they concern."""
     try:
         yield
     except FastIndexError as error:

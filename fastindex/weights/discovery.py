@@ -1,4 +1,4 @@
-"""Find the layout that a packer writes by what it does to code words: a split and an order of the bits."""
+"""Find the layout that a packer writes by probing it with code words: a split of dimensions, and an order of bits."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BitOrder:
-    """A layout as a split of dimensions, and the order of their parts.
+    """A layout as a split of dimensions and the order of their parts.
 
     Attributes
     ----------
     text : str
-        XLA's, of the split array; of bits, the bits of a code being the last dimension, where codes are torn.
+        XLA's text of the split array. If the bits of a code are not adjacent, an array of bits, whose last dimension
+        is the bits of a code.
     split : tuple of tuples of int
     order : tuple of int
         Parts of all dimensions, numbered in order, the most minor first.
     stream : int or None
-        The dimension whose codes, bit after bit, are split as one row of bits: codes lie across words.
+        The dimension whose codes are split as one stream of bits, because codes cross words.
     unit_order : tuple of int
-        Where bit i of a unit of so many bits lies, the most minor ones; nothing where all are in order.
+        Position of bit i in a unit of ``len(unit_order)`` bits, the most minor ones; empty if bits are in order.
     """
 
     text: str
@@ -41,12 +42,12 @@ class BitOrder:
     unit_order: tuple[int, ...] = ()
 
 
-#: Bits of the units that are tried where elements are in no order of digits: bytes to the largest words.
+#: Units, in bits, that are tried if elements are in no order of digits: bytes to the largest words.
 _UNIT_BITS = (8, 16, 32, 64)
 
 
 def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
-    """Return the split and order of source bits, once rows of bits, or words whose bits have an order, are tried too.
+    """Return the split and order of source bits; also try streams of bits, and units with reordered bits.
 
     Parameters are those of `bit_order`.
 
@@ -74,7 +75,7 @@ def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | 
 
 
 def _as_stream(places: Places, sizes: Sequence[int], width: int, dimension: int) -> Places:
-    """Return the source bits counted with the bits of a code next to one dimension, and not behind all."""
+    """Renumber source bits: the bits of a code follow one dimension, instead of the last one."""
     behind = math.prod(sizes[dimension + 1 :])
     rest, bit = np.divmod(places, width)
     before, inner = np.divmod(rest, behind)
@@ -82,7 +83,7 @@ def _as_stream(places: Places, sizes: Sequence[int], width: int, dimension: int)
 
 
 def _order_of_units(places: Places, bits: int) -> NDArray[np.int64] | None:
-    """Return where the bits of a whole unit lie, in the order of their source bits; None where that is in order."""
+    """Return the positions of the bits of a unit without padding, sorted by source bit; None if they are in order."""
     if len(places) % bits:
         return None
     units = places.reshape(-1, bits)
@@ -95,7 +96,7 @@ def _order_of_units(places: Places, bits: int) -> NDArray[np.int64] | None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A digit of a dimension: its size, what one step of it is in the dimension, and in the buffer."""
+    """A digit of a dimension: its size, and its step in the dimension (`unit`) and in the buffer (`stride`)."""
 
     dimension: int
     size: int
@@ -104,12 +105,12 @@ class _Part:
 
 
 def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
-    """Return the split and order that put the source bits where they are, or why there is none.
+    """Return the split and order that map source bits to their places, or the reason why there is none.
 
     Parameters
     ----------
     places : int64 array
-        For each bit of the buffer its source bit, counted over the array and then the bits of a code; -1 for padding.
+        The source bit of each bit of the buffer, with the bits of a code as the most minor dimension; -1 for padding.
     sizes : sequence of int
         Of the array.
     width : int
@@ -141,7 +142,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
         )
     parts = [part for of_one in cut if of_one is not None for part in of_one]
     whole = [part for part in parts if part.dimension == len(sizes)]
-    # No element type has 3, 5, 6 or 7 bits: a code is a dimension of its bits then.
+    # No element type has 3, 5, 6 or 7 bits: such codes become a dimension of bits.
     is_type = width & width - 1 == 0
     codes_are_whole = is_type and len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
     if not codes_are_whole:
@@ -151,7 +152,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
 
 
 def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
-    """Say that a place is no sum of what the coordinates add, and which two coordinates show it."""
+    """Return the message that places are no sum over the coordinates, with the first counterexample."""
     for index in np.ndindex(at.shape):
         if at[index] != start + sum(int(line[i]) for line, i in zip(lines, index, strict=True)):
             return (
@@ -162,7 +163,7 @@ def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
 
 
 def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
-    """Cut a dimension where its places stop being linear; None where they are no sum of digits."""
+    """Split a dimension into digits where its places stop being linear; None if they are no sum of digits."""
     found: list[_Part] = []
     size, unit = len(line), 1
     while unit < size:
@@ -170,7 +171,7 @@ def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
         steps = line[::unit]
         linear = steps == stride * np.arange(len(steps))
         most = len(steps) if linear.all() else int(np.argmin(linear))
-        # A digit has some number of values after which the next one begins; the last may be cut short.
+        # Candidate sizes of this digit; the last digit may be incomplete.
         counts = [most, *(c for c in range(most - 1, 1, -1) if most % c == 0 or whole % c == 0)]
         count = next((c for c in counts if _begins_anew(line, unit * c)), None)
         if count is None or count < 2:
@@ -181,13 +182,13 @@ def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
 
 
 def _begins_anew(line: Places, period: int) -> bool:
-    """Whether places behind a multiple of a period are as far from it as those at the begin."""
+    """Whether the offsets after each multiple of a period are those after the start."""
     numbers = np.arange(len(line))
     return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
 
 
 def _backwards(part: _Part, size: int, rank: int) -> str:
-    """Say which digit runs backwards, and what that means where it is the outermost of a dimension."""
+    """Return the message for a digit of negative stride; plainer if it is the outermost one of a dimension."""
     where = f"dimension {part.dimension}" if part.dimension < rank else "the bits of a code"
     what = f"a digit of {part.size} runs backwards, whose values are {part.unit} apart"
     if part.size * part.unit == size:
@@ -213,12 +214,12 @@ def _spelled(
         split.append(tuple(part.size for part in own))
         numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
     if not parts and count > width:
-        # One element, and padding behind it.
+        # One element, with padding after it.
         tail = f"L({count // width})"
     for part, above in zip(ordered, [p.stride for p in [*ordered, _Part(0, 1, 1, count)][1:]], strict=True):
         room, rest = divmod(above, part.stride)
         if rest and part is ordered[-1] and room >= part.size and count % width == 0:
-            # Padding at the end of all that is no whole row.
+            # Padding at the end of the buffer that is not a whole row.
             room, tail = part.size, f"L({count // width})"
         elif rest or room < part.size:
             return f"it is a permutation of bits, but its digits overlap: {part.size} values {part.stride} bits apart"
@@ -235,44 +236,44 @@ def _spelled(
     return BitOrder(text, tuple(split), order)
 
 
-#: Larger arrays are not probed: a source bit takes a row of about twenty code words.
+#: Larger arrays are not probed: each source bit takes an entry in about twenty code words.
 _MOST_BITS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a packer does.
+    """The layout that a packer writes, or the reason why there is none.
 
     Attributes
     ----------
     layout : str or None
-        XLA's text of the array once its dimensions are split; None where there is none, and `reason` says why. Of bits,
-        ``u1``, where codes are torn or have a width that no element type has: the bits of a code are then a last
-        dimension, or those of `stream`.
+        XLA's text of the array after its dimensions are split; None if there is none, and `reason` says why. An array
+        of bits, ``u1``, if the bits of a code are not adjacent or no element type has its width: the bits of a code are
+        then the last dimension, or part of dimension `stream`.
     split : tuple of tuples of int
-        What each dimension is split into, most major first.
+        The parts of each dimension, most major first.
     order : tuple of int
         The parts of all dimensions, numbered in order, the most minor first in memory.
     flipped_bits : int
-        The bits of a code that are stored inverted.
+        Mask of the bits of a code that are stored inverted.
     padding : int
-        How many bits of the result hold no bit of the array.
+        The number of padding bits in the result.
     reason : str or None
-        The proof that it is no permutation of bits: one bit of the result, or of the array.
+        Why there is no layout, shown at one bit of the result or of the array.
     inputs : tuple of arrays
-        What the packer was given for that proof; none where `reason` is about the order of bits that are permuted.
+        The inputs that prove it no permutation of bits; empty if `reason` is about the order of permuted bits.
     places : int64 array
         The source bit of each bit of the result, -1 for padding.
     confirmed : tuple of tuples of int
-        Other sizes for which the layout was found to hold.
+        Other sizes for which the layout was confirmed.
     advice : str or None
-        What was found at twice the sizes, where the layout was not confirmed, and which sizes to try.
+        If the layout was not confirmed: the result at twice the sizes, and which sizes to try.
     stream : int or None
-        A dimension whose codes, bit after bit, are one row of bits, because codes lie across words: `layout` and
-        `split` count that dimension in bits.
+        A dimension whose codes form one stream of bits, because codes cross words: `layout` and `split` count that
+        dimension in bits.
     unit_order : tuple of int
-        Where bit i of a unit of so many bits lies, if the most minor ones are in no order of digits, as with the first
-        code in the high half of a byte. `layout` says where all bits would be if they were in order in their units.
+        Position of bit i in a unit of ``len(unit_order)`` bits, if the most minor bits are in no order of digits, as
+        with the first code in the high half of a byte. `layout` describes the bits as if they were in order in units.
 
     Examples
     --------
@@ -297,11 +298,11 @@ class Discovery:
 
 
 def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
-    """Find out which layout a packer writes, or prove that it is no permutation of bits.
+    """Find the layout that a packer writes, or prove that it is no permutation of bits.
 
-    The packer is called about ``2 log2(bits of the array)`` times with code words: once for each bit of the number of
-    a source bit, and with all inverted; then with all codes of a byte at most, since code words have few of them. A
-    second size, twice as large in each dimension, is tried: it shows what small sizes hide.
+    The packer is called about ``2 log2(bits of the array)`` times with code words: word k holds bit k of the number of
+    each source bit, and each word is passed inverted, too. Then follow arrays with all codes of up to a byte, since
+    code words contain few of them. Last, twice the size in each dimension is tried: small sizes may hide parts.
 
     Parameters
     ----------
@@ -311,7 +312,7 @@ def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None 
     dtype : dtype
         An integer type.
     bits : int, optional
-        Of a code: only so many low bits of each element are used. By default, all.
+        Of a code: the number of low bits of each element that are used. By default, all.
 
     Returns
     -------
@@ -368,7 +369,7 @@ single bit does that and is 1 and 1 for a word and its complement
 
 
 def _flipped(places: NDArray[np.int64], inverted: NDArray[np.bool_], width: int) -> int | str:
-    """Return the bits of a code that are stored inverted; they are the same in all."""
+    """Return the mask of the bits of a code that are stored inverted, or the reason if codes differ in that."""
     flipped = 0
     for bit in range(width):
         of_bit = inverted[(places >= 0) & (places % width == bit)]
@@ -381,7 +382,7 @@ def _flipped(places: NDArray[np.int64], inverted: NDArray[np.bool_], width: int)
 def _second(
     packer: Packer, found: BitOrder | None, sizes: tuple[int, ...], kind: np.dtype[Any], width: int
 ) -> tuple[tuple[tuple[int, ...], ...], str | None]:
-    """Try sizes twice as large: return them if one part of each dimension is twice as large, else what is there."""
+    """Probe twice the sizes: return them if one part of each dimension doubles, else a message with the result."""
     larger = tuple(2 * size for size in sizes)
     if math.prod(larger) * width > _MOST_BITS:
         return (), f"{larger} has more than {_MOST_BITS} bits and was not tried; give smaller sizes"
@@ -400,7 +401,7 @@ def _second(
 
 
 def _grows_to(one: BitOrder, two: BitOrder, rank: int) -> bool:
-    """Whether a layout is another one at twice the sizes of an array; dimensions behind its own are bits."""
+    """Whether layout `two` is layout `one` at twice the sizes; dimensions from `rank` on are bits."""
     if (two.order, two.stream, two.unit_order) != (one.order, one.stream, one.unit_order):
         return False
     ratios = [[b / a for a, b in zip(*parts, strict=True)] for parts in zip(one.split, two.split, strict=True)]

@@ -1,7 +1,7 @@
-"""Tensors that are computed box by box: read, taken apart, moved to another format, joined.
+"""Tensors computed box by box: read, split, moved to another format, joined.
 
-An expression is a tree whose leaves are tensors of files. A box of its result needs boxes of its inputs, a little more
-where words or blocks lie across the edges, so the result is written in bands of its rows, in any memory that holds one.
+An expression is a tree whose leaves are tensors of files. A box of the result needs boxes of the inputs, slightly
+larger where words or blocks cross the edges. The result is written in bands of rows, in any memory that holds one band.
 
     weight_packed[0:64, :]  <-  Moved awq -> pack_quantized  <-  qweight[:, 0:8]
 """
@@ -32,18 +32,18 @@ from fastindex.weights.tensors import Tensor
 Array = NDArray[Any]
 Box = tuple[range, ...]
 
-#: The largest band.
+#: The largest band, in bytes.
 _BAND_BYTES = 256 << 20
-#: Rows are read whole, about a mebibyte at a time, if a box has at least an eighth of each.
+#: Whole rows are read, about a mebibyte at a time, if a box covers at least an eighth of each row.
 _ROWS_BYTES, _MOST_READ_AGAIN = 1 << 20, 8
-#: The number of bands whose cost is computed.
+#: How many bands have their cost computed: the alignment of bands to words and tiles repeats within as many.
 _BANDS_SEEN = 300
-#: Formats whose words lie in rows and columns as the codes do: any rows and columns of whole words are such a matrix.
+#: Formats whose words are in rows and columns like the codes: any submatrix of whole words is a matrix of the format.
 _RECTANGULAR = ("awq", "gptq", "pack_quantized", "mlx", "nvfp4", "marlin_scales", "marlin_zero_points")
 
 
 class Expression:
-    """An array that is not there yet.
+    """An array that is computed on demand, box by box.
 
     Attributes
     ----------
@@ -58,11 +58,11 @@ class Expression:
         self.inputs = inputs
 
     def needs(self, box: Box) -> list[tuple[Expression, Box]]:
-        """Return the boxes of inputs that a box takes."""
+        """Return the boxes of the inputs from which a box of the result is computed."""
         return [(one, box) for one in self.inputs]
 
     def made(self, box: Box, parts: list[Array]) -> Array:
-        """Return a box, given what it needs."""
+        """Return the values of a box, given those of the boxes that `needs` returns."""
         raise NotImplementedError
 
     def read(self, box: Box) -> Array:
@@ -70,16 +70,16 @@ class Expression:
         return self.made(box, [one.read(part) for one, part in self.needs(box)])
 
     def cost(self, box: Box) -> int:
-        """Return the bytes that reading a box takes at most."""
+        """Return an upper bound of the memory, in bytes, that reading a box takes."""
         return 2 * self._bytes_of(box) + sum(one.cost(part) for one, part in self.needs(box))
 
     def leaves(self) -> Iterator[Stored]:
-        """Yield the tensors of files that this is made of."""
+        """Yield the leaves of the tree: tensors of files."""
         for one in self.inputs:
             yield from one.leaves()
 
     def may_fail(self) -> bool:
-        """Whether there are values that a step does not convert."""
+        """Whether a step may reject a value because it does not convert exactly."""
         return any(one.may_fail() for one in self.inputs)
 
     @property
@@ -90,12 +90,12 @@ class Expression:
         return math.prod(map(len, box)) * self.dtype.itemsize
 
     def bands(self, room: int) -> Iterator[Box]:
-        """Yield boxes that follow each other in C order, each of which takes at most `room` bytes to read.
+        """Yield consecutive boxes in C order; reading one takes at most `room` bytes.
 
         Raises
         ------
         FastIndexError
-            The smallest takes more; the message says how much.
+            The smallest band takes more; the message says how much.
         """
         whole = tuple(map(range, self.sizes))
         if not math.prod(self.sizes):
@@ -110,9 +110,8 @@ class Expression:
 
             count = len(rows)
             lead = (range(1),) * d
-            # Where bands begin within words and tiles repeats after fewer.
             while (cost := max(map(self.cost, itertools.islice(boxes(count, lead), _BANDS_SEEN)))) > most and count > 1:
-                # Of whole words and tiles, while there are many rows.
+                # Multiples of 256 rows, while there are many: bands of whole words and tiles.
                 count = -(-count // 2) if count <= 512 else -(-count // 512) * 256
             if cost <= room:
                 for place in np.ndindex(*self.sizes[:d]):
@@ -122,7 +121,7 @@ class Expression:
 
 
 class Stored(Expression):
-    """A tensor of a file; its bytes, where elements are not moved one by one."""
+    """A tensor of a file; its bytes, where elements are packed below a byte or opaque."""
 
     def __init__(self, tensor: Tensor) -> None:
         shape = tensor.shape
@@ -143,7 +142,7 @@ class Stored(Expression):
         return into.view(self.dtype).reshape([len(along) for along in box])
 
     def _is_wide(self, box: Box) -> bool:
-        """Whether a box has much of each of its rows, so that reading all of these costs less than many small reads."""
+        """Whether a box covers so much of each row that reading whole rows costs less than many small reads."""
         if len(box) < 2 or tuple(map(len, box[1:-1])) != self.sizes[1:-1]:
             return False
         return self.sizes[-1] > len(box[-1]) >= self.sizes[-1] // _MOST_READ_AGAIN
@@ -164,7 +163,7 @@ class Stored(Expression):
 
 
 class Field(Expression):
-    """What blocks have at some of their bytes, block after block: the last dimension is that of the blocks."""
+    """A field of blocks, such as their scales: one byte range of each block, concatenated along the last dimension."""
 
     def __init__(self, blocks: Expression, block_bytes: int, place: tuple[int, int], dtype: str) -> None:
         self._block, self._place = block_bytes, place
@@ -187,7 +186,7 @@ class Field(Expression):
 
 
 class Transposed(Expression):
-    """Dimensions in another order."""
+    """An array with its dimensions permuted."""
 
     def __init__(self, inner: Expression, order: Sequence[int]) -> None:
         self._order = tuple(order)
@@ -201,7 +200,7 @@ class Transposed(Expression):
 
 
 class Part(Expression):
-    """Some indices of a dimension; where `drops`, there is one, and the dimension is left out."""
+    """A slice of one dimension; with `drops`, a single index whose dimension is removed."""
 
     def __init__(self, inner: Expression, dimension: int, along: range, drops: bool = False) -> None:
         self._at, self._along, self._drops = dimension, along, drops
@@ -219,7 +218,7 @@ class Part(Expression):
 
 
 class Joined(Expression):
-    """Arrays one after the other along a dimension; a new first one, where `is_stack`."""
+    """Arrays concatenated along a dimension; with `is_stack`, stacked along a new first dimension."""
 
     def __init__(self, inners: Sequence[Expression], dimension: int, is_stack: bool = False) -> None:
         self._at, self._stacks = dimension, is_stack
@@ -245,7 +244,7 @@ class Joined(Expression):
 
 
 class Alternating(Expression):
-    """Indices of a dimension that come from both halves in turn, or the other way round: halves of what alternates."""
+    """The two halves of a dimension interleaved; with `to_halves`, deinterleaved, which is the inverse."""
 
     def __init__(self, inner: Expression, dimension: int, to_halves: bool) -> None:
         self._at, self._to_halves, self._half = dimension, to_halves, inner.sizes[dimension] // 2
@@ -275,7 +274,7 @@ class Alternating(Expression):
 
 
 class Step(Expression):
-    """Arithmetic on each value; `change` gets values and returns them, and what is False where it is not exact."""
+    """Arithmetic on each value; `change` returns the new values, and a mask or bool that is False if inexact."""
 
     def __init__(
         self, inner: Expression, change: Callable[[Array], tuple[Array, Array | bool]], what: str, remedy: str
@@ -287,7 +286,7 @@ class Step(Expression):
         return True
 
     def cost(self, box: Box) -> int:
-        # What is compared takes as much again.
+        # The comparison for exactness takes as much again.
         return super().cost(box) + 2 * self._bytes_of(box)
 
     def made(self, box: Box, parts: list[Array]) -> Array:
@@ -300,7 +299,7 @@ class Step(Expression):
 
 
 class Cast(Expression):
-    """Another element type, as `fastindex.pack` casts."""
+    """A cast to another element type, as `fastindex.pack` casts."""
 
     def __init__(self, inner: Expression, element_type: ElementType, casting: Any) -> None:
         self._type, self._casting = element_type, casting
@@ -313,7 +312,7 @@ class Cast(Expression):
 
 
 class Constant(Expression):
-    """Numbers that are known."""
+    """An array of known values."""
 
     def __init__(self, values: Array) -> None:
         super().__init__(values.shape, values.dtype)
@@ -330,17 +329,17 @@ class _Side:
     Attributes
     ----------
     sizes : tuple of int
-        Of what is stored.
+        Of the stored array.
     units : tuple of (int, int), or None
-        For each dimension, how many codes are how many stored values, of which boxes are multiples: (0, 0) where the
-        dimension is only taken whole. None where all is.
+        For each dimension, a number of codes and the number of stored values that hold them; edges of boxes are
+        multiples of these. (0, 0) for a dimension that is only taken whole; None if the array is.
     """
 
     sizes: tuple[int, ...]
     units: tuple[tuple[int, int], ...] | None
 
     def stored(self, box: Box) -> Box:
-        """Return where the codes of a box, whose edges are multiples of units, are stored."""
+        """Return the stored values that hold a box of codes, whose edges are multiples of the units."""
         if self.units is None:
             return tuple(map(range, self.sizes))
         return tuple(
@@ -349,7 +348,7 @@ class _Side:
         )
 
     def codes(self, box: Box, sizes: Sequence[int]) -> Box:
-        """Return the codes that the stored values of a box are made of."""
+        """Return the codes that a box of stored values holds, rounded outwards to units."""
         if self.units is None:
             return tuple(map(range, sizes))
         return tuple(
@@ -359,7 +358,7 @@ class _Side:
 
 
 class Moved(Expression):
-    """An array in another named format."""
+    """An array moved to another named format."""
 
     def __init__(self, inner: Expression, formats: Formats) -> None:
         self._plan = plan = formats.plan()
@@ -368,7 +367,7 @@ class Moved(Expression):
         lead = len(given) - len(own[0])
         self._order: tuple[int, ...] = tuple(range(len(given)))
         sides = _Side(inner.sizes, None), _Side((nbytes,), None)
-        # Elsewhere dimensions are one, or are not there.
+        # Otherwise the format merges all dimensions into one, or has one that the array lacks.
         if lead >= 0 and (len(own[0]) > 1 or not lead):
             self._order = (*range(lead), *(lead + own[0].index(letter) for letter in own[1]))
             sides = _side_of(plan.ends[0], own[0], given[:lead]), _side_of(plan.ends[1], own[1], given[:lead])
@@ -387,7 +386,7 @@ class Moved(Expression):
         return self._plan.flips((self._signed, 0))
 
     def _codes(self, box: Box) -> tuple[Box, Box]:
-        """Return the codes that a box takes, by the dimensions of the source and by those of the target."""
+        """Return the codes that a box of the result needs, in the dimensions of the source and of the target."""
         source, target = self._sides
         wanted = target.codes(box, self._sizes[1])
         if source.units is None or target.units is None:
@@ -422,7 +421,7 @@ class Moved(Expression):
 
 
 def _side_of(end: End, letters: str, lead: tuple[int, ...]) -> _Side:
-    """Return how an end is stored; `letters` are what the plan calls its dimensions, `lead` those in front of them."""
+    """Return how an end is stored; `letters` are the plan's names of its dimensions, `lead` the batch dimensions."""
     one, own = end.one, end.sizes[-len(letters) :]
     if one is None:
         return _Side((*lead, *own), ((1, 1),) * (len(lead) + len(own)))
@@ -436,9 +435,9 @@ def _side_of(end: End, letters: str, lead: tuple[int, ...]) -> _Side:
 
 
 def _units(end: End, one: Chosen, first: str) -> list[tuple[int, int]]:
-    """Return for each dimension of a format of how many codes, and of how many stored values, boxes are multiples.
+    """Return the units of boxes for each dimension of a format, as in `_Side`.
 
-    `first` is the letter that the plan calls the first of them by.
+    `first` is the plan's letter for the first dimension.
     """
     letters = one.letters
     if end.name in _RECTANGULAR:
@@ -461,7 +460,7 @@ def _units(end: End, one: Chosen, first: str) -> list[tuple[int, int]]:
 
 
 def _dtype_of(left: End, right: End, given: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the element type of what is stored: integers as wide as words, or that of the elements."""
+    """Return the dtype of the stored array: integers as wide as words, or the dtype of the elements."""
     width = max(right.bits, 8)
     if right.one is not None and has_words(right.name):
         width = word_bits(right.one)

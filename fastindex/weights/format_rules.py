@@ -1,4 +1,4 @@
-"""Named formats in the rules of a checkpoint: from which to which, and of what sizes a tensor is."""
+"""Named formats in the rules of a checkpoint: source, target, and the sizes of a tensor."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _KEYS = ("from", "to", "shape", "bits")
 
 @dataclass(frozen=True, slots=True)
 class FormatRule:
-    """From which named format to which, as of `repack`.
+    """A move between named formats, as `repack` does it.
 
     Attributes
     ----------
     names : (str, str)
     sizes : tuple of int, optional
-        The dimensions of the array; without them, the tensor tells.
+        The dimensions of the array; by default, derived from the tensor.
     bits : int, optional
     parameters : tuple of (str, object)
     """
@@ -47,7 +47,7 @@ class FormatRule:
     parameters: Parameters
 
     def formats_of(self, tensor: Tensor) -> Formats:
-        """Return the move of a tensor.
+        """Return the move of a tensor, with its sizes and bits.
 
         Raises
         ------
@@ -94,14 +94,14 @@ def _bits_of(tensor: Tensor) -> int:
 
 
 def format_rule_of(given: Any) -> FormatRule:
-    """Return what a rule says of formats.
+    """Parse the ``format`` of a rule.
 
     Raises
     ------
     ArgumentTypeError
-        No mapping, or sizes, bits or parameters of another type.
+        Not a mapping, or sizes, bits or parameters of another type.
     FastIndexError
-        No name, or one that no format has.
+        A missing or unknown name of a format.
     """
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {str(given)[:200]}")
@@ -116,7 +116,7 @@ def format_rule_of(given: Any) -> FormatRule:
 
 
 def shape_of(end: End) -> Shape:
-    """Return how one end of a move is stored: the codes of a plain array one by one, anything else as bytes.
+    """Return the shape of one end of a move as stored: the codes of a plain array, or the bytes of a format.
 
     Examples
     --------

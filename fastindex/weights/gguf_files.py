@@ -1,8 +1,8 @@
-"""Tensors in GGUF files: their headers, read strictly; names and blocks of quantised types are those of gguf-py.
+"""Strict reader of the headers of GGUF files; names and blocks of quantised types are those of gguf-py.
 
-The format: a magic number, a version and two counts; keys with values; for each tensor its name, its dimensions (the
-first one the most minor), its type and where its bytes begin behind the header; the bytes, each tensor aligned.
-Source: ggml, docs/gguf.md. The reader of gguf-py follows any length that a file tells, so it is not what reads here.
+The format: a magic number, a version and two counts; key-value pairs; for each tensor its name, its dimensions (the
+first one most minor), its type and the offset of its bytes after the header; the bytes, each tensor aligned.
+Source: ggml, docs/gguf.md. gguf-py's own reader trusts any length in a file, so it is not used on untrusted input.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fastindex.weights.tensors import Tensor, TensorFiles
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _MOST_DIMENSIONS = 4
 _DEFAULT_ALIGNMENT = 32
-#: The bytes of values by their numbers; texts and lists have lengths of their own.
+#: The bytes of a value by its type number; texts and lists state their own lengths.
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _U32, _TEXT, _LIST = 4, 8, 9
 _SIZE_BYTES = 8
 
-#: XLA's names for types that are no blocks.
+#: XLA's names for types without blocks.
 ELEMENT_TYPES = {
     "F64": "f64",
     "F32": "f32",
@@ -37,7 +37,7 @@ ELEMENT_TYPES = {
     **{f"I{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
 }
 
-#: The parts of a block: where each begins and ends, and of what it is. Source: ggml-common.h.
+#: The fields of a block: first byte, end, and dtype of each. Source: ggml-common.h.
 FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
     "Q4_0": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
     "Q4_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "codes": (4, 20, "u1")},
@@ -62,7 +62,7 @@ FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the header says of a tensor."""
+    """The header's entry of a tensor."""
 
     sizes: tuple[int, ...]
     type_number: int
@@ -70,7 +70,7 @@ class _Entry:
 
 
 class _Header:
-    """The header of a file, read from its beginning on."""
+    """The header of a file, read sequentially."""
 
     def __init__(self, path: str, file: BinaryIO, nbytes: int) -> None:
         self.path = path
@@ -135,10 +135,10 @@ def read_tensors(source: str | os.PathLike[str]) -> TensorFiles:
 
 
 def read_gguf(path: str) -> TensorFiles:
-    """Return the tensors of a GGUF file by their names, in the order of their bytes.
+    """Return the tensors of a GGUF file by name, in the order of their bytes.
 
-    Quantised types are blocks with factors among the codes: their bytes, as an array of u8 whose last dimension has
-    the bytes of a row.
+    Quantised types are blocks that mix scales and codes: these become u8 arrays whose last dimension is the bytes of a
+    row.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def read_gguf(path: str) -> TensorFiles:
     Raises
     ------
     FastIndexError
-        The file is not what the format says; the message has the reason.
+        The file is malformed; the message has the reason.
     UnsupportedError
         gguf-py is not installed, or does not know a type; the file is one part of several.
     OSError
@@ -173,7 +173,7 @@ def read_gguf(path: str) -> TensorFiles:
 
 
 def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
-    """Return what a header says of each tensor, and the alignment."""
+    """Return the header's entry of each tensor, and the alignment."""
     if header.read(min(len(_MAGIC), 4)) != _MAGIC:
         raise header.error("it does not begin with GGUF")
     version = header.number(4)

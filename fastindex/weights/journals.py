@@ -1,4 +1,4 @@
-"""The folder of a checkpoint while it is written: one job at a time, and a journal of what is complete."""
+"""The folder of a checkpoint while it is written: locked by one job, with a journal of complete pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a job writes at a time.
+    """A unit of output that a job writes and completes as a whole: an array, or a shard.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Piece:
         Its name in the folder; a folder in a Zarr store.
     nbytes : int
     identity : list
-        What has to be the same for what was written to be what would be written.
+        Properties that must be unchanged for a piece written earlier to be reused.
     """
 
     file: str
@@ -46,7 +46,7 @@ class Journal:
     Attributes
     ----------
     done : dict of str to dict
-        The records of complete pieces by their names.
+        The records of complete pieces by name.
     """
 
     def __init__(self, file: IO[bytes], done: dict[str, dict[str, Any]], pieces: Mapping[str, Piece]) -> None:
@@ -55,7 +55,7 @@ class Journal:
         self.done = done
 
     def add(self, name: str, record: dict[str, Any]) -> None:
-        """Note that a piece is complete; on disk when this returns."""
+        """Record that a piece is complete; the record is on disk when this returns."""
         self._file.write(json.dumps({"source": self._pieces[name].identity, "array": record}).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -64,23 +64,23 @@ class Journal:
 
 @contextlib.contextmanager
 def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str | None = MANIFEST) -> Iterator[Journal]:
-    """Make a folder, or go on in one whose job was stopped; nobody else writes into it meanwhile.
+    """Create a folder, or resume in that of an interrupted job; a lock keeps other jobs out meanwhile.
 
     Parameters
     ----------
     place : Path
         Its parent has to exist.
     pieces : mapping of str to Piece
-        By their names, which their records have too.
+        By name, which their records have too.
     complete : str, optional
-        The file that a complete folder has.
+        The file that marks a folder as complete.
 
     Raises
     ------
     FastIndexError
         The folder is complete, holds something else, is of another job, or is being written.
     OSError
-        It cannot be written.
+        The folder cannot be written.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(place)
@@ -90,7 +90,7 @@ def opened_journal(place: Path, pieces: Mapping[str, Piece], complete: str | Non
         raise FastIndexError(f"{place} holds {min(there)!r}, and no job that was stopped; give an empty folder")
     with _opened(place / JOURNAL) as file:
         _lock(place, file)
-        # Until it was locked, another job may have ended.
+        # Another job may have completed the folder before it was locked.
         _check_incomplete(place, complete)
         _remove_unfinished(place)
         yield Journal(file, _read(place, file, pieces), pieces)
@@ -102,7 +102,7 @@ def _opened(path: Path) -> IO[bytes]:
     Raises
     ------
     FastIndexError
-        It is a link, or no regular file.
+        The journal is a link, or no regular file.
     OSError
         It cannot be opened.
     """
@@ -116,12 +116,12 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _remove_unfinished(place: Path) -> None:
-    """Remove what a stopped job has left, links as such.
+    """Remove the unfinished files of an interrupted job; links are removed, not followed.
 
     Raises
     ------
     FastIndexError
-        An array is a link: what is written would go elsewhere.
+        An array is a link: writes would go elsewhere.
     OSError
         Something cannot be removed.
     """
@@ -138,12 +138,12 @@ def _check_incomplete(place: Path, complete: str | None) -> None:
 
 
 def _lock(place: Path, file: IO[bytes]) -> None:
-    """Lock a file until it is closed, or the process ends; not where the system or the file system has no locks.
+    """Lock a file until it is closed, or the process ends; no-op if the system or the file system has no locks.
 
     Raises
     ------
     FastIndexError
-        Another job has it.
+        Another job holds the lock.
     """
     try:
         load("fcntl")
@@ -161,7 +161,7 @@ def _lock(place: Path, file: IO[bytes]) -> None:
 
 
 def _read(place: Path, file: IO[bytes], pieces: Mapping[str, Piece]) -> dict[str, dict[str, Any]]:
-    """Return the records of pieces that are complete, and cut off a line that is not."""
+    """Return the records of complete pieces, and truncate an incomplete last line."""
     found: dict[str, dict[str, Any]] = {}
     file.seek(0)
     *lines, rest = file.read().split(b"\n")
@@ -175,6 +175,6 @@ def _read(place: Path, file: IO[bytes], pieces: Mapping[str, Piece]) -> dict[str
         if path.is_dir() or (path.is_file() and path.stat().st_size == pieces[name].nbytes):
             found[name] = record
     if rest:
-        # The last line ends where the job did.
+        # The job was interrupted while it wrote the last line.
         file.truncate(sum(len(line) + 1 for line in lines))
     return found

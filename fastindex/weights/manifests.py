@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which array lies where, how, and what it was made of."""
+"""The manifest of a checkpoint: the file, layout and source tensors of each array."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from fastindex.weights.safetensors_files import (
 _FORMAT, _VERSION = "fastindex checkpoint", 1
 #: How arrays are stored: a file each, or in a Zarr store.
 RAW, ZARR = "raw", "zarr"
-#: A record is some times as long as the entry of a header that it is about.
+#: A record is several times as long as the header entry that it describes.
 _MOST_MANIFEST_BYTES = 16 * MOST_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The formats that tensors were moved between, and what it takes to move them back.
+    """The formats that tensors were moved between, with the data needed to move them back.
 
     Attributes
     ----------
     back : Formats
-        From what is written to what was read.
+        From the written format to the original one.
     is_signed : bool
         Whether the plain elements that were read are signed.
     """
@@ -53,21 +53,21 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says.
+    """The contents of a manifest.
 
     Attributes
     ----------
     arrays : list of dict
         The records that `record_of` makes, checked.
     metadata : dict of str to str
-        That of the files that were read.
+        Of the source files.
     store : {"raw", "zarr"}
     tensors : list of str
         The names of all tensors, in the order of the files.
     folder : str
-        Where it was read, links followed.
+        The folder it was read from, with links resolved.
     identities : mapping of str to FileIdentity
-        Which file, or folder of a store, each array was when the manifest was read, by their names.
+        The file, or folder of a store, of each array when the manifest was read, by the array's name.
     """
 
     arrays: list[dict[str, Any]]
@@ -78,7 +78,7 @@ class Manifest:
     identities: Mapping[str, FileIdentity] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
-        """Return what is written."""
+        """Return the JSON object to write."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
@@ -90,7 +90,7 @@ class Manifest:
 
 
 def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
-    """Return what a manifest says of an array."""
+    """Return the manifest's record of an array."""
     first = array.tensors[0]
     record: dict[str, Any] = {
         "name": array.name,
@@ -122,7 +122,7 @@ def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
 
 
 def moved_of(record: dict[str, Any]) -> Moved | None:
-    """Return the formats that the tensors of an array were moved between, None where they were not.
+    """Return the formats that the tensors of an array were moved between; None if they were not.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     Raises
     ------
     FastIndexError
-        The folder is not complete, or its manifest is not what one is.
+        The folder is not complete, or its manifest is malformed.
     OSError
         The folder or the manifest cannot be read.
     """
@@ -202,7 +202,7 @@ _FIELDS = {
 
 
 def _check_record(path: Path, one: Any) -> None:
-    """Raise FastIndexError unless a manifest tells an array as `pack_checkpoint` does."""
+    """Raise FastIndexError unless a record is one that `pack_checkpoint` writes."""
     if not isinstance(one, dict) or any(type(one.get(name)) is not kind for name, kind in _FIELDS.items()):
         raise FastIndexError(f"{path}: an array has {', '.join(_FIELDS)}; got {str(one)[:200]}")
     where = f"{path}: {one['name'][:80]!r}"
@@ -226,12 +226,12 @@ def _check_record(path: Path, one: Any) -> None:
 
 
 def _identity_of(path: Path, inside: str, one: dict[str, Any], store: str) -> FileIdentity:
-    """Return which file, or folder of a store, the buffer of an array is.
+    """Return the identity of the file, or folder of a store, that holds the buffer of an array.
 
     Raises
     ------
     FastIndexError
-        It is not there, of another kind or size, or outside the folder of the manifest.
+        It is missing, of another kind or size, or outside the folder of the manifest.
     """
     place = place_inside(inside, one["file"])
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):

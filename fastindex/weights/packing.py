@@ -1,7 +1,7 @@
-"""Tensors of a checkpoint laid out for a device, one after the other: packed, put on disk, listed.
+"""Lay out the tensors of a checkpoint for a device, one after the other: pack, flush to disk, list in a manifest.
 
-A folder is whole when it has its manifest. Until then a journal lists the arrays that are complete, each with its
-checksum; a job that was stopped goes on behind them. The files of arrays appear whole or not at all.
+A folder is complete once it has its manifest. Until then a journal lists the complete arrays, each with its checksum;
+an interrupted job resumes after them. The files of arrays appear complete or not at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.manifests import RAW, ZARR, Manifest
 from fastindex.weights.rules import arrays_of, rules_of
 
-#: What a Zarr store says of a folder of arrays.
+#: Zarr's metadata of a folder of arrays.
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
@@ -42,8 +42,7 @@ def pack_checkpoint(
 ) -> Checkpoint:
     """Lay the tensors of a checkpoint out for a device, each in one stream, in bounded memory.
 
-    A job that was stopped goes on where it was: arrays that are complete are not written again. One job writes into a
-    folder at a time.
+    An interrupted job resumes: complete arrays are not written again. Only one job at a time writes into a folder.
 
     Parameters
     ----------
@@ -51,26 +50,25 @@ def pack_checkpoint(
         A ``.safetensors`` file, the index of several, a folder with one of these, or a ``.gguf`` file, for which the
         extra ``gguf`` is needed.
     folder : path
-        Where to write; it may not hold anything else. Where the name ends in ``.zarr``, a Zarr store with an array of
-        bytes for each buffer; elsewhere a file for each. The folder that it is in has to exist.
+        Output folder; it may not hold anything else, and its parent must exist. A name that ends in ``.zarr`` makes a
+        Zarr store with an array of bytes for each buffer; any other name, a file for each.
     rules : iterable of mappings
-        Or ``{"rules": [...]}``, as in files. The first whose ``names``, a pattern as ``"model.layers.*.weight"``, has
-        the name of a tensor says what becomes of it: ``layout``, a text such as ``"{1,0:T(8,128)(2,1)}"`` or ``"tpu"``;
-        ``dtype``, to which elements are cast on the way; ``transpose``, such as ``"out in -> in out"``; ``stack``, the
-        name of the one array that all these tensors become, by the number that the ``*`` stands for. Instead of
-        layout, dtype and transpose, ``format`` says from which named format to which other:
-        ``{"from": "awq", "to": "marlin"}``, with parameters as of `repack`, and ``shape`` where the tensor does not
-        tell. Other tensors stay as they are.
+        Or ``{"rules": [...]}``, as in files. A tensor follows the first rule whose ``names``, a pattern such as
+        ``"model.layers.*.weight"``, matches its name; other tensors stay as they are. A rule has ``layout``, a text
+        such as ``"{1,0:T(8,128)(2,1)}"`` or ``"tpu"``; ``dtype``, the element type to cast to; ``transpose``, such as
+        ``"out in -> in out"``; ``stack``, the name of the array into which all its tensors are stacked, in the order of
+        the numbers that the ``*`` matches. Instead of layout, dtype and transpose, ``format`` gives the source and the
+        target format: ``{"from": "awq", "to": "marlin"}``, with parameters as for `repack`, and ``shape`` if the tensor
+        does not determine it.
     tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
-        Give arrays whose rule names no layout the one that the compiler of this TPU chooses by default. A topology, as
-        of `try_layouts`, is taken too: ``"v5p:2x2x1"``.
+        Use the default layout of this TPU's compiler for arrays whose rule names no layout. A topology, as for
+        `try_layouts`, is accepted too: ``"v5p:2x2x1"``.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for casts, as for `fastindex.pack`.
     max_memory : int, optional
-        The most bytes that this process may have in memory, everything else of it included; by default, 1 GiB more
-        than it has when this is called.
+        Memory limit of the whole process, in bytes; by default, 1 GiB more than it uses at the call.
     progress : optional
-        Has ``start(total)`` and ``advance(count)`` called with bytes.
+        An object whose ``start(total)`` and ``advance(count)`` are called with numbers of bytes.
 
     Returns
     -------
@@ -79,8 +77,8 @@ def pack_checkpoint(
     Raises
     ------
     FastIndexError
-        Files that are not as the format says, rules that do not fit, a folder that holds something else or is whole
-        already, or too little memory.
+        Malformed files, rules that do not fit, a folder that holds something else or is complete already, or too little
+        memory.
     ArgumentTypeError
         A cast that `casting` does not allow.
     UnsupportedError

@@ -1,4 +1,4 @@
-"""Recipes: rules that ship, by name. Each is what a rules file holds."""
+"""Recipes: built-in rules by name, each with the content of a rules file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
                 ],
             },
             {
-                # Groups by outputs in both, though awq is of K by N and pack_quantized of M by K.
+                # Groups by outputs in both formats, although awq is K by N and pack_quantized M by K.
                 "names": "{x}.qzeros",
                 "format": {"from": "awq", "to": "pack_quantized"},
                 "transpose": "g n -> g n",

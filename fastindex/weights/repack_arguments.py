@@ -1,4 +1,4 @@
-"""What callers of `repack` hand in, checked once: sizes, widths, parameters, the dimensions of vendors' matrices."""
+"""Check the arguments of `repack`: sizes, widths, parameters, the dimensions of vendors' matrices of words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
 from fastindex.weights.repack_plans import Bytes, End, repack_plan
 
-#: Bits of a word, and how many rows of codes one row of words holds, where a word holds codes along the last dimension.
+#: Bits of a word, and rows of codes per row of words, for formats whose words hold codes along the last dimension.
 _WORDS = {
     "awq": (32, 1),
     "awq_gemv_fast": (16, 4),
@@ -28,7 +28,7 @@ _WORDS = {
     "mlx": (32, 1),
     "nvfp4": (8, 1),
     "aten_int4pack_cpu": (8, 1),
-    # A word is an element, and a byte at least.
+    # A word is one element, of at least a byte.
     "marlin_scales": (0, 1),
     "trtllm_shuffle_matrix_a": (0, 1),
     "trtllm_gated_rows": (0, 1),
@@ -39,7 +39,7 @@ _COLUMN_WORDS = {"gptq": 32}
 
 
 def has_words(name: str) -> bool:
-    """Whether the vendor of a format stores it as a matrix of words, whose dimensions tell those of the codes.
+    """Whether the vendor of a format stores it as a matrix of words, whose dimensions determine those of the codes.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def words_of(one: Chosen, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def sizes_of_words(one: Chosen, dimensions: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of the codes in matrices of words, one after the other; padding within words counts as codes.
+    """Return the sizes of the codes in a matrix of words, or a batch of them; padding within words counts as codes.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def rows_of_words(one: Chosen) -> int:
 
 Parameters = tuple[tuple[str, Any], ...]
 
-# Elements of a byte or less, each in a byte of its own, by the names of their dtypes: the codes themselves.
+# Bits of elements that are stored one per byte, by the names of their dtypes: the codes themselves.
 _UNSIGNED_CODES = {"uint1": 1, "uint2": 2, "uint4": 4, "bool": 8}
 _SIGNED_CODES = {"int1": 1, "int2": 2, "int4": 4}
 
@@ -154,7 +154,7 @@ def checked_bits(bits: Any) -> int | None:
 
 
 def checked_parameters(given: Mapping[str, Any]) -> Parameters:
-    """Return parameters in order, as values that can be compared and kept.
+    """Return parameters sorted by name, with hashable values.
 
     Raises
     ------
@@ -182,12 +182,12 @@ def _plain_value(name: str, value: Any) -> Any:
 
 
 def given_array(buffer: Any) -> NDArray[Any]:
-    """Return what is to be moved as a NumPy array, codes of less than a byte as integers of one.
+    """Return the buffer to move as a NumPy array, with codes of less than a byte as one-byte integers.
 
     Raises
     ------
     UnsupportedError
-        An array on a device, or one that is computed later.
+        An array on a device, or a lazy one.
     ArgumentTypeError
         Objects or text.
     """
@@ -211,7 +211,7 @@ def given_array(buffer: Any) -> NDArray[Any]:
 
 
 def element_bits(given: Any, kind: np.dtype[Any]) -> int:
-    """Return the bits of an element of what a caller handed in, which integers of a dtype hold.
+    """Return the bits of an element of a caller's array; `kind` is the dtype of the NumPy array that holds it.
 
     Examples
     --------
@@ -223,13 +223,13 @@ def element_bits(given: Any, kind: np.dtype[Any]) -> int:
 
 
 def signed_bits(given: Any, kind: np.dtype[Any]) -> int:
-    """Return the bits of what a caller handed in, if it is of signed integers; else 0.
+    """Return the bits of an element of a caller's array if it holds signed integers; else 0.
 
     Parameters
     ----------
     given : object
     kind : dtype
-        Of the integers that hold it.
+        Of the NumPy array that holds it.
 
     Examples
     --------
@@ -240,12 +240,12 @@ def signed_bits(given: Any, kind: np.dtype[Any]) -> int:
 
 
 def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Parameters) -> tuple[int, ...]:
-    """Return the sizes of what an array holds, where its own dimensions tell them.
+    """Return the sizes of the codes in an array, as its dimensions determine them.
 
     Raises
     ------
     FastIndexError
-        They do not.
+        They do not determine them.
 
     Examples
     --------
@@ -266,23 +266,23 @@ def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Param
 
 
 def _in_words(one: Chosen, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
-    """Return the dimensions in words of an array whose elements have `bits`; None where rows are no whole words."""
+    """Return the dimensions in words of an array whose elements have `bits`; None if rows are not whole words."""
     words, rest = divmod(dimensions[-1] * bits, word_bits(one))
     return None if rest else (*dimensions[:-1], words)
 
 
 def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> None:
-    """Require a matrix of words, if a format is one, to have the dimensions that the sizes of the codes give it.
+    """Require a matrix of words to have the dimensions that follow from the sizes of the codes.
 
-    Buffers without dimensions have any.
+    Other formats, and flat buffers, are accepted with any dimensions.
 
     Parameters
     ----------
     end : End
     dimensions : sequence of int
-        Of what holds the format.
+        Of the array that holds the format.
     bits : int
-        Of an element of that.
+        Of an element of that array.
     what : str
 
     Raises
@@ -293,7 +293,7 @@ def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> No
     if end.one is None or not has_words(end.name) or size in (0, *dimensions) or not dimensions:
         return
     found, expected = _in_words(end.one, dimensions, bits), words_of(end.one, end.sizes)
-    # Several matrices may lie one after the other.
+    # A batch of matrices may be stored one after the other.
     if found is not None and found[-1] == expected[1] and math.prod(found[:-1]) % max(expected[0], 1) == 0:
         return
     own = "" if found is None else f": its shape is {sizes_of_words(end.one, found)}"
@@ -347,12 +347,12 @@ def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
 
 
 def checked_out(out: Any, end: End, data: Bytes) -> tuple[Bytes, np.dtype[Any]]:
-    """Return the bytes to write to, and the dtype of what they are in.
+    """Return the bytes of `out` to write to, and its dtype.
 
     Raises
     ------
     FastIndexError, ArgumentTypeError
-        As `checked_bytes`; or it cannot be written in place, or overlaps the input.
+        As `checked_bytes`; or `out` cannot be written in place, or overlaps the input.
     """
     if engine_of(out) is not None or on_gpu(out):
         raise UnsupportedError(f"out is an array in host memory, got {type(out).__name__}")

@@ -1,4 +1,4 @@
-"""Named formats between files, in bounded memory: part after part of the dimension that is outermost in both."""
+"""Repack files between named formats in bounded memory, by slices of the dimension that is outermost in both."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fastindex.weights.repack_arguments import (
 )
 from fastindex.weights.repack_plans import Cut, End, RepackPlan, repack_plan
 
-#: What a part takes at most, if that is less than the memory.
+#: The larger buffer of a slice has at most about this many bytes, even if memory allows more.
 _PART_BYTES = 64 << 20
-#: What a move takes at least, even where the process has more than its limit already.
+#: Memory for a move, in bytes, even if the process is above its limit already.
 _LEAST_ROOM_BYTES = 16 << 20
-#: A part is read, moved and written; unpacking takes as much again for each code, and more where bits move alone.
+#: Peak memory in multiples of the larger buffer: both buffers and unpacked codes; more where single bits move.
 _COPIES, _COPIES_OF_BITS = 8, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """From which named format to which other, and of what.
+    """A move between named formats, and the array that is moved.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ def repack_file(
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     force: bool = False,
 ) -> None:
-    """Read a named format from a file and write another to a file.
+    """Read a file in one named format and write a file in another.
 
     Parameters
     ----------
@@ -76,15 +76,15 @@ def repack_file(
     formats : Formats
     progress : Progress
     memory_bytes : int
-        The memory that the process may use, the program included.
+        Memory limit of the whole process.
     force : bool
-        Replace a file that may not be written, too.
+        Replace a read-only file, too.
 
     Raises
     ------
     FastIndexError
-        As `fastindex.weights.repack`; the file has another size; or no dimension is outermost in both
-        formats, and the memory does not hold them whole.
+        As `fastindex.weights.repack`; the file has another size; or no dimension is outermost in both formats, and the
+        whole move does not fit into memory.
     OSError
         A file cannot be read or written.
     """
@@ -118,7 +118,7 @@ def repack_file(
 
 
 def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
-    """Return how a move is done in parts; None where it is done whole.
+    """Return how to move slice by slice; None to move the whole array at once.
 
     Parameters
     ----------
@@ -126,12 +126,12 @@ def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
     room : int
         The bytes that the move may take.
     taken : int
-        The bytes that the program takes besides.
+        The bytes that the process uses already.
 
     Raises
     ------
     FastIndexError
-        It does not fit, and cannot be done in parts.
+        The whole move does not fit, and cannot be done in slices.
     """
     left, right = plan.ends
     whole = bytes_of_move(plan)
@@ -146,12 +146,12 @@ def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
 
 
 def bytes_of_move(plan: RepackPlan) -> int:
-    """Return what a move takes at most, if it is done whole: both buffers, and what is unpacked in between."""
+    """Return the peak memory, in bytes, of moving the whole array: both buffers and the unpacked codes."""
     return copies_of_move(plan) * max(end.side.nbytes for end in plan.ends)
 
 
 def copies_of_move(plan: RepackPlan) -> int:
-    """Return how many times its larger buffer a move takes at most."""
+    """Return the peak memory of a move in multiples of its larger buffer."""
     return _COPIES_OF_BITS if any(end.side.element_bits == 1 < end.bits for end in plan.ends) else _COPIES
 
 
@@ -162,7 +162,7 @@ def move_parts(
     signed: tuple[int, int],
     advance: Callable[[int], None],
 ) -> None:
-    """Read, move and write parts, one after the other; `signed` is as for `RepackPlan.run`."""
+    """Read, move and write slices, one after the other; `signed` is as for `RepackPlan.run`."""
     for part, first, places in parts:
         data = np.empty(part.ends[0].side.nbytes, np.uint8)
         read(places[0], data)
@@ -173,7 +173,7 @@ def move_parts(
 
 
 def _check_plain(file: Any, path: str, end: End) -> None:
-    """Require elements and dimensions of a file that says which it has to be those of a plain array.
+    """Require the dtype and dimensions of a file, where it states them, to be those of a plain array.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _check_plain(file: Any, path: str, end: End) -> None:
 def parts_of(
     plan: RepackPlan, cut: Cut | None, room: int, formats: Formats
 ) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
-    """Yield plans for parts of the outermost dimension, what of it each begins with, and where on both sides."""
+    """Yield for each slice of the outermost dimension its plan, its first index, and its byte offsets on both sides."""
     if cut is None:
         yield plan, 0, (0, 0)
         return

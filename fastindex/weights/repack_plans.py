@@ -1,4 +1,4 @@
-"""From one named format to another: how codes move, which bits flip, and what is ordered within units."""
+"""Plans between two named formats: how codes move, which bits flip, and the reordering within units."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from fastindex.show.format_names import named_layout
 
 Bytes = NDArray[np.uint8]
 
-#: The bits of plain elements that are wider than a byte.
+#: The widths, in bits, of plain elements wider than a byte.
 _WIDE_BITS = (16, 32, 64)
-# Units that are ordered at a time: what that takes stays in the cache.
+# Units reordered at a time: few enough that their temporaries stay in the cache.
 _UNITS_AT_ONCE = 1 << 16
 _ONEDNN = "onednn"
-#: The variable that counts arrays which lie one after the other.
+#: The variable of the batch: arrays stored one after the other.
 _BATCH = "batch"
 
 
@@ -72,7 +72,7 @@ class End:
 
     @property
     def stored(self) -> str:
-        """What codes mean, as `Row` says; the plain array has no meaning by itself."""
+        """The interpretation of codes, as in `Row`; "elements" for the plain array and formats of any width."""
         if self.row is None or self.row.bits is None:
             return "elements"
         return self.row.stored
@@ -80,16 +80,16 @@ class End:
 
 @dataclass(frozen=True)
 class Cut:
-    """A dimension that is outermost in both formats: parts of it lie one after the other on both sides.
+    """A dimension that is outermost in both formats, so that its slices are contiguous on both sides.
 
     Attributes
     ----------
     shape : tuple of int
-        Of the array, with dimensions in front of those of the formats as one.
+        Of the array; batch dimensions are merged into one where they are cut.
     dimension : int
-        Which of them.
+        The number of the dimension in `shape`.
     step : int
-        Of how many of its values parts are multiples.
+        The extent of a slice is a multiple of this, except for the last one.
     """
 
     shape: tuple[int, ...]
@@ -101,27 +101,27 @@ class Cut:
         return self.shape[self.dimension]
 
     def part(self, count: int) -> tuple[int, ...]:
-        """Return the sizes of a part that has so many values of the dimension."""
+        """Return the sizes of a slice with `count` indices of the dimension."""
         return (*self.shape[: self.dimension], count, *self.shape[self.dimension + 1 :])
 
 
 @dataclass(frozen=True)
 class RepackPlan:
-    """How one format becomes another: a rearrangement of codes or bits, and the order within units at either end.
+    """A move between formats: a rearrangement of codes or bits, and the reordering within units at either end.
 
     Attributes
     ----------
     ends : (End, End)
     plan : RearrangePlan
     packs : bool
-        Whether plain codes of four bits are put two in a byte, in order, before anything else: packed places move
-        many times as fast as bytes that become halves of bytes far away.
+        Whether plain 4-bit codes are first packed two per byte, in order: moving packed codes is many times faster
+        than scattering bytes to distant nibbles.
     cut : Cut or None
-        How it is done in parts; None where no dimension is outermost in both formats.
+        How to move slice by slice; None if no dimension is outermost in both formats.
     parameters : tuple of (str, object)
-        As they are given, and those that follow from the shape: parts of the array take the same.
+        As given, with those derived from the shape of the whole array: its slices use the same.
     letters : (str, str)
-        The dimensions of both ends by the letters of the source, those in front left out.
+        The dimensions of both ends in the letters of the source, batch dimensions left out.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class RepackPlan:
     letters: tuple[str, str]
 
     def flips(self, signed: tuple[int, int]) -> bool:
-        """Whether one end is two's complement and the other is not, so the top bit of codes flips; as `run`."""
+        """Whether one end is two's complement and the other is not, so the sign bit flips; `signed` as for `run`."""
         source, destination = self.ends
         flipped = _is_twos_complement(source, destination, signed[0])
         return flipped ^ _is_twos_complement(destination, source, signed[1])
@@ -152,21 +152,21 @@ class RepackPlan:
         return made.view(f"u{max(end.bits // 8, 1)}").reshape(end.sizes)
 
     def run(self, data: Bytes, target: Bytes, signed: tuple[int, int], threads: int | None, first: int = 0) -> None:
-        """Move the bytes of the source to those of the destination; plain ends may hold two's complement.
+        """Convert the bytes of the source to those of the destination; plain ends may hold two's complement.
 
         Parameters
         ----------
         data, target : uint8 array
         signed : (int, int)
-            The bits of the dtype of the plain array of the source, of the destination, where it is signed; else 0.
+            For source and destination: the bits of a plain array's dtype if it is signed; else 0.
         threads : int, optional
         first : int
-            The row of the whole array that this part of it begins with, to name a code.
+            The first row of this slice in the whole array, for error messages.
 
         Raises
         ------
         FastIndexError
-            A plain code that has more bits than the format stores.
+            A plain code has more bits than the format stores.
         """
         source, destination = self.ends
         offset = 1 << source.bits - 1
@@ -181,7 +181,7 @@ class RepackPlan:
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
         if flipped and None not in (source.row, destination.row):
-            # In the source: padding of the destination is never flipped.
+            # Flip in the source: padding of the destination is never flipped.
             data = data ^ np.uint8(offset * (0x11 if source.bits == NIBBLE_BITS else 1))
         if self.packs:
             data = plan_relayout(*_packing(len(data)))(data, threads=threads)
@@ -193,11 +193,11 @@ class RepackPlan:
         if flipped and source.row is not None and destination.row is None:
             target ^= np.uint8(offset)
         if destination.row is None and destination.bits < 8 and _may_be_negative(source, signed[1]):
-            # Two's complement fills the byte.
+            # Sign-extend to the whole byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
 
     def ordered(self, data: Bytes, order: Any) -> Bytes:
-        """Return the source with its rows of K in another order.
+        """Return the source with its rows along K permuted.
 
         Raises
         ------
@@ -220,7 +220,7 @@ class RepackPlan:
 def _cut(
     ends: Sequence[End], rows: Sequence[Chosen | None], spelled: Sequence[str], shape: tuple[int, ...], batch: int
 ) -> Cut | None:
-    """Return how a move is done in parts; `spelled` are the dimensions of both ends, by the same letters."""
+    """Return how to move slice by slice; `spelled` are the dimensions of both ends, in the same letters."""
     found = [outermost(end.side) for end in ends]
     if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
         return None
@@ -231,7 +231,7 @@ def _cut(
     for one, own in zip(rows, spelled, strict=True):
         step = math.lcm(step, 1 if one is None else multiple_of(one, one.letters[own.index(key)]))
     if len(letters) == 1:
-        # All dimensions are one.
+        # The format merges all dimensions into one.
         inner = math.prod(shape[1:])
         return Cut(shape, 0, math.lcm(step, inner) // inner) if inner else None
     at = len(shape) - len(letters) + letters.index(key)
@@ -239,7 +239,7 @@ def _cut(
 
 
 def outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
-    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
+    """Return the variable of the outermost digit in memory, and how many of its values one step of the digit spans."""
     layout = side.layout
     if not side.rank:
         return None
@@ -249,7 +249,7 @@ def outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
         if len(tile) > axes or (len(tile) == axes and (i or COMBINE in tile)):
             return None
         if len(tile) == axes:
-            # It splits the outermost dimension too.
+            # The tile splits the outermost dimension too.
             step = tile[0]
         axes += len(tile) - 2 * tile.count(COMBINE)
     if len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
@@ -258,29 +258,29 @@ def outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
 
 
 def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
-    """Whether an end holds two's complement where the other one, if it is of integers, holds codes."""
+    """Whether an end holds two's complement, where the other end, if it is of integers, holds unsigned codes."""
     if end.row is not None:
         return end.stored == "signed"
     return other.stored != "elements" and _may_be_negative(other, signed_bits)
 
 
 def _may_be_negative(end: End, signed_bits: int) -> bool:
-    """Whether a plain array whose dtype has this many signed bits holds values, not codes, for a format."""
+    """Whether a plain array holds signed values, not codes, for a format; `signed_bits` is 0 for unsigned dtypes."""
     if end.stored == "integers":
-        # int8 may be a container of codes of 4 bits, but holds no code of 8 bits above 127.
+        # int8 may contain 4-bit codes, but cannot hold 8-bit codes above 127.
         return signed_bits == end.bits
     return signed_bits > 0 and end.stored != "codes"
 
 
 def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negative: bool, first: int) -> None:
-    """Require plain codes, one in a byte, that fit into the bits of a format.
+    """Require plain codes, one per byte, to fit into the bits of a format.
 
     Raises
     ------
     FastIndexError
     """
     least = -(1 << end.bits - 1) if may_be_negative else 0
-    # What is below the least is above all others once the least is taken off.
+    # Once the least value is subtracted, smaller ones wrap around above all valid codes.
     above_least = data if not least else data + np.uint8(-least)
     if not above_least.size or above_least.max() < 1 << end.bits:
         return
@@ -299,7 +299,7 @@ def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negat
 def repack_plan(
     source: str, destination: str, shape: tuple[int, ...], bits: int | None, parameters: tuple[tuple[str, Any], ...]
 ) -> RepackPlan:
-    """Plan a move between two formats; plans are kept.
+    """Plan a move between two formats; plans are cached.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def repack_plan(
 
 
 def _check_meanings(ends: Sequence[End]) -> None:
-    """Refuse a move between codes and elements that are signed or not as the caller knows, not the format.
+    """Reject a move between codes and elements whose signedness only the caller knows, not the format.
 
     Raises
     ------
@@ -370,7 +370,7 @@ def _check_meanings(ends: Sequence[End]) -> None:
     if any(end.row is None for end in ends):
         return
     for end, other in zip(ends, reversed(ends), strict=True):
-        # Half bytes of integers are two's complement; bytes may be unsigned.
+        # Integers below a byte are two's complement; bytes may be unsigned.
         unknown = ("signed", "integers", "offset") if end.bits < 8 else ("signed",)
         if end.stored == "elements" and other.stored in unknown:
             raise FastIndexError(
@@ -397,7 +397,7 @@ def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chose
 
 
 def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
-    """Return the dimensions of both ends by the same letters."""
+    """Return the dimensions of both ends in the same letters."""
     first, last = rows
     if first is None and last is None:
         return ("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:rank],) * 2
@@ -413,7 +413,7 @@ def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
 
 
 def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, str]:
-    """Return the dimensions of two formats by the letters of the first.
+    """Return the dimensions of two formats in the letters of the first.
 
     Examples
     --------
@@ -429,7 +429,7 @@ def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, 
 
 
 def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:
-    """Return the size of each dimension, and how many arrays of them there are."""
+    """Return the size of each dimension by its letter, and the number of arrays in the batch."""
     if len(letters) == 1:
         return {letters: math.prod(shape)}, 1
     missing = len(letters) - len(shape)
@@ -443,7 +443,7 @@ def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], in
 
 
 def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
-    """Return a side of several arrays, one after the other."""
+    """Return a side with a batch of `count` arrays as its outermost dimension."""
     if count == 1:
         return side
     variable = Variable(_BATCH, count, True)
@@ -455,7 +455,7 @@ def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
 
 
 def _in_units(data: Bytes, row: Row, back: bool) -> Bytes:
-    """Order the bits or codes within each unit: a copy on the way back, in place on the way there."""
+    """Reorder the bits or codes within each unit: in place, or with `back` the inverse, to a copy."""
     count, kind = len(row.order), f"u{row.order_bits}"
     step = count * row.order_bits // 8 * _UNITS_AT_ONCE
     result = np.empty_like(data) if back else data

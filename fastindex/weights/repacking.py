@@ -1,4 +1,4 @@
-"""Named formats of quantised weights and blocked tensors: from one to another, and what is known of each."""
+"""Named formats of quantised weights and blocked tensors: moves between them, and a list of their properties."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fastindex.weights.repack_arguments import (
 )
 from fastindex.weights.repack_plans import repack_plan
 
-#: Bits of elements of any whole number of bytes.
+#: Widths, in bits, of elements of formats that take any width.
 _WIDTHS = (8, 16, 32, 64)
 
 
 def values_for(row: Row) -> dict[str, Any]:
-    """Return parameters for which a row is taken.
+    """Return parameters that select a row.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def values_for(row: Row) -> dict[str, Any]:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Return what a format is, the default first, for each width and each value of a parameter that rows tell apart.
+    """Return the variants of a format, the default first: each width, and each parameter value that selects a row.
 
     Keys are those that `fastindex.weights.formats` documents.
 
@@ -68,7 +68,7 @@ def variants(name: str) -> list[dict[str, Any]]:
     rows = [row for row in ROWS if row.name == name]
     found = [variant for row in rows for bits in _widths(row) if (variant := _variant(row, bits)) is not None]
     default = chosen(name, None, {}) if rows else None
-    # True is behind False.
+    # The default has the key False, which sorts first.
     return sorted(
         found, key=lambda one: default is None or (one["layout"], one["bits"]) != (text_of(default), default.bits)
     )
@@ -79,7 +79,7 @@ def _widths(row: Row) -> tuple[int, ...]:
 
 
 def _variant(row: Row, bits: int) -> dict[str, Any] | None:
-    """Return what a row is for a width; None where a parameter has no default for that."""
+    """Return the variant of a row for a width; None if a parameter has no default for it."""
     given = values_for(row)
     try:
         one = chosen(row.name, bits, given)
@@ -99,7 +99,7 @@ def _variant(row: Row, bits: int) -> dict[str, Any] | None:
 
 
 def unit_order(row: Row) -> tuple[int, ...]:
-    """Return where each bit of a unit lies, as `fastindex.weights.discover` says it; nothing where all are in order.
+    """Return the position of each bit of a unit, as `fastindex.weights.discover` does; empty if bits are in order.
 
     Examples
     --------
@@ -127,20 +127,20 @@ def repack(
     Parameters
     ----------
     buffer : array, bytes, or anything with the buffer protocol
-        Of format `source`. ``"plain"`` is the array itself: codes one in a byte, or elements of their own width, in the
+        In format `source`. ``"plain"`` is the array itself: codes one per byte, or elements of their own width, in the
         order of their dimensions. Any other format is its bytes, in an array of any dtype. Arrays of PyTorch and JAX
-        on a processor too; the result is NumPy's, as in `relayout`.
+        in host memory are accepted, too; the result is a NumPy array, as for `relayout`.
     source, destination : str
         Names that `formats` lists, or ``"plain"``.
     shape : sequence of int, optional
-        The dimensions that `formats` names, as they are without padding: in the order of `source`, or of `destination`
-        where `source` is ``"plain"``. Without it, the dimensions of `buffer` tell, if they are those of the plain array
-        or of the matrix of words that the vendor stores; padding within words then counts as codes. Dimensions that
+        The dimensions that `formats` names, without padding: in the order of `source`, or of `destination` if `source`
+        is ``"plain"``. By default, derived from the dimensions of `buffer`, if they are those of the plain array or of
+        the matrix of words that the vendor stores; padding within words then counts as codes. Dimensions that
         contradict `shape` are an error.
     bits : int, optional
-        Of a code or an element; where a format has several widths, 4, or what `formats` says.
+        Of a code or an element; for a format of several widths, 4 by default, or the default that `formats` lists.
     out : array, optional
-        Where to write; it may not overlap `buffer`.
+        Output array; it may not overlap `buffer`.
     threads : int, optional
         The most threads to use.
     order : sequence of int, optional
@@ -161,7 +161,7 @@ def repack(
     ArgumentTypeError
         Plain elements of another dtype than the format's codes have.
     UnsupportedError
-        What is no permutation of bits; the message names the step that is none. An array on a GPU, or of Dask.
+        A format that is no permutation of bits; the message names the step that is none. An array on a GPU, or of Dask.
 
     Notes
     -----
@@ -170,7 +170,7 @@ def repack(
     ``"pack_quantized"`` and ``"cutlass_mixed_gemm"`` int8 does so with any width, as for their packers.
     ``"ggml_q4_0_repacked_body"`` and GGUF's Q8_0, ``"gguf_body"`` with ``type="q8_0"``, store two's complement: int8 as
     it is, and codes with the sign bit flipped. Formats of elements of any width keep them as they are. A code with more
-    bits than the format stores is an error, never cut.
+    bits than the format stores is an error, never truncated.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def repack(
 
 
 def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
-    """Return the bits of `count` plain elements, where the format on the other side leaves them open."""
+    """Return the bits of `count` plain elements by their dtype, if the format on the other side takes any width."""
     given = element_bits(buffer, array.dtype)
     if source == PLAIN and given < 8:
         return given
@@ -210,7 +210,7 @@ def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination:
         kind = getattr(plain, "dtype", None)
         if name != PLAIN or not takes_any_width(other) or kind is None:
             continue
-        # A row of bytes may also be wider elements: then their number tells.
+        # A flat array of bytes may hold wider elements: the number of elements decides.
         if plain.ndim > 1 or kind.itemsize > 1 or math.prod(plain.shape) == count:
             return int(8 * kind.itemsize)
     return None
@@ -222,15 +222,16 @@ def formats() -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        For each `name`: its `dimensions` in order, the `bits` of a code that it knows (None: any whole bytes), its
-        `parameters` with their defaults (None: what the bits tell, or nothing), its `layouts` as XLA's text of the
-        split array, the `source` of the definition, and its `variants`, the default first. What is `refused` says why.
+        For each `name`: its `dimensions` in order, the `bits` of a code that it supports (None: any whole number of
+        bytes), its `parameters` with their defaults (None: derived from the bits, or no default), its `layouts` as
+        XLA's text of the split array, the `source` of the definition, and its `variants`, the default first. `refused`
+        is the reason why a name is not supported, else None.
 
-        A variant has the `bits` and `parameters` that it is for, and then: its `layout`, with numbers in place of
-        parameters; `multiples` that sizes have to be of; `padded`, what a dimension is padded to a multiple of beyond
-        what the layout splits; `unit_order` and `flipped_bits`, as in `Discovery`, where the layout alone does not say
-        where bits lie; `fill`, the code in padding; and its `source`. `multiples`, `unit_order` and `flipped_bits` of
-        the name are those of the default.
+        A variant has its `bits` and `parameters`; its `layout`, with numbers in place of parameters; `multiples`, of
+        which sizes must be multiples; `padded`, the multiple to which a dimension is padded beyond the split of the
+        layout; `unit_order` and `flipped_bits`, as in `Discovery`, if the layout alone does not determine the place of
+        bits; `fill`, the code in padding; and its `source`. `multiples`, `unit_order` and `flipped_bits` of the name
+        are those of the default.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From the arrays of a checkpoint back to the tensors that they were made of, in one safetensors file."""
+"""Restore the source tensors of a packed checkpoint, to one safetensors file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def restore(manifest: Manifest, target: str, max_memory: int | None = None, prog
     UnsupportedError
         An element type that the format lacks.
     FastIndexError
-        Too little memory, or an array that is not as it was written.
+        Too little memory, or an array whose file has changed.
     OSError
         A file cannot be read or written.
     """
@@ -86,7 +86,7 @@ def restore_array(
 
 
 def _tensor_shape(one: dict[str, Any]) -> Shape:
-    """Return how each tensor of an array lies in its file."""
+    """Return the shape of each tensor of an array, as stored in a safetensors file."""
     shape = Shape.parse(one["shape"])
     if one.get("format") is not None:
         return Shape("u8", (one["stored"]["nbytes"],))
@@ -129,4 +129,4 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
 
 
 def _ignore(count: int) -> None:
-    """Receive progress that nobody asked for."""
+    """No-op progress callback."""

@@ -1,4 +1,4 @@
-"""What becomes of the tensors of a checkpoint: rules by name, and the arrays that are written for them."""
+"""Rules for the tensors of a checkpoint, matched by name, and the arrays that they produce."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
-#: The characters of a name, or another value, in a message.
+#: The most characters of a name, or another value, in a message.
 _MOST_SHOWN = 200
 #: Most digits of the number in the name of a stacked tensor.
 _MOST_DIGITS = 18
 _TOKEN = re.compile(r"\{([A-Za-z_]\w*)\}|(\*)|(\?)|(\[!?\]?[^]]*\])")
 _CAPTURE = re.compile(r"\{([A-Za-z_]\w*)\}")
-#: The longest name that a pattern with several captures matches: trying them takes time by the square and more.
+#: The longest name that a pattern with several captures matches: backtracking takes quadratic time, or worse.
 _MOST_CAPTURED = 1000
-#: What captures call the text that the first ``*`` stands for.
+#: The key, among captures, of the text that the first ``*`` matches.
 STAR = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What becomes of the tensors with some names.
+    """A rule for the tensors whose names match a pattern.
 
     Attributes
     ----------
     names : str
-        A pattern as of shells: ``*``, ``?``, ``[...]``; and ``{i}``, which `stack` may name.
+        A shell pattern: ``*``, ``?``, ``[...]``; and captures such as ``{i}``, which `stack` may use.
     layout : str, optional
         The text of a layout, braces included, or "tpu" for the one that the TPU compiler chooses.
     dtype : str, optional
         The element type.
     transpose : str, optional
-        The dimensions and their new order, as of `rearrange`: ``"out in -> in out"``.
+        The dimensions and their new order, as for `rearrange`: ``"out in -> in out"``.
     stack : str, optional
-        The name of the one array that all these tensors become, with a new first dimension in the order of the numbers
-        that the one ``*`` of `names` stands for.
+        The name of the array into which all these tensors are stacked, along a new first dimension, in the order of the
+        numbers that the one ``*`` of `names` matches.
     format : FormatRule, optional
-        From which named format to which other, instead of `layout`, `dtype` and `transpose`.
+        The source and the target format, instead of `layout`, `dtype` and `transpose`.
     """
 
     names: str
@@ -66,14 +66,14 @@ class Rule:
 
 
 def rules_of(given: Any) -> tuple[Rule, ...]:
-    """Return rules that callers give as mappings: in a list, or as the one key of a mapping, as files have them.
+    """Parse rules given as mappings: a list of them, or ``{"rules": [...]}``, as in files.
 
     Raises
     ------
     ArgumentTypeError
-        Something else than texts.
+        A value is no text.
     FastIndexError
-        An unknown key, or none that says the names.
+        An unknown key, or a rule without names.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
 
 
 def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield rules as mappings, given in a list, or as the one key of a mapping.
+    """Yield the mappings of a list of rules, or of ``{"rules": [...]}``.
 
     Raises
     ------
@@ -116,16 +116,16 @@ def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def shown(value: object) -> str:
-    """Return a value as messages print it."""
+    """Return the text of a value in messages, truncated if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python prints no integer of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def check_characters(key: str, text: str) -> None:
-    """Require a text to be one that files can take.
+    """Require a text to be valid Unicode, so that it can be written to a file.
 
     Raises
     ------
@@ -141,20 +141,20 @@ def check_characters(key: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array that is written.
+    """An array to write.
 
     Attributes
     ----------
     name : str
     shape : Shape
-        As it is written.
+        As written.
     tensors : tuple of Tensor
-        What it is read from; several where these are stacked.
+        Its sources; several if they are stacked.
     order : tuple of int
-        The dimension of a tensor that each of its dimensions is, the stacking one left out.
+        For each dimension, the stacking one left out, the dimension of the tensors that it is.
     is_stacked : bool
     formats : Formats, optional
-        The named formats that each tensor is moved between; what is written is bytes, or the codes of a plain array.
+        The named formats that each tensor is moved between; the result is bytes, or the codes of a plain array.
     """
 
     name: str
@@ -165,18 +165,18 @@ class Array:
     formats: Formats | None = None
 
     def identity(self) -> list[Any]:
-        """Return what has to be the same for what was written to be what would be written."""
+        """Return the properties that must be unchanged for an array written earlier to be reused."""
         formats = None if self.formats is None else repr(self.formats)
         return [str(self.shape), list(self.order), formats, [tensor.told() for tensor in self.tensors]]
 
 
 def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
-    """Return the arrays that tensors become, by the first rule that has their name; others stay as they are.
+    """Return the arrays that tensors become by the first rule that matches their name; others stay as they are.
 
     Raises
     ------
     FastIndexError
-        A rule that no tensor follows, or whose layout, order or stack does not fit the tensors; two arrays of one name.
+        A rule matches no tensor, or its layout, order or stack does not fit them; or two arrays have one name.
     ArgumentTypeError
         `casting` does not allow an element type.
     """
@@ -212,7 +212,7 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
 
 
 def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Yield stacks by their names, and the tensors of each by their numbers, which have to be 0, 1, 2 ...
+    """Yield the name of each stack, and its tensors in the order of their numbers, which must be 0, 1, 2 ...
 
     Raises
     ------
@@ -228,7 +228,7 @@ def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tup
         captures = captured(names, tensor.name)
         assert captures is not None
         digits = captures[STAR]
-        # Python reads no integer of thousands of digits.
+        # Python refuses to parse integers of thousands of digits.
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         if not is_number or str(int(digits)) != digits:
             raise FastIndexError(f"{shown(tensor.name)} is not to be stacked: {shown(digits)} is no number")
@@ -260,7 +260,7 @@ def _in_order(stack: str, numbered: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
-    """Return an array as `_array` does, whose errors say which one it is."""
+    """Return an array as `_array` does, with errors that name the array and its rule."""
     try:
         return _array(name, tensors, rule, tpu, casting)
     except FastIndexError as error:
@@ -298,7 +298,7 @@ def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, 
 
 
 def _check_copied(tensor: Tensor, rule: Rule) -> None:
-    """Require a tensor whose elements are not moved one by one to be copied as it is.
+    """Require the rule of a tensor whose elements cannot be moved individually to copy its bytes.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def _check_copied(tensor: Tensor, rule: Rule) -> None:
 
 
 def order_of(pattern: str | None, rank: int) -> tuple[int, ...]:
-    """Return the dimension that each new one is."""
+    """Return the source dimension of each dimension of the result."""
     if pattern is None:
         return tuple(range(rank))
     parse_pattern(pattern)
@@ -325,11 +325,11 @@ def order_of(pattern: str | None, rank: int) -> tuple[int, ...]:
     return tuple(left.index(one) for one in right)
 
 
-# Names: patterns as of shells, with captures such as {i}
+# Names: shell patterns, with captures such as {i}
 
 
 def captured(pattern: str, name: str) -> dict[str, str] | None:
-    """Return what the captures of a pattern stand for in a name, and its ``*`` if there is one; None without a match.
+    """Return the text that each capture, and the first ``*``, of a pattern matches in a name; None without a match.
 
     Examples
     --------
@@ -375,7 +375,7 @@ def is_of_one_star(pattern: str) -> bool:
 
 
 def captures_of(text: str) -> set[str]:
-    """Return the captures that a text has.
+    """Return the names of the captures in a text.
 
     Examples
     --------
@@ -386,7 +386,7 @@ def captures_of(text: str) -> set[str]:
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
-    """Return a text with what its captures stand for.
+    """Return a text with its captures replaced by their values.
 
     Examples
     --------

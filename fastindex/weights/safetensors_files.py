@@ -1,7 +1,7 @@
-"""Tensors in safetensors files, one or several with an index: their headers, read strictly.
+"""Strict reader of the headers of safetensors files: one file, or several with an index.
 
-The format: 8 bytes with the length of the header, little-endian; a JSON object that gives each tensor its dtype, shape
-and bytes; the bytes of all tensors, without holes and overlaps. Source: huggingface/safetensors, README, "Format".
+The format: 8 bytes with the length of the header, little-endian; a JSON object with the dtype, shape and byte range of
+each tensor; the bytes of all tensors, without gaps or overlaps. Source: huggingface/safetensors, README, "Format".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fastindex.weights.tensors import Tensor, TensorFiles
 #: The longest header that the format allows.
 MOST_HEADER_BYTES = 100_000_000
 _LENGTH_BYTES = 8
-#: The longest name of a file that Linux, macOS and Windows take.
+#: The longest file name that Linux, macOS and Windows accept.
 _MOST_NAME_BYTES = 255
 _METADATA = "__metadata__"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -47,18 +47,18 @@ ELEMENT_TYPES = {
     "F8_E4M3FNUZ": "f8e4m3fnuz",
     "F8_E5M2FNUZ": "f8e5m2fnuz",
     "F8_E8M0": "f8e8m0fnu",
-    # Two in a byte, the first one in the low bits, as PyTorch's float4_e2m1fn_x2.
+    # Two per byte, the first one in the low bits, as in PyTorch's float4_e2m1fn_x2.
     "F4": "f4e2m1fn",
 }
 DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
-#: The bits of an element where the packed bits of one are no slot that data moves in.
+#: Element widths, in bits, of dtypes whose packed elements cannot be moved individually.
 OPAQUE_BITS = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 
 def tensors_of(path: str) -> TensorFiles:
-    """Return the tensors of a checkpoint by their names, in the order of the file, and the metadata of its files.
+    """Return the tensors of a checkpoint by name, in the order of the file, and the metadata of its files.
 
-    Where files of one checkpoint disagree about a key of the metadata, it is left out.
+    A key of the metadata on which files of one checkpoint disagree is left out.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ def tensors_of(path: str) -> TensorFiles:
     Raises
     ------
     FastIndexError
-        The files are not what the format says; the message has the reason.
+        The files are malformed; the message has the reason.
     UnsupportedError
-        A dtype that is not known.
+        An unknown dtype.
     OSError
         A file cannot be read.
     """
@@ -121,7 +121,7 @@ def _shards_of(path: str) -> dict[str, str]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a file in a folder itself can have a name: no path that leaves it, and nothing that no system takes.
+    """Whether a name is that of a file directly in a folder: no path, and valid on Linux, macOS and Windows.
 
     Examples
     --------
@@ -149,9 +149,9 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
 
 
 def json_value(data: bytes, path: str) -> Any:
-    """Read JSON in which no key of an object occurs twice, and no text has half a surrogate pair.
+    """Parse JSON strictly: no duplicate keys in an object, and no lone surrogates in texts.
 
-    -0 is a number with a fraction, as to the library of the safetensors format.
+    -0 becomes a float, as in the safetensors library.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def json_value(data: bytes, path: str) -> Any:
     try:
         found = json.loads(data.decode("utf-8"), object_pairs_hook=once, parse_int=whole)
         if _SURROGATE.search(data) is not None:
-            # No file, terminal or other JSON can take such a text; UTF-8 itself has none, so only an escape makes one.
+            # A lone surrogate cannot be encoded as UTF-8, for files or terminals; only an escape can produce one.
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except FastIndexError:
         raise
@@ -186,7 +186,7 @@ def json_value(data: bytes, path: str) -> Any:
 
 
 def read_header(path: str) -> TensorFiles:
-    """Return the tensors of one file by their names, in the order of their bytes, and its metadata.
+    """Return the tensors of one file by name, in the order of their bytes, and its metadata.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def read_header(path: str) -> TensorFiles:
 
 
 def _span(name: str, entry: Any, path: str) -> tuple[int, int]:
-    """Return where the bytes of a tensor begin and end behind the header."""
+    """Return the byte range of a tensor, relative to the end of the header."""
     where = f"the header of {path}: {name[:80]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise FastIndexError(f"{where} has to have dtype, shape and data_offsets, and nothing else")
@@ -264,7 +264,7 @@ def _tensor(name: str, entry: dict[str, Any], file: InputFile, begin: int) -> Te
 
 
 def packed_shape(element_type: ElementType, sizes: tuple[int, ...]) -> Shape:
-    """Return how elements lie in a file: the last dimension the most minor, those below a byte packed.
+    """Return the shape of elements as stored in a file: the last dimension most minor, those below a byte packed.
 
     Examples
     --------
@@ -276,7 +276,7 @@ def packed_shape(element_type: ElementType, sizes: tuple[int, ...]) -> Shape:
 
 
 def stored_as(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and the sizes of a tensor in a safetensors file; of its bytes, where the format lacks it.
+    """Return the dtype and sizes of a tensor in a safetensors file; those of its bytes if the format lacks its dtype.
 
     Examples
     --------
@@ -290,7 +290,7 @@ def stored_as(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def is_stored_as(dtype: Any, sizes: Any, nbytes: int) -> bool:
-    """Whether these are a dtype of the format and sizes that take so many bytes.
+    """Whether these are a dtype of the format, and sizes that take `nbytes` bytes with it.
 
     Examples
     --------
@@ -310,15 +310,15 @@ def header_of(
     metadata: Mapping[str, str] | None = None,
     opaque: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
 ) -> bytes:
-    """Return the header of a file with these tensors, one after the other, up to the first of their bytes.
+    """Return the header of a file with these tensors, one after the other, padded to the first of their bytes.
 
     Parameters
     ----------
     shapes : mapping of str to Shape
-        How each lies in the file.
+        Each as stored in the file.
     metadata : mapping of str to str, optional
     opaque : mapping of str to (str, tuple of int), optional
-        The dtype and the sizes of the tensors whose shapes are of bytes instead.
+        The dtype and sizes of the tensors that `shapes` gives as bytes.
 
     Raises
     ------

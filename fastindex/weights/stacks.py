@@ -1,4 +1,4 @@
-"""Tensors as parts: in another order of dimensions, stacked to one array, within a larger file."""
+"""Tensors as parts of arrays and files: transposed, stacked to one array, or at an offset of a larger file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastindex.jobs.writing import OutputFile
 
 
 def ordered_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
-    """Return a tensor as it lies in its file, with its dimensions in another order.
+    """Return a shape with its dimensions permuted and its order in memory unchanged.
 
     Examples
     --------
@@ -25,13 +25,13 @@ def ordered_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 def _stacked_shape(inner: Shape, count: int) -> Shape:
-    """Return arrays one after the other, as one with a new first dimension."""
+    """Return the shape of contiguous arrays as one array with a new first, most major dimension."""
     layout = replace(inner.layout, minor_to_major=(*(d + 1 for d in inner.layout.minor_to_major), 0))
     return Shape(inner.element_type, (count, *inner.dimensions), layout)
 
 
 class Stack:
-    """Arrays of one shape as one, with a new first dimension: a source of boxes, or a target."""
+    """Arrays of one shape, stacked along a new first dimension: a source or a target of boxes."""
 
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
@@ -67,7 +67,7 @@ class PartOfFile:
     file : OutputFile
     shape : Shape
     start : int
-        Where its bytes begin.
+        Byte offset of the tensor, the header of the file not counted.
     """
 
     file: OutputFile

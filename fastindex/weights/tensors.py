@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint: what a file says of each, and where its bytes are."""
+"""Tensors of a checkpoint: the metadata of each, and the place of its bytes in a file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Tensor:
     ----------
     name, path : str
     shape : Shape
-        As it lies there, the last dimension the most minor; bytes, where `is_opaque`.
+        As stored, the last dimension most minor; bytes if `is_opaque`.
     start : int
-        Bytes from the beginning of the file.
+        Byte offset in the file.
     dtype : str
         The file's own name of the element type.
     sizes : tuple of int
-        The dimensions that the file tells.
+        The dimensions that the header states.
     identity : FileIdentity
-        Of the file whose header says all this.
+        Of the file whose header was read.
     is_opaque : bool
-        Whether its elements are not moved one by one: 6 bits without gaps, or blocks with factors among the codes.
+        Whether elements cannot be moved individually: 6-bit elements packed without gaps, or blocks that mix scales
+        and codes.
     """
 
     name: str
@@ -41,9 +42,9 @@ class Tensor:
     is_opaque: bool = False
 
     def told(self) -> list[Any]:
-        """Return what of a tensor has to stay the same for a job to go on.
+        """Return the properties of a tensor that must be unchanged for a job to resume.
 
-        Not where its file lies: a file system may number its files again when it is mounted again.
+        Device and inode of its file are left out: they may change when a file system is remounted.
         """
         return [self.name, self.dtype, str(self.shape), self.start, self.identity.size, self.identity.mtime_ns]
 
@@ -54,14 +55,14 @@ def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]
     Returns
     -------
     (parts, files)
-        One part for each tensor; the files that they are in, each opened once: a process may have few open.
+        One part for each tensor; the files that hold them, each opened once: open files are a limited resource.
 
     Raises
     ------
     FastIndexError
         A file was replaced or written to since its header was read.
     OSError
-        It cannot be read.
+        A file cannot be read.
     """
     files: dict[str, InputFile] = {}
     parts = []
@@ -74,14 +75,14 @@ def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]
 
 @dataclass(frozen=True, slots=True)
 class TensorFiles:
-    """What is in the files of a checkpoint.
+    """The tensors and metadata in the files of a checkpoint.
 
     Attributes
     ----------
     tensors : mapping of str to Tensor
-        By their names, in the order of the files.
+        By name, in the order of the files.
     metadata : mapping of str to str
-        What the files say besides.
+        Of the files.
     """
 
     tensors: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""The first slot of a buffer that does not hold its element, in a layout or in a named format."""
+"""Find the first slot of a buffer that does not hold its element, in a layout or in a named format."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from fastindex.weights.repacking import repack
 
 @dataclass(frozen=True)
 class WrongCode:
-    """A code that a buffer does not hold.
+    """A code that differs from the one that a buffer should hold.
 
     Attributes
     ----------
     index : tuple of int
     place : int
-        The first of its bits in the buffer.
+        The offset of its first bit in the buffer.
     bits : int
-        How many it has.
+        Its width.
     codes, held : array
-        What the buffer is to hold, and what it holds.
+        All codes: those expected in the buffer, and those it holds.
     """
 
     index: tuple[int, ...]
@@ -53,7 +53,7 @@ class WrongCode:
 def first_wrong_code(
     before: Any, after: Any, name: str, shape: Sequence[int] | None, bits: int | None, parameters: dict[str, Any]
 ) -> WrongCode | None:
-    """Return the first code in memory that a buffer of a named format does not hold, or None.
+    """Return the first code, in memory order, that is wrong in a buffer of a named format, or None.
 
     Raises
     ------
@@ -84,14 +84,14 @@ def first_wrong_code(
     differ = codes.view(unsigned) != held.view(unsigned)
     if not differ.any():
         return None
-    # All bits of the wrong codes, packed: the first one that is set is the first in memory.
+    # Pack a mask of all bits of wrong codes: its first set bit is the first one in memory.
     every = np.where(differ, np.uint64((1 << width) - 1), np.uint64(0)).astype(unsigned)
     nothing = np.zeros(sizes, unsigned)
     repack(nothing, PLAIN, name, out=expected, **keys)
     marked = repack(every, PLAIN, name, **keys) ^ expected
     byte = int(np.argmax(marked != 0))
     bit = int(np.argmax(np.unpackbits(marked[byte : byte + 1], bitorder="little")))
-    # That bit alone, unpacked, is in the code it belongs to.
+    # Unpacked, this single bit shows which code it belongs to.
     expected[byte] ^= np.uint8(1 << bit)
     found = int(np.argmax(repack(expected, name, PLAIN, out=nothing, **keys) != 0))
     return WrongCode(tuple(int(i) for i in np.unravel_index(found, sizes)), 8 * byte + bit, width, codes, held)
@@ -99,13 +99,13 @@ def first_wrong_code(
 
 Bytes = NDArray[np.uint8]
 
-#: What is packed and compared at a time: it stays in the cache, and calls are few.
+#: Bytes packed and compared at a time: few enough to stay in the cache, enough to make calls rare.
 _PART_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
 class WrongSlot:
-    """The first slot of a buffer that does not hold what it should.
+    """The first slot of a buffer that does not hold its element.
 
     Attributes
     ----------
@@ -152,19 +152,19 @@ def check(
 ) -> WrongSlot | None:
     """Return the first slot of a buffer that does not hold its element, or None; padding is never compared.
 
-    Elements are compared bit by bit, a few MiB at a time, so that hardly any memory is taken.
+    Elements are compared bit by bit, a few MiB at a time, so little memory is used.
 
     Parameters
     ----------
     before : array
         The logical array.
     after : array or bytes
-        The physical buffer that is to hold it: as many bytes, of any dtype and dimensions, in C order.
+        The physical buffer to check: as many bytes as the layout takes, of any dtype and dimensions, in C order.
     layout : Shape or str
-        The array and its layout; or the name of a format that `formats` lists, which takes several times the memory of
-        the array.
+        The array and its layout; or the name of a format that `formats` lists, whose check takes several times the
+        memory of the array.
     shape, bits, **parameters
-        Of a named format, as in `repack`; `shape` is that of the array unless it is given.
+        Of a named format, as for `repack`; `shape` is by default that of the array.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def check(
     FastIndexError
         An array of other dimensions, or a buffer of another size.
     ArgumentTypeError
-        An array of another type, which `pack` does not take for the layout's; or a buffer of no numbers.
+        An array of a type that `pack` does not accept for the layout; or a buffer of no numbers.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def _bytes_of(after: Any) -> Bytes:
 
 
 class _Parts:
-    """The parts of an array that fill its buffer one after the other, and memory to pack one at a time."""
+    """The parts of an array that fill its buffer one after the other, and scratch memory to pack one at a time."""
 
     def __init__(self, values: NDArray[Any], shape: Shape) -> None:
         self._values, self._shape = values, shape
@@ -254,12 +254,12 @@ class _Parts:
         self.boxes = list(slab_grid(shape, _PART_BYTES).boxes(slab_order(shape)))
 
     def packed(self, box: Box) -> tuple[Shape, Bytes]:
-        """Return the shape of a part and its buffer, whose memory the next one takes."""
+        """Pack a part, and return its shape and its buffer, which the next call overwrites."""
         part = box_shape(self._shape, box)
         if len(self._memory) < part.nbytes:
             self._memory = aligned_bytes(part.nbytes)
         memory = self._memory[: part.nbytes]
-        # The dots keep an array of no dimensions an array.
+        # The ellipsis keeps a zero-dimensional array an array.
         place: tuple[Any, ...] = (*(slice(along.start, along.stop) for along in box), ...)
         pack(self._values[place], part, out=memory)
         return part, memory
@@ -281,14 +281,14 @@ def _whole_index(box: Box, inside: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _are_same(one: Bytes, other: Bytes) -> bool:
-    """Compare eight bytes at a time."""
+    """Whether two buffers are equal, compared eight bytes at a time."""
     end = len(one) // 8 * 8
     same = (one[:end].view(np.uint64) == other[:end].view(np.uint64)).all()
     return bool(same) and bool((one[end:] == other[end:]).all())
 
 
 def _first_difference(one: Bytes, other: Bytes, shape: Shape) -> int | None:
-    """Return the first slot with another element; padding may hold anything."""
+    """Return the first slot whose elements differ; padding is ignored."""
     differ = _differ(unpack(one, shape), unpack(other, shape))
     if not differ.any():
         return None
@@ -297,11 +297,11 @@ def _first_difference(one: Bytes, other: Bytes, shape: Shape) -> int | None:
 
 
 def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which elements have other bits."""
+    """Return the mask of the elements whose bits differ."""
     width = min(one.itemsize, 8)
     words = [side.reshape(-1).view(f"u{width}").reshape(one.size, -1) for side in (one, other)]
     differ = words[0] != words[1]
-    # Of one word or two.
+    # Each element is one word or two.
     found: NDArray[np.bool_] = differ[:, 0]
     found |= differ[:, -1]
     return found.reshape(one.shape)

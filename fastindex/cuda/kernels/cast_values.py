@@ -1,7 +1,7 @@
 """Conversions of elements in a thread's registers, by the instructions of `runtime.lines.conversions`.
 
 A vector is a uint32, a uint64 or a pair of these, as `cuda.kernels.memory` reads it. In the simulator the same
-instructions are compiled for the processor.
+instructions are compiled for the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 
 class Vectors:
-    """So many vectors, of so many elements of so many bytes each."""
+    """`count` vectors of `elements` elements of `width` bytes."""
 
     def __init__(self, count: int, elements: int, width: int) -> None:
         self.count, self.elements, self.width = count, elements, width
@@ -52,7 +52,7 @@ class Vectors:
         return found
 
     def joined(self, context: Any, builder: Any, elements: list[Any]) -> Any:
-        """Return vectors of elements."""
+        """Return the vectors that consist of these elements."""
         made = []
         for number in range(self.count):
             mine = elements[number * self.elements : (number + 1) * self.elements]
@@ -75,7 +75,7 @@ class Vectors:
 
 
 def converter(code: int | None, given: Vectors, made: Vectors, order: list[int]) -> Callable[[Any, Any], Any]:
-    """Make the function from vectors, and the address of a table of results, to vectors of what they become.
+    """Make the function that converts vectors, given them and the address of a table of results.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def converter(code: int | None, given: Vectors, made: Vectors, order: list[int])
         Of the conversion, as `fastindex.algebra.cast_numbers.conversion_code` numbers them; None keeps elements as
         they are.
     given, made : Vectors
-        Of as many elements.
+        With equal numbers of elements in total.
     order : list of int
-        Which element each of the result is.
+        For each element of the result, the number of its source element.
     """
 
     def convert(typingctx: Any, vectors: Any, table: Any) -> Any:

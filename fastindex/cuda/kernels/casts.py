@@ -1,7 +1,7 @@
-"""The GPU kernels that convert elements to another type: runs, rows woven together or apart, and tiles.
+"""GPU kernels that convert elements to another type: runs, interleaved or deinterleaved rows, and tiles.
 
-Parameters are those of the kernels that move elements as they are, and the address of a table of results, where the
-conversion looks them up. Tables: `cuda.numbers`.
+Parameters are those of the kernels that do not convert, and the address of a table of results, for conversions that
+look them up. Table layout: `cuda.numbers`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def cast_kernel(code: int, together: int) -> Kernel:
 
 @cache
 def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
-    """Make the kernel that converts `columns` of each of 2 or 4 rows at once, which it weaves into one, or parts.
+    """Make the kernel that converts `columns` elements of 2 or 4 rows at once, and interleaves or deinterleaves them.
 
-    The rows are `step` bytes apart. Parameters: destination, source, table, units, loops, step, results.
+    The rows have a stride of `step` bytes. Parameters: destination, source, table, units, loops, step, results.
     """
     read, written = _widths(code)
     count = rows * columns
@@ -110,7 +110,7 @@ def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
 
 
 def _cells_stored(count: int, cell: int, step: int) -> Callable[[Any, Any], Any]:
-    """Make the function that stores `count` values, a power of two, in cells of shared memory `step` bytes apart."""
+    """Make the function that stores `count` values, a power of two, to cells of shared memory with stride `step`."""
     if count == 1:
         store_cell = STORE_SHARED[cell]
 
@@ -131,7 +131,7 @@ def _cells_stored(count: int, cell: int, step: int) -> Callable[[Any, Any], Any]
 
 
 def _cells_loaded(count: int, cell: int) -> Callable[[Any], Any]:
-    """Make the function that loads `count` cells next to each other, a power of two, from shared memory."""
+    """Make the function that loads `count` adjacent cells, a power of two, from shared memory."""
     if count == 1:
         load_cell = LOAD_SHARED[cell]
 
@@ -153,9 +153,9 @@ def _cells_loaded(count: int, cell: int) -> Callable[[Any], Any]:
 def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     """Make the kernel that transposes tiles and converts: destination, source, table, loops, results.
 
-    Columns are contiguous in the source, where `columns` of them are read as one, rows in the destination, where `rows`
-    of them are written as one. The table ends with where each row of a tile starts in the source and each column in the
-    destination, in bytes. A tile stands in shared memory as `CastGeometry` says, already converted.
+    Consecutive columns are adjacent in the source, where `columns` of them are read at once; consecutive rows in the
+    destination, where `rows` of them are written at once. The table ends with the byte offset of each row of a tile in
+    the source, and of each column in the destination. Shared memory holds converted elements, as in `CastGeometry`.
     """
     read, written = _widths(code)
     cell = max(written, 4)
@@ -171,7 +171,7 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
 
     @device_function
     def read_four(thread: Any, step: Any, memory: Any, source: Any, row_places: Any, results: Any) -> None:
-        """Read four vectors of a full tile, which are on their way at once."""
+        """Read four vectors of a full tile, with all four loads in flight at once."""
         (r0, c0), (r1, c1) = reading(thread, step), reading(thread, step + 1)
         (r2, c2), (r3, c3) = reading(thread, step + 2), reading(thread, step + 3)
         p0, p1 = load_int64(row_places + 8 * r0), load_int64(row_places + 8 * r1)

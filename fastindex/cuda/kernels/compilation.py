@@ -1,4 +1,4 @@
-"""Kernels from Python to the GPU: compiled once for an architecture, kept on disk, launched through cuda.core."""
+"""GPU kernels: compiled once for each architecture, cached on disk, launched through cuda.core."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
 from fastindex.runtime.machine_code import digest_of_sources
 
-#: What the code of a kernel depends on, besides its source.
+#: Packages that the machine code of a kernel depends on, besides its source.
 _COMPILER = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvvm-cu12", "nvidia-nvjitlink", "cuda-core")
 
 
 class Kernel:
-    """A kernel of int64 and uint64 scalars: addresses and numbers. Compiled at its first launch, for its device.
+    """A kernel with int64 and uint64 parameters: addresses and numbers; compiled at its first launch on a device.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class Kernel:
     arguments : str
         A letter for each parameter: "i" for int64, "u" for uint64.
     name : str
-        Tells it from every other kernel; what the cache on disk knows it by.
+        Unique; part of its key in the cache on disk.
     resident : int
-        Blocks that have to fit a processor of the GPU at once.
+        Blocks that must be resident on a multiprocessor at once.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: str, name: str, resident: int = 2) -> None:
@@ -47,7 +47,7 @@ class Kernel:
         return signature_of(self.arguments)
 
     def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:
-        """Start `blocks` blocks of `THREADS` threads on a stream of cuda.core, and do not wait for them."""
+        """Launch `blocks` blocks of `THREADS` threads on a stream of cuda.core, without waiting for them."""
         if SIMULATED:
             cuda.jit(self.function)[blocks, THREADS](*arguments)
             return
@@ -55,7 +55,7 @@ class Kernel:
         if found is None:
             found = self._load(device)
         if "u" in self.arguments:
-            # cuda.core takes the bits of an argument as those of an int64.
+            # cuda.core passes arguments as int64, so large uint64 values are reinterpreted.
             arguments = tuple(number - (1 << 64) if number >> 63 > 0 else number for number in arguments)
         _launcher()(stream, _grid(blocks), found, *arguments)
 
@@ -65,7 +65,7 @@ class Kernel:
                 capability = compute_capability(device)
                 try:
                     found = _loaded(self.cubin(capability))
-                except Exception:  # what is on disk may be damaged
+                except Exception:  # the cached code may be damaged
                     found = _loaded(self.cubin(capability, afresh=True))
                 self._loaded[device] = found
             return self._loaded[device]
@@ -77,7 +77,7 @@ class Kernel:
         return text.replace(entry, _ENTRY)
 
     def cubin(self, capability: tuple[int, int], afresh: bool = False) -> bytes:
-        """Return the kernel as machine code: from disk, unless it is to be compiled afresh, and kept there."""
+        """Return the machine code of the kernel, cached on disk; with `afresh`, compile it again."""
         kept, key = _kept(), self._key(capability)
         if kept is not None and not afresh:
             with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ def _grid(blocks: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _stamp() -> tuple[str, ...]:
-    """Return what the machine code of a kernel depends on: our sources, and the versions of the compiler's parts."""
+    """Return the versions that machine code depends on: a digest of our sources, and the compiler's packages."""
     versions = []
     for package in _COMPILER:
         with contextlib.suppress(PackageNotFoundError):
@@ -137,7 +137,7 @@ def _stamp() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _kept() -> Any:
-    """Return the cache on disk, or None where none can be written or cuda.core has none yet."""
+    """Return the cache on disk, or None if it cannot be written or cuda.core is too old to have one."""
     try:
         from cuda.core.utils import FileStreamProgramCache  # type: ignore[import-not-found, import-untyped, unused-ignore]
 

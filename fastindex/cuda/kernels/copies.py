@@ -1,7 +1,7 @@
-"""The GPU kernels that move a unit at a time: copy, fill, weave rows together and apart, pack and unpack bits.
+"""GPU kernels that move a unit at a time: copy, fill, look up, interleave and deinterleave rows, and pack bits.
 
-Each takes addresses and a table in GPU memory, laid out as `cuda.numbers` says. Bytes move as unsigned integers
-of 1 to 16 bytes. A kernel is made once for each width.
+Each takes addresses and a table in GPU memory, in the layout of `cuda.numbers`. Bytes move as unsigned integers of 1 to
+16 bytes. A kernel is made once for each width.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _unchanged(value: Any) -> Any:
 def unit_kernel(name: str, source_bytes: int, destination_bytes: int, converted: Any = _unchanged) -> Kernel:
     """Make a kernel that moves units along loops: destination, source, table, units, loops.
 
-    A unit is read as `source_bytes` and written as the `destination_bytes` that `converted` makes of it.
+    A unit of `source_bytes` is loaded, mapped by `converted` to `destination_bytes`, and stored.
     """
     load, store = LOAD[source_bytes], STORE[destination_bytes]
 
@@ -93,7 +93,7 @@ def fill_kernel(width: int) -> Kernel:
 
 @cache
 def look_up_kernel() -> Kernel:
-    """Make the kernel that replaces int64 numbers by what stands there in a table: numbers, table, how many."""
+    """Make the kernel that replaces int64 numbers by the entries of a table at these indices: numbers, table, count."""
 
     def look_up(numbers, table, count):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
@@ -108,10 +108,10 @@ def look_up_kernel() -> Kernel:
 
 @cache
 def weave_kernel(width: int, apart: bool) -> Kernel:
-    """Make the kernel that weaves rows into one, element by element, or apart again.
+    """Make the kernel that interleaves rows element by element, or with `apart` deinterleaves them.
 
-    The 4 // `width` rows are `step` bytes apart. Parameters: destination, source, table, units, loops, step. A unit is
-    16 bytes of the woven row, so that neighbouring threads fill whole sectors on both sides.
+    The 4 // `width` rows have a stride of `step` bytes. Parameters: destination, source, table, units, loops, step. A
+    unit is 16 bytes of the interleaved row, so that neighbouring threads fill whole sectors on both sides.
     """
     load, store = LOAD[16], STORE[16]
     load_half, store_half = LOAD[8], STORE[8]
@@ -196,10 +196,10 @@ def weave_kernel(width: int, apart: bool) -> Kernel:
 
 @cache
 def pack_bits_kernel(bits: int) -> Kernel:
-    """Make the kernel that packs bytes side by side: destination, source, how many.
+    """Make the kernel that packs the low `bits` bits of bytes: destination, source, count.
 
-    The first value is in the low bits of a byte. A thread takes 8 values, at a multiple of 8, and writes the bytes that
-    they make as one; the bits behind the last value become 0.
+    The first value is in the low bits of a byte. A thread packs 8 values, at a multiple of 8, and writes the result
+    with one store; the bits after the last value become 0.
     """
     mask = np.uint32((1 << bits) - 1)
     load_byte, store_byte, store_packed, load_eight = LOAD[1], STORE[1], STORE[bits], LOAD[8]

@@ -1,6 +1,6 @@
-"""The door to CUDA: the only module that imports `numba.cuda`, so that a successor of it can take its place.
+"""The interface to CUDA: the only module that imports `numba.cuda`, so that a successor of it can take its place.
 
-It is imported where a CUDA array comes in, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it opens Numba's simulator,
+It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
 which runs kernels as Python, thread by thread.
 """
 
@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-# numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; nobody calls it.
+# numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; no code calls it.
 vars(np).setdefault("row_stack", np.vstack)
 
 with warnings.catch_warnings():
-    # It also asks for a timedelta without a unit, which NumPy 2.5 warns of.
+    # numba-cuda also creates a timedelta without a unit, for which NumPy 2.5 warns.
     warnings.simplefilter("ignore", DeprecationWarning)
     from numba import cuda, types
     from numba.core import config
@@ -33,13 +33,13 @@ __all__ = ["SIMULATED", "THREADS", "cuda", "device_function", "intrinsic"]
 #: Whether kernels run in Numba's simulator, on host memory.
 SIMULATED = bool(config.ENABLE_CUDASIM)
 
-#: Threads of a block. The simulator starts as many Python threads, so it gets one warp unless it is told otherwise.
+#: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
 THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
 
 #: The CUDA status for an allocation that does not fit.
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
-#: What compiles kernels, and the package that holds it.
+#: The libraries that compile kernels, and the packages that contain them.
 _COMPILERS = {"nvvm": "nvidia-nvvm", "nvrtc": "nvidia-cuda-nvrtc"}
 
 _available = False
@@ -83,7 +83,7 @@ def _missing_compiler() -> str | None:
 
 
 def device_function(function: Function) -> Function:
-    """Let kernels call a plain function."""
+    """Make a plain Python function callable from kernels."""
     if SIMULATED:
         return function
     try:
@@ -94,7 +94,7 @@ def device_function(function: Function) -> Function:
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Make a function of kernels from one that writes LLVM code."""
+    """Make a device function from one that generates LLVM IR."""
     from numba.cuda.extending import intrinsic as make
 
     return make(function)
@@ -108,7 +108,7 @@ def signature_of(arguments: str) -> Any:
 def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, int], resident: int) -> str:
     """Return a kernel as PTX, for the device of the current context or one like it.
 
-    `resident` blocks have to fit a processor of the GPU at once, which bounds the registers of a thread.
+    `resident` blocks must fit a multiprocessor at once, which bounds the registers of a thread.
     """
     bounds = THREADS, resident
     found = cuda.compile_ptx(function, signature, cc=capability, device=False, launch_bounds=bounds)
@@ -117,7 +117,7 @@ def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, 
 
 @contextmanager
 def absent_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Let kernels be compiled for a GPU that is not here."""
+    """Allow kernels to be compiled for a GPU that is not present."""
     # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
     from numba.cuda import dispatcher
 
@@ -148,19 +148,19 @@ def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0, order: 
     Raises
     ------
     MemoryError
-        It does not fit.
+        Not enough free memory.
     """
     with out_of_memory_as_memory_error():
         return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
 
 
 def new_pinned_bytes(size: int) -> NDArray[np.uint8]:
-    """Return host memory that the GPU copies to and from at full speed.
+    """Return pinned host memory, which the GPU copies to and from at full speed.
 
     Raises
     ------
     MemoryError
-        It does not fit.
+        Not enough free memory.
     """
     with out_of_memory_as_memory_error():
         return cuda.pinned_array(size, np.uint8)  # type: ignore[no-any-return]
@@ -168,7 +168,7 @@ def new_pinned_bytes(size: int) -> NDArray[np.uint8]:
 
 @contextmanager
 def out_of_memory_as_memory_error() -> Iterator[None]:
-    """Turn CUDA's error for a full GPU into MemoryError, and leave every other error as it is."""
+    """Convert CUDA's out-of-memory error to MemoryError; let other errors pass."""
     try:
         yield
     except MemoryError:
@@ -180,7 +180,7 @@ def out_of_memory_as_memory_error() -> Iterator[None]:
 
 
 def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
-    """Return a copy on the current device; it is there when the call returns."""
+    """Return a copy on the current device; the copy is complete when the call returns."""
     stream = stream_of(handle)
     copy = cuda.to_device(np.ascontiguousarray(array), stream=stream)
     synchronize(stream)
@@ -262,7 +262,7 @@ def has_happened(event: Any) -> bool:
 
 
 def order(before: int, after: int) -> None:
-    """Let what comes next on stream `after` wait, on the GPU, for what is on `before`; both are handles."""
+    """Let later work on stream `after` wait, on the GPU, for the work so far on `before`; both are handles."""
     if not SIMULATED:
         core_stream(after).wait(core_stream(before))
 
@@ -296,7 +296,7 @@ def on_device(number: int) -> AbstractContextManager[Any]:
 
 
 def _driver_device() -> int:
-    """Return the device of the current context, or -1; ten times cheaper than to ask Numba."""
+    """Return the device of the current context, or -1; ten times cheaper than through Numba."""
     status, device = _driver().cuCtxGetDevice()
     return int(device) if int(status) == 0 else -1
 

@@ -1,8 +1,8 @@
-"""The GPU kernel that looks every slot up: the numbers of an index program come from a table, like those of loops.
+"""GPU kernels that gather slot by slot: the numbers of an index program come from a table, like those of loops.
 
-`index_kernel` writes a kernel for the form of a program. Here a few kernels do for all: one that divides up to 2, 4 or
-8 times, with each quotient taken of a sum of everything before it, so that what a program lacks is a coefficient of 0.
-Sums are of 32 bits, for buffers of at most 2**31 slots.
+`index_kernel` generates a kernel for each form of a program. Here three kernels serve all programs: they divide up to
+2, 4 or 8 times, and each quotient is taken of a sum over all variables before it, with coefficient 0 for those that a
+program does not use. Sums have 32 bits, for buffers of at most 2**31 slots.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fastindex.cuda.kernels.loops import quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE
 from fastindex.cuda.kernels.registers import unit_of_numbers
 
-#: How often the kernels divide.
+#: The most divisions of each kernel.
 QUOTIENTS = (2, 4, 8)
 
 _HOLE = np.uint32(0xFFFFFFFF)
 
 
 def _slot_source(quotients: int) -> str:
-    """Write the function from a slot to that of the same element on the other side, `_HOLE` for padding.
+    """Generate the function that maps a slot to that of the same element on the other side, `_HOLE` for padding.
 
     The order of the numbers, 8 bytes each, is: magic, shift and coefficients of each quotient; the coefficients of the
     slot; then for each check its bound and coefficients.
@@ -60,10 +60,10 @@ def _slot_source(quotients: int) -> str:
 
 @cache
 def gather_kernel(quotients: int) -> Kernel:
-    """Make the kernel that copies to each slot of the target the element of the source that belongs there, or padding.
+    """Make the kernel that gathers, for each slot of the target, its element of the source, or padding.
 
-    Parameters: target, source, table, how many slots, how many checks, bytes of an element, and 16 bytes of padding as
-    two numbers.
+    Parameters: target, source, table, number of slots, number of checks, bytes of an element, and 16 bytes of padding
+    as two numbers.
     """
     load_word = LOAD[4]
     names: dict[str, Any] = {
@@ -94,7 +94,7 @@ def gather_kernel(quotients: int) -> Kernel:
         @device_function
         def move(target: Any, source: Any, n: Any, count: Any, slots: Any, low: Any, high: Any) -> None:
             y0, y1, y2, y3 = slots
-            # Slot 0 stands in for what is not there.
+            # Padding loads slot 0, which is safe, and ignores it.
             v0, v1 = load(source + place(y0, width)), load(source + place(y1, width))
             v2, v3 = load(source + place(y2, width)), load(source + place(y3, width))
             at, step = target + n * width, THREADS * width

@@ -1,8 +1,8 @@
-"""Which thread takes which part of a tile, and where that stands in shared memory.
+"""The part of a tile that each thread moves, and its offset in shared memory.
 
-A tile stands there column by column, in granules of 16 bytes of rows. The granules of a column are swapped by the
-number of the vector that the column came with, so that neither side meets in a bank. All sizes are powers of two, and
-what a lane, a warp and a step add to a place are different bits of it: a place is the XOR of the three.
+A tile is stored there column by column, in granules of 16 bytes of rows. The granules of a column are XOR-swizzled by
+the number of the 16-byte vector that its elements were loaded in, so that neither loads nor stores have bank conflicts.
+All sizes are powers of two, and lane, warp and step set different bits of an offset: it is the XOR of the three.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import numpy as np
 from fastindex.cuda.kernels.device import device_function
 
 _WARP = 32
-_SPREAD = 8  # vectors of all banks, and most next to each other that the lanes of a warp take of smaller elements
+_SPREAD = 8  # vectors that span all banks, and the most adjacent ones that a warp takes of smaller elements
 
 
 class Walk:
-    """How the threads of a block go over a tile: vectors of 16 bytes `along` it, rows or columns `across` it.
+    """How the threads of a block traverse a tile: vectors of 16 bytes `along` it, rows or columns `across` it.
 
     Attributes
     ----------
     steps : int
-        Of a thread.
+        Per thread.
     begin : callable
-        From lane and warp, uint32, to where a thread starts: across, along, and its cell in shared memory; uint32.
+        Maps lane and warp, uint32, to the start of a thread: across, along, and the offset of its cell in shared
+        memory; uint32.
     across, along, cell : callable
-        From the number of a step to what it adds; to the cell, by XOR.
+        Map the number of a step to what it adds; to the cell, by XOR.
     """
 
     def __init__(
         self, along: tuple[int, int], across: tuple[int, int], warps: int, cell_of: Callable[..., Any]
     ) -> None:
-        """Share out vectors: how many `along`, and the most lanes there; how many `across`, and how many at once."""
+        """Distribute vectors: their count `along`, and the most lanes there; the count `across`, and those at once."""
         (count_along, most_lanes), (count_across, unit) = along, across
         lanes_along = min(most_lanes, count_along)
         lanes_across = _WARP // lanes_along
@@ -75,16 +76,16 @@ class Walk:
 
 
 class Lines:
-    """How the threads of a block go over a tile one element at a time, along its lines.
+    """How the threads of a block traverse a tile one element at a time, along its lines.
 
     Attributes
     ----------
     steps : int
-        Of a thread.
+        Per thread.
     begin : callable
-        From the number of a thread, uint32, to where it starts: across, along; uint32.
+        Maps the number of a thread, uint32, to its start: across, along; uint32.
     across, along : callable
-        From the number of a step to what it adds.
+        Map the number of a step to what it adds.
     """
 
     def __init__(self, count_along: int, count_across: int, threads: int) -> None:
@@ -110,9 +111,9 @@ class Lines:
 
 
 def skewed_place(unit: int) -> Callable[[Any, Any], Any]:
-    """Make the function from the place of a byte of woven rows, and a shift, to where it stands in shared memory.
+    """Make the function that maps an offset in interleaved rows, and a shift, to the offset in shared memory.
 
-    Behind every ``1 << shift`` bytes `unit` bytes stay empty, which keeps lanes out of each other's banks.
+    A padding of `unit` bytes after every ``1 << shift`` bytes avoids bank conflicts.
     """
     scale = np.uint32(unit)
 
@@ -124,7 +125,7 @@ def skewed_place(unit: int) -> Callable[[Any, Any], Any]:
 
 
 def padded_bytes(size: int, unit: int) -> int:
-    """Return the shared memory for `size` bytes of woven rows, a multiple of 16."""
+    """Return the bytes of shared memory for `size` bytes of interleaved rows and their padding, a multiple of 16."""
     return -(-(size + (size >> 7) * unit) // 16) * 16
 
 
@@ -138,13 +139,13 @@ class TileGeometry:
     Attributes
     ----------
     vector : int
-        Elements of 16 bytes.
+        Elements per 16-byte vector.
     packed : int
         Rows that a word in shared memory holds.
     pitch : int
         Bytes of a column in shared memory.
     swaps_columns : bool
-        Whether a column may stand in the place of its neighbour: where two have the 128 bytes of all banks.
+        Whether a column may swap places with its neighbour: if two columns span the 128 bytes of all banks.
     reading : Walk
         Across are rows, along are vectors of columns.
     writing : Walk
@@ -161,8 +162,8 @@ class TileGeometry:
         vector_shift, row_mask, width_shift = np.uint32(_log(vector)), np.uint32(vector - 1), np.uint32(_log(width))
         vector_pitch = np.uint32(_log(vector * pitch))
 
-        # Where a row has four vectors, eight lanes take two rows; where vectors take 64 bytes of columns, two have
-        # the 128 bytes of all banks: then the next bit swaps what is next to each other.
+        # If a row has four vectors, eight lanes take two rows. If the columns of a vector take 64 bytes, two vectors
+        # span the 128 bytes of all banks: then the swizzle uses the next higher bit of the number.
         spread = np.uint32(_log(_SPREAD // min(_SPREAD, tile_columns // vector)))
         shared_banks = np.uint32(_log(max(128 // (vector * pitch), 1)))
 
@@ -171,45 +172,45 @@ class TileGeometry:
             return np.uint32(np.uint32(np.uint32(number << spread) >> shared_banks) & swaps)
 
         def cell_of_row(row: Any, number: Any) -> Any:
-            """Return where the first element of a row and a vector of columns stands."""
+            """Return the offset of the first element of a vector of columns in a row."""
             swapped = np.uint32(np.uint32(row >> vector_shift) ^ swap_of(number))
             inside = np.uint32(np.uint32(row & row_mask) << width_shift)
             return np.uint32(np.uint32(number << vector_pitch) ^ np.uint32(np.uint32(swapped * granule) ^ inside))
 
         def cell_of_column(column: Any, number: Any) -> Any:
-            """Return where a granule of a column stands."""
+            """Return the offset of a granule of a column."""
             swapped = np.uint32(number ^ swap_of(np.uint32(column >> vector_shift)))
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
-        # Lines of 16-byte elements may start in the middle of a sector: the fewer of them, the better.
+        # Lines of 16-byte elements may start in the middle of a sector, so a warp takes as few lines as possible.
         warps, most_lanes = threads // _WARP, _WARP if vector == 1 else _SPREAD
         self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), warps, cell_of_row)
         self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), warps, cell_of_column)
 
 
 class WordGeometry:
-    """The tile of a transpose that moves words of small elements, wherever these start.
+    """The tile of a transpose that moves words of small elements, at any alignment.
 
     A block of as many rows and columns as a word has elements is transposed at once. The lanes of a warp take a stretch
-    of blocks along the rows, one fewer than they are: the last one reads what the others' words lack. The tile stands
-    in shared memory column by column, with a word of room behind each and another behind every 32, so that the lanes
-    write to different banks.
+    of blocks along the rows, one block fewer than lanes: the last lane only reads the bytes that its neighbour lacks.
+    The tile is stored in shared memory column by column, with a word of padding after each column and another after
+    every 32, so that the lanes write to different banks.
 
     Attributes
     ----------
     per_word : int
-        Elements of a word.
+        Elements per word.
     pitch : int
-        Bytes from column to column in shared memory, but for what stands behind every 32.
+        Bytes between columns in shared memory, without the padding after every 32.
     size : int
         Bytes of shared memory.
     steps : int
-        Of a warp.
+        Per warp.
     patch_of : callable
-        From the number of a warp, uint32, and of a step to its group of rows and to the first block of its stretch;
+        Maps the number of a warp, uint32, and of a step to its group of rows and to the first block of its stretch;
         int64.
     column_place : callable
-        From a column to where it stands in shared memory.
+        Maps a column to its offset in shared memory.
     """
 
     def __init__(self, width: int, tile_rows: int, tile_columns: int, threads: int) -> None:
@@ -240,20 +241,19 @@ class WordGeometry:
 class CastGeometry:
     """The tile of a transpose that converts, 64 rows by 64 columns: a cell of shared memory for each element.
 
-    A warp reads vectors of `columns` columns: 32 columns of as many rows as a vector has columns. It writes vectors of
-    `rows` rows: 32 rows of as many columns. With one cell more than rows to a column, either way the lanes meet in no
-    bank.
+    A warp reads vectors of `columns` columns: 32 columns of `columns` rows. It writes vectors of `rows` rows: 32 rows
+    of `rows` columns. A column has one cell of padding, so neither loads nor stores have bank conflicts.
 
     Attributes
     ----------
     side : int
         Rows, and columns.
     pitch, cells : int
-        From column to column, and in all.
+        Cells between columns, and in total.
     read_steps, write_steps : int
-        Of a thread.
+        Per thread.
     reading, writing : callable
-        From the number of a thread, uint32, and of a step to the first row and column of its vector; int64.
+        Map the number of a thread, uint32, and of a step to the first row and column of its vector; int64.
     """
 
     def __init__(self, rows: int, columns: int, threads: int) -> None:
@@ -274,7 +274,7 @@ class CastGeometry:
 
 
 def _patches(vector: int, side: int, warps: int) -> Callable[[Any, Any], Any]:
-    """Make the function from a thread and a step to lines and places along these: a warp takes 32 of `vector` lines."""
+    """Make the map from thread and step to a line and a place along it; a warp takes 32 places of `vector` lines."""
     lanes = _WARP // vector
     lane_mask, lane_shift, vector_shift = lanes - 1, _log(lanes), _log(vector)
     patches_along = side // _WARP

@@ -1,8 +1,8 @@
-"""The GPU kernel of index programs: written for the form of a program, run with the numbers of any program of it.
+"""The GPU kernel of index programs: generated for the form of a program, run with the numbers of any such program.
 
-The form says which variables a quotient, an output or a check adds up, and how wide a division is. All tiled layouts of
-a kind share it, so they share a kernel; bounds, coefficients and the constants of divisions come from a table in GPU
-memory. The arithmetic of a division is `element`'s, as on the CPU.
+The form says which variables a quotient, an output or a check sums up, and how wide a division is. All tiled layouts of
+a kind have one form, so they share a kernel; bounds, coefficients and the constants of divisions come from a table in
+GPU memory. Divisions use the arithmetic of `element`, as on the CPU.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, load_integer,
 from fastindex.cuda.kernels.registers import unit_of_numbers
 from fastindex.runtime.lines import element
 
-#: Most elements of a thread; most variables of all its elements, above which registers spill; and how many variables
-#: fit the registers of three resident blocks. Chosen by the registers that NVIDIA's assembler reports.
+#: Most elements of a thread; most variables of all its elements before registers spill; and the most variables that fit
+#: the registers of three resident blocks. Chosen by the register counts that NVIDIA's assembler reports.
 MOST_ELEMENTS, MOST_VARIABLES, FEW_VARIABLES = 4, 52, 32
 
-#: Where no element has failed.
+#: The number of the first failed element if none has failed.
 NOWHERE = 2**63 - 1
 
-#: An input that is no array but start + step * place: its "address" is the start.
+#: Marks an input that is start + step * position, not an array: its "address" is the start.
 COUNTED = 0
 
 _quotient = device_function(element.narrow_quotient)
@@ -54,7 +54,7 @@ class InputForm:
 
 @dataclass(frozen=True, slots=True)
 class KernelForm:
-    """What a kernel is written for.
+    """The form that a kernel is generated for.
 
     Attributes
     ----------
@@ -65,8 +65,8 @@ class KernelForm:
     strided : bool
         Whether arrays are walked by strides; otherwise all are contiguous.
     gathered : int
-        0, or bytes of an element: the one output is then the slot of an element to copy, or of padding where a check
-        fails.
+        0, or the bytes of an element: the one output is then the slot of the element to copy, and a failed check means
+        padding.
     """
 
     inputs: tuple[InputForm, ...]
@@ -78,22 +78,22 @@ class KernelForm:
 
     @property
     def elements(self) -> int:
-        """How many elements a thread converts, a block apart: 1, 2 or 4."""
+        """How many elements a thread converts, with a stride of a block: 1, 2 or 4."""
         return next((n for n in (MOST_ELEMENTS, 2) if n * self._variables <= MOST_VARIABLES), 1)
 
     @property
     def resident(self) -> int:
-        """How many blocks have to fit a processor of the GPU at once."""
+        """How many blocks must be resident on a multiprocessor at once."""
         return 3 if self.elements * self._variables <= FEW_VARIABLES and not self.strided else 2
 
     @property
     def _variables(self) -> int:
         operands = len(self.inputs) + len(self.outputs)
-        # Strided arrays have an offset for each.
+        # Strided arrays need an offset for each operand.
         return operands * (2 if self.strided else 1) + len(self.quotients)
 
     def blocks(self, count: int) -> int:
-        """Return how many blocks convert `count` elements."""
+        """Return the number of blocks that convert `count` elements."""
         return -(-count // (self.elements * THREADS))
 
 
@@ -123,15 +123,15 @@ def _clipped_unsigned(value: Any, bound: Any) -> Any:
 
 
 class _Writer:
-    """Writes the source of a kernel, and knows where in the table each number stands.
+    """Generates the source of a kernel, and assigns each number its place in the table.
 
     The order of the numbers is: the bound of each input; magic, shift and coefficients of each quotient; the
-    coefficients of each output; the bound and the coefficients of each check; where there are checks and no gather,
-    1 if a failed one gives -1 in all outputs, 0 if it tells the host; and for strided arrays the number of axes, then
+    coefficients of each output; the bound and the coefficients of each check; if there are checks and no gather, 1 if a
+    failed one gives -1 in all outputs, 0 if it is reported to the host; and for strided arrays the number of axes, then
     for each axis, the last first, its size, magic and shift and the stride of each input and output.
 
-    A thread reads the inputs of all its elements before it writes: the memory of an output might be that of an input,
-    so a compiler would not read the next element ahead of the last one's output.
+    A thread reads the inputs of all its elements before it writes: an output may alias an input, so the compiler cannot
+    move the loads of the next element above the stores of the last one.
     """
 
     def __init__(self, form: KernelForm) -> None:
@@ -166,7 +166,7 @@ class _Writer:
         return "\n".join([*element, *(self._walk() if form.strided else ()), *lines]) + "\n"
 
     def _element(self) -> list[str]:
-        """Write the function from the inputs of an element to its outputs, and whether it is a hole."""
+        """Generate the function that maps the inputs of an element to its outputs, and to whether a check failed."""
         form = self._form
         body: list[str] = []
         bounds = [self._constant() for _ in form.inputs]
@@ -234,7 +234,7 @@ class _Writer:
             yield f"store_int64(b{i} + {place}, y{i}_{k})"
 
     def _walk(self) -> list[str]:
-        """Write the function from the number of an element to the offset of each operand."""
+        """Generate the function that maps the number of an element to the offset of each operand."""
         operands = len(self._form.inputs) + len(self._form.outputs)
         offsets = [f"o{i}" for i in range(operands)]
         body = [
@@ -253,7 +253,7 @@ class _Writer:
 
 @lru_cache(maxsize=8)
 def _taking(width: int) -> Any:
-    """Make the function that reads an element of a gather, or makes padding."""
+    """Make the function that loads an element of a gather, or returns padding."""
     get, padding = LOAD[width], unit_of_numbers(width)
 
     @device_function
@@ -267,7 +267,7 @@ def _taking(width: int) -> Any:
 def index_kernel(form: KernelForm) -> Kernel:
     """Make the kernel of a form.
 
-    Its parameters: the table; how many elements; the address of the number of the first element that failed; then the
+    Its parameters: the table; the number of elements; the address of the number of the first failed element; then the
     address of each input and output, or for a gather those of destination and source and 16 bytes of padding.
     """
     names: dict[str, Any] = {

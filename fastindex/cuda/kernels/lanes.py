@@ -1,4 +1,4 @@
-"""What the next lane of a warp holds, as if the values of its 32 threads lay side by side."""
+"""Warp shuffles that read the value of the next lane, as if the values of 32 threads were contiguous."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LAST_LANE = np.uint32(31)
 
 @device_function
 def begin_of_lane(block: Any, thread: Any) -> Any:
-    """Return the number of a thread's first value of four; the others are 32 each behind it.
+    """Return the number of a thread's first value of four; the others follow with a stride of 32.
 
-    The last values of a warp, behind `FOLLOWED`, are the next one's first: the last of all has none behind it.
+    The values of a warp from `FOLLOWED` on are the first ones of the next warp, too: its last value has no successor.
     """
     return (np.int64(block) * _WARPS + np.int64(thread >> 5)) * FOLLOWED + np.int64(thread & 31)
 
 
 def _of_the_next_lane(first: Any, then: Any) -> Any:
-    """Return the word of the next lane; the last lane gets the first one's `then`."""
+    """Return the word of the next lane; the last lane gets `then` of the first lane."""
     lane = np.uint32(np.uint32(cuda.threadIdx.x) & _LAST_LANE)
     held = np.int32(then if lane == 0 else first)
     return np.uint32(cuda.shfl_sync(_EVERYBODY, held, np.int32(np.uint32(lane + 1) & _LAST_LANE)))
@@ -93,9 +93,9 @@ def _simulated_next(value: Any) -> Any:
 
 
 def of_next_lane(count: int) -> Callable[[Any], Any]:
-    """Return the function from a thread's `count` words to those of the next lane.
+    """Return the function that maps a thread's `count` words to those of the next lane.
 
-    All threads of a block call it. The last lane gets nothing of use.
+    All threads of a block must call it. The result of the last lane is meaningless.
     """
     if SIMULATED:
         return _simulated_next
@@ -103,9 +103,9 @@ def of_next_lane(count: int) -> Callable[[Any], Any]:
 
 
 def following(count: int) -> Callable[..., Any]:
-    """Return the function from a thread's four values, of `count` words each, to those that follow them.
+    """Return the function that maps a thread's four values, of `count` words each, to those that follow them.
 
-    All threads of a block call it. What follows the last value of a warp is not known.
+    All threads of a block must call it. The successor of the last value of a warp is undefined.
     """
     if SIMULATED:
         return _simulated_following

@@ -1,4 +1,4 @@
-"""The loops of a table in GPU memory: where a step of them is, by multiplications and shifts."""
+"""Offsets of the steps of loops in a GPU table; divisions are done by multiplications and shifts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LOW = 0xFFFFFFFF
 
 @device_function
 def digit_below(number: Any, above: Any, size: Any) -> Any:
-    """Return the remainder of a division by `size` of which `above` is the quotient."""
+    """Return the remainder of a division by `size` whose quotient is `above`."""
     return (number - above * size) & _LOW
 
 
 @device_function
 def places(number: Any, table: Any, loops: Any) -> Any:
-    """Return where step `number` of some loops, the fastest first, is in the source and in the destination."""
+    """Return the source and destination offset of step `number` of loops, the fastest first."""
     source = np.int64(0)
     destination = np.int64(0)
     for _ in range(loops - 1):
@@ -47,7 +47,7 @@ def places(number: Any, table: Any, loops: Any) -> Any:
 
 @device_function
 def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> Any:
-    """Return the places of four steps at once: the table is read once for all of them."""
+    """Return the offsets of four steps at once: the table is read once for all of them."""
     s0 = s1 = s2 = s3 = np.int64(0)
     d0 = d1 = d2 = d3 = np.int64(0)
     for loop in range(loops):
@@ -68,7 +68,7 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
     return s0, s1, s2, s3, d0, d1, d2, d3
 
 
-# Tiles: the numbers before the loops, and where a block's tile is
+# Tiles: the header before the loops, and the offsets of a block's tile
 
 ROWS, TILE_ROWS = 8 * cuda_tables.ROWS, 8 * cuda_tables.TILE_ROWS
 TILE_COLUMNS, COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COLUMN_COUNT
@@ -90,7 +90,7 @@ def _no_loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
 
 @device_function
 def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
-    """Return what is left of a block's number within the second loop, and where the loops beyond it are."""
+    """Return the index of a block in the second loop, and the offsets of the loops after it."""
     if loops > 2:
         above, row_block = _divided(row_block, second)
         source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
@@ -101,7 +101,7 @@ def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
 def _tile_finder(beyond: Any) -> Any:
     @device_function
     def find(number: Any, table: Any, loops: Any) -> Any:
-        """Return the rows and the columns of a tile that exist, and where it is on both sides; `number` is uint32.
+        """Return how many rows and columns a tile has, and its offset on both sides; `number` is uint32.
 
         The first loop goes over tiles along the columns, the second over tiles along the rows.
         """

@@ -1,9 +1,10 @@
-"""Reading and writing GPU memory by address: 1 to 16 bytes at once, and shared memory of a block.
+"""Load and store GPU memory by address, 1 to 16 bytes at once, and shared memory of a block.
 
-Numba's arrays read 16 bytes as sixteen single ones or two eights; these are one instruction. Values of 1, 2 and 4 bytes
-are uint32, of 8 bytes uint64, of 16 bytes a pair of uint64. Each address is a multiple of the number of bytes.
+Numba's arrays load 16 bytes as sixteen single bytes or two 8-byte halves; these functions are one instruction. Values
+of 1, 2 and 4 bytes are uint32, of 8 bytes uint64, of 16 bytes a pair of uint64. Each address is a multiple of the
+number of bytes.
 
-In the simulator the same names are Python functions on host memory, which refuse what a GPU refuses: a misaligned
+In the simulator the same names are Python functions on host memory, which reject what a GPU rejects: a misaligned
 address, and one outside the memory that `simulated_memory` allows.
 """
 
@@ -134,7 +135,7 @@ _UNSIGNED = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctype
 
 @contextmanager
 def simulated_memory(*ranges: tuple[int, int]) -> Iterator[None]:
-    """Let simulated kernels touch memory at these (address, bytes), and no other but shared memory."""
+    """Allow simulated kernels to access memory at these (address, bytes), and otherwise only shared memory."""
     before = len(_allowed)
     _allowed.extend(ranges)
     try:
@@ -176,7 +177,7 @@ def _simulated_store(width: int, shared: bool) -> Callable[[Any, Any], None]:
 
 def _simulated_shared(size: int) -> Callable[[], int]:
     def shared() -> int:
-        # One simulated block at a time has a manager, which all its threads know.
+        # Blocks are simulated one at a time; the threads of a block share its manager.
         block: Any = threading.current_thread()
         with _lock:
             memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + 16, np.uint8))
@@ -205,12 +206,12 @@ def _simulated_lower_to(address: Any, value: Any) -> None:
 
 
 def shared_memory(size: int) -> Callable[[], int]:
-    """Make the function that gives kernels the address of `size` bytes that a block shares, a multiple of 16."""
+    """Make the function that returns the address, a multiple of 16, of `size` bytes of shared memory of a block."""
     return _simulated_shared(size) if SIMULATED else cast(Callable[[], int], _make_shared(size))
 
 
 def load_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
-    """Make the function that reads an integer of global memory as int64."""
+    """Make the function that loads an integer of global memory as int64."""
     if SIMULATED:
         return _simulated_integer(bits, signed)
     return cast(Callable[[Any], Any], _make_load_integer(bits, signed))
@@ -231,5 +232,5 @@ else:
     store_int64 = _make_store_int64()
     lower_to = _make_lower_to()
 
-#: Reads an int64 of global memory.
+#: Loads an int64 from global memory.
 load_int64 = load_integer(64, True)

@@ -1,7 +1,7 @@
-"""Writing a part of 4, 8 or 16 aligned bytes, in as few pieces as their alignment allows.
+"""Store a part of 4, 8 or 16 aligned bytes, with as few stores as alignment allows.
 
-`low` and `high` bound the part: what a run fills of the aligned bytes that it begins or ends in. Each piece is of 1, 2,
-4 or 8 bytes at a multiple of its size.
+`low` and `high` bound the part: the bytes of a run in the aligned unit where it begins or ends. Each store has 1, 2, 4
+or 8 bytes at a multiple of its size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HALF, _WORD = np.uint32(16), np.uint64(32)
 
 @device_function
 def _word_from(at: Any, low: Any, word: Any) -> Any:
-    """Write a word from `low` on up to where the next one begins; return where that is, `low` if it is there."""
+    """Write the bytes of a word from `low` to the next word; return the offset of that, `low` if it begins there."""
     if low & 1:
         _store_byte(at + low, np.uint32(word >> np.uint32(8 * (low & 3))))
         low += 1
@@ -32,7 +32,7 @@ def _word_from(at: Any, low: Any, word: Any) -> Any:
 
 @device_function
 def _word_up_to(at: Any, high: Any, word: Any) -> None:
-    """Write a word up to `high`, of which only the place within the word counts."""
+    """Write the bytes of a word up to `high`, of which only the remainder modulo 4 counts."""
     if high & 2:
         _store_half(at, word)
     if high & 1:
@@ -41,7 +41,7 @@ def _word_up_to(at: Any, high: Any, word: Any) -> None:
 
 @device_function
 def put_word(at: Any, low: Any, high: Any, word: Any) -> None:
-    """Write the bytes from `low` to `high` of an aligned word; these may lie outside it."""
+    """Write the bytes from `low` to `high` of an aligned word; the bounds may be outside it."""
     if low <= 0 and high >= 4:
         _store_word(at, word)
     elif high >= 4:
@@ -56,7 +56,7 @@ def put_word(at: Any, low: Any, high: Any, word: Any) -> None:
 
 @device_function
 def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 8, which are two words; `low` is 0 or `high` is 8."""
+    """Write the bytes from `low` to `high` of 8, given as two words; `low` is 0 or `high` is 8."""
     w0, w1 = values
     if low == 0 and high == 8:
         _store_eight(at, np.uint64(w0) | (np.uint64(w1) << _WORD))
@@ -72,7 +72,7 @@ def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
 
 @device_function
 def put_granule(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 16, which are four words; `low` is 0 or `high` is 16."""
+    """Write the bytes from `low` to `high` of 16, given as four words; `low` is 0 or `high` is 16."""
     w0, w1, w2, w3 = values
     if low == 0 and high == 16:
         _store_vector(at, pair(w0, w1, w2, w3))

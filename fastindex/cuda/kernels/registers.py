@@ -1,4 +1,4 @@
-"""Small blocks of elements in a thread's registers: four words of 4 bytes make 16 bytes."""
+"""Shuffles of small blocks of elements in a thread's registers: four words of 4 bytes make 16 bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _word(low: Any, high: Any) -> Any:
 
 
 def unit_of_numbers(width: int) -> Callable[[Any, Any], Any]:
-    """Return the function from the low and high 8 bytes of a pattern to a unit of `width` bytes of it."""
+    """Return the function that makes a unit of `width` bytes from the low and high 8 bytes of a pattern."""
     return {16: _pair, 8: _eight}.get(width, _word)
 
 
@@ -56,7 +56,7 @@ def pair(w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
 
 @device_function
 def funnelled(low: Any, high: Any, by: Any) -> Any:
-    """Return the word that begins `by` bits into two, a uint64 up to 32."""
+    """Funnel shift: return the word that begins `by` bits into two words; `by` is a uint64 up to 32."""
     return np.uint32(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) >> by)
 
 
@@ -87,9 +87,9 @@ def _shifted_four(here: Any, behind: Any, by: Any) -> Any:
 
 
 def shifted_words(count: int) -> Callable[[Any, Any, Any], Any]:
-    """Return the function to the words that begin some bits into `count` words, which as many others follow.
+    """Return the funnel shift of `count` words: those that begin some bits into them, filled from as many that follow.
 
-    Both are tuples; the bits are uint32, fewer than the words have.
+    Both are tuples; the number of bits is a uint32, less than the words have.
     """
     return {1: _shifted_one, 2: _shifted_two, 4: _shifted_four}[count]
 
@@ -120,7 +120,7 @@ def turned_bytes(a: Any, b: Any, c: Any, d: Any) -> Any:
     )
 
 
-# Packed elements: four of them and the four bytes of a word
+# Packed elements: between four of them and the four bytes of a word
 
 
 def packed_word(bits: int) -> Callable[[Any], Any]:
@@ -147,7 +147,7 @@ def packed_word(bits: int) -> Callable[[Any], Any]:
 
 
 def spread_word(bits: int) -> Callable[[Any, Any], Any]:
-    """Return the function that gives 16 packed elements, in the low bits of one or two words, a byte each: 4 words."""
+    """Return the function that unpacks 16 elements, in the low bits of one or two words, to a byte each: 4 words."""
 
     @device_function
     def nibbles(half: Any) -> Any:
@@ -161,7 +161,7 @@ def spread_word(bits: int) -> Callable[[Any, Any], Any]:
 
     @device_function
     def single(nibble: Any) -> Any:
-        # Each bit is copied to the low bit of a byte of its own.
+        # The product copies each bit to the low bit of its own byte.
         return np.uint32(np.uint32(nibble * np.uint32(0x00204081)) & _ONES)
 
     @device_function

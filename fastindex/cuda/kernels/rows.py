@@ -1,8 +1,8 @@
-"""The GPU kernels that weave rows into tiles, or part them again, where the rows start anywhere and the tiles do not.
+"""GPU kernels that interleave rows into tiles, or deinterleave them, where rows are unaligned and tiles aligned.
 
-The tiles, or whatever the woven side is, begin at multiples of 16 bytes. A table begins with the pieces of the woven
-side: how many granules of 16 bytes one has, and what the next one is away; then come the loops. The rows are
-contiguous through all pieces. What a thread needs of its neighbour's bytes it gets from the next lane.
+The interleaved side, usually tiles, begins at multiples of 16 bytes. A table begins with the pieces of the interleaved
+side: the number of 16-byte granules of a piece, and the stride to the next one; then come the loops. The rows are
+contiguous through all pieces. A thread gets the bytes that it needs of its neighbour from the next lane.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _shifted_one, _shifted_two, _shifted_four = (shifted_words(count) for count in (
 
 @device_function
 def _number(n: Any, table: Any) -> Any:
-    """Return which granule of its run a step is."""
+    """Return the number of a step's granule within its run."""
     loop = table + LOOP_BYTES
     above = quotient(n, load_int64(loop + MAGIC), load_int64(loop + SHIFT))
     return digit_below(n, above, load_int64(loop + SIZE))
@@ -49,7 +49,7 @@ def _number(n: Any, table: Any) -> Any:
 def _woven_place(stride: int) -> Any:
     @device_function
     def place(number: Any, table: Any) -> Any:
-        """Return where a granule of a run is on the woven side."""
+        """Return the offset of a granule of a run on the interleaved side."""
         piece = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT))
         inside = digit_below(number, piece, load_int64(table + SIZE))
         return piece * load_int64(table + stride) + inside * _GRANULE
@@ -59,17 +59,17 @@ def _woven_place(stride: int) -> Any:
 
 @device_function
 def _by(place: Any, part: Any) -> Any:
-    """Return by how many bits a place is behind a multiple of `part` bytes."""
+    """Return the misalignment of an address to `part` bytes, in bits."""
     return np.uint32(8 * (place & (part - 1)))
 
 
 @cache
 def weave_rows_kernel(rows: int) -> Kernel:
-    """Make the kernel that weaves 1, 2 or 4 rows, whose elements make a word together.
+    """Make the kernel that interleaves 1, 2 or 4 rows; an element of each row together makes a word.
 
-    Parameters: destination, source, table, units, loops, bytes of a row in a run, bytes from row to row, and the
-    addresses where the source begins and ends. A unit is a granule of the destination; the first loop goes over those
-    of a run, and one behind them that is only read for.
+    Parameters: destination, source, table, units, loops, bytes of a row in a run, the stride between rows in bytes, and
+    the addresses where the source begins and ends. A unit is a granule of the destination; the first loop goes over
+    those of a run, and one after them that is only read for its neighbour.
     """
     part, width = _GRANULE // rows, 4 // rows
     mask = ~(part - 1)
@@ -127,7 +127,7 @@ def weave_rows_kernel(rows: int) -> Kernel:
 
     @device_function
     def extent(n: Any, s: Any, table: Any, length: Any) -> Any:
-        """Return the number of a granule in its run, where row 0 of it starts, and where to read, within the run."""
+        """Return a granule's number in its run, the address of its row 0, and that to read from, within the run."""
         number = _number(n, table)
         return number, s, min(s, s - part * number + length - 1)
 
@@ -139,14 +139,14 @@ def weave_rows_kernel(rows: int) -> Kernel:
 
     @device_function
     def takes_words(s: Any, step: Any, count: Any, bounds: Any) -> Any:
-        """Whether all that is needed is in aligned parts of the buffer."""
+        """Whether all bytes that are needed are in aligned parts inside the buffer."""
         across = (rows - 1) * step
         lowest, highest = (s + min(across, 0)) & mask, (s + max(across, 0) + count - 1) & mask
         return lowest >= bounds[0] and highest <= bounds[1]
 
     @device_function
     def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, bounds: Any) -> Any:
-        """Write a granule; return whether it is left for single bytes."""
+        """Write a granule; return whether it is left to be moved byte by byte."""
         number, s, _ = extent
         count = min(length - part * number, part)
         if count <= 0:
@@ -172,7 +172,7 @@ def weave_rows_kernel(rows: int) -> Kernel:
         v0, v1, v2, v3 = words_of(r0), words_of(r1), words_of(r2), words_of(r3)
         f0, f1, f2, f3 = _following(v0, v1, v2, v3)
         bounds, left = (first, last), False
-        # The last lanes of a warp hold what the next one begins with.
+        # The last lanes of a warp only hold the values that the next warp begins with.
         behind = min(count, n - lane + FOLLOWED)
         if n < behind:
             left = finish(e0, destination + d0, table, v0, f0, length, step, bounds)
@@ -195,9 +195,9 @@ def weave_rows_kernel(rows: int) -> Kernel:
 
 @cache
 def part_rows_kernel(rows: int) -> Kernel:
-    """Make the kernel that parts 1, 2 or 4 rows, whose elements make a word together; parameters as `weave_rows`.
+    """Make the kernel that deinterleaves 1, 2 or 4 rows, the inverse of `weave_rows_kernel`; same parameters.
 
-    A unit is 16 / `rows` bytes of each row at a multiple of that. They are in a granule of the source or in two, of
+    A unit is 16 / `rows` bytes of each row, aligned to as many. They are in one granule of the source, or in two, of
     which the next lane reads the second.
     """
     part, width = _GRANULE // rows, 4 // rows
@@ -217,14 +217,14 @@ def part_rows_kernel(rows: int) -> Kernel:
 
     @device_function
     def extent(n: Any, s: Any, table: Any, length: Any, end: Any) -> Any:
-        """Return the number of a unit in its run, where to read, and where the run's pieces begin."""
+        """Return a unit's number in its run, the address to read from, and that of the run's first piece."""
         number = _number(n, table)
         granule = min(max(number - 1, 0), (length - 1) // part)
         return number, min(s + woven_place(granule, table), (end & -_GRANULE) - _GRANULE), s
 
     @device_function
     def bounds(at: Any, number: Any, length: Any) -> Any:
-        """Return where the unit of a row begins that starts at `at`, and which of its places the row fills."""
+        """Return the address of a unit of the row that starts at `at`, and the range of its bytes in the row."""
         behind = at & (part - 1)
         before = part * number - behind
         return at + before, np.int32(max(-before, 0)), np.int32(max(min(length - before, part), -1))
@@ -280,13 +280,13 @@ def part_rows_kernel(rows: int) -> Kernel:
 
     @device_function
     def is_cut(number: Any, s: Any, table: Any, length: Any, end: Any) -> Any:
-        """Whether a unit needs the last granule of its run, and the buffer ends in that."""
+        """Whether a unit needs the last granule of its run, and the buffer ends within that granule."""
         last = (length - 1) // part
         return number >= last and s + woven_place(last, table) + _GRANULE > end
 
     @device_function
     def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, end: Any) -> Any:
-        """Write a unit of each row; return whether it is left for single bytes."""
+        """Write a unit of each row; return whether it is left to be moved byte by byte."""
         number, _, s = extent
         if is_cut(number, s, table, length, end):
             return True

@@ -1,7 +1,7 @@
-"""The GPU kernels for runs that start anywhere, which shift them, and for packed elements, which unpack or pack them.
+"""GPU kernels that shift unaligned runs to their new alignment, and that unpack or pack packed elements.
 
-Memory moves in aligned granules of 16 bytes, or of as many as 16 packed elements have, wherever a run starts on either
-side. A granule that is partly outside the buffer is never read.
+Memory moves in aligned granules of 16 bytes, or of the bytes of 16 packed elements, whatever the alignment of a run on
+either side. A granule that is partly outside the buffer is never read.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _WORD_BITS = np.uint64(32)
 
 @cache
 def shift_kernel(bits: int) -> Kernel:
-    """Make the kernel that copies runs, of bytes or of packed elements that get a byte each.
+    """Make the kernel that copies unaligned runs of bytes, or of packed elements, which it unpacks to a byte each.
 
     Parameters: destination, source, the first bit in it, table, units, loops, bytes of a run in the destination, and
-    the addresses where the source begins and ends. In the loops, steps in the source count bits. A unit is a granule:
-    16 bytes of the destination at a multiple of 16. The first loop goes over those that a run touches, or might, and
-    one behind them, unless no run is shifted: what it has too many of lies behind the end.
+    the addresses where the source begins and ends. In the loops, source strides count bits. A unit is a granule:
+    16 bytes of the destination at a multiple of 16. The first loop goes over those that a run may touch, and one after
+    them, unless no run is shifted; surplus granules are after the end of the run.
 
-    A thread reads the aligned bytes that its granule begins in. What is missing of them has the next lane, which reads
-    for the granule behind; so neighbours read neighbouring bytes, each once.
+    A thread reads the aligned bytes in which its granule begins. The next lane, which reads for the next granule, has
+    the missing bytes; so neighbouring lanes read neighbouring bytes, each once.
     """
     granule_bytes = 2 * bits
     granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
@@ -46,9 +46,9 @@ def shift_kernel(bits: int) -> Kernel:
 
     @device_function
     def extent(n: Any, s: Any, d: Any, table: Any, length: Any) -> Any:
-        """Return where a granule begins in both, in bits and bytes, and which of its 16 places its run fills.
+        """Return a granule's start in the source (bits) and destination (bytes), and the range of its bytes in the run.
 
-        Last is where to read: where the granule begins, but within the run.
+        The last value is the address to read from: the start, clamped to the run.
         """
         size, magic, shift = load_int64(table + SIZE), load_int64(table + MAGIC), load_int64(table + SHIFT)
         number = digit_below(n, quotient(n, magic, shift), size)
@@ -103,14 +103,14 @@ def shift_kernel(bits: int) -> Kernel:
 
     @device_function
     def takes_granules(p: Any, low: Any, high: Any, bounds: Any) -> Any:
-        """Whether all that is needed is in granules of the buffer, and the run does not begin and end in one."""
+        """Whether all bytes needed are in granules inside the buffer, and the run does not begin and end in one."""
         lowest, highest = (p + low * bits) >> 3, (p + high * bits - 1) >> 3
         inside = lowest & granule_mask >= bounds[0] and highest & granule_mask <= bounds[1]
         return inside and (low == 0 or high == 16)
 
     @device_function
     def finish(extent: Any, here: Any, behind: Any, bounds: Any) -> Any:
-        """Write a granule; return whether it is left for single bytes."""
+        """Write a granule; return whether it is left to be moved byte by byte."""
         p, at, low, high, _ = extent
         if low >= high:
             return False
@@ -130,7 +130,7 @@ def shift_kernel(bits: int) -> Kernel:
         e1 = extent(n1, source + s1, destination + d1, table, length)
         e2 = extent(n2, source + s2, destination + d2, table, length)
         e3 = extent(n3, source + s3, destination + d3, table, length)
-        # The aligned granules inside the buffer; where it holds none, one at the table, which no run needs.
+        # The aligned granules inside the buffer; if there are none, one at the table: safe to load, and not used.
         first, last = (begin + granule_bytes - 1) & granule_mask, (end & granule_mask) - granule_bytes
         if last < first:
             first = last = table & granule_mask
@@ -139,7 +139,7 @@ def shift_kernel(bits: int) -> Kernel:
         v0, v1, v2, v3 = parts(r0), parts(r1), parts(r2), parts(r3)
         f0, f1, f2, f3 = following_all(v0, v1, v2, v3)
         bounds, left = (first, last), False
-        # The last lanes of a warp hold what the next one begins with.
+        # The last lanes of a warp only hold the values that the next warp begins with.
         behind = min(count, n - lane + FOLLOWED)
         if n < behind:
             left = finish(e0, v0, f0, bounds)
@@ -163,7 +163,7 @@ def shift_kernel(bits: int) -> Kernel:
 def packing_kernel(bits: int, expand: bool) -> Kernel:
     """Make the kernel that packs runs of bytes, or unpacks them; parameters as `unit_kernel`.
 
-    A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all places are multiples of
+    A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all offsets are multiples of
     a unit.
     """
     half = np.uint64(32)

@@ -1,6 +1,6 @@
-"""The GPU kernels that weave few rows into one, or apart again, through shared memory; each block moves one tile.
+"""GPU kernels that interleave or deinterleave a few rows through shared memory; each block moves one tile.
 
-Tables as `cuda.numbers` says.
+Table layout: `cuda.numbers`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED
 
 @cache
 def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kernel:
-    """Make the kernel that weaves any few rows into one, or apart again, through shared memory.
+    """Make the kernel that interleaves a few rows, or with `apart` deinterleaves them, through shared memory.
 
-    Parameters: destination, source, table, loops. On one side the rows are apart; the table ends with where each
-    starts there, in bytes. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With
-    `whole_words`, all places and the bytes of each row are multiples of 4, and words move where elements are smaller.
+    Parameters: destination, source, table, loops. On one side the rows are separate; the table ends with the byte
+    offset of each row there. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With
+    `whole_words`, all offsets and the bytes of each row are multiples of 4, and smaller elements move in words.
     The loop over columns is the first; there is one block of rows.
     """
     per_word = 4 // width if whole_words and width < 4 else 1
@@ -66,13 +66,13 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
 
     @device_function
     def four_units(at: Any, total: Any) -> Any:
-        """Return four places of a thread, a block apart; the first stands in for those that do not exist."""
+        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the first."""
         b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
         return b if b < total else at, c if c < total else at, d if d < total else at
 
     @device_function
     def start(row: Any, column: Any, stride: Any) -> Any:
-        """Return the offset of an element in the woven rows."""
+        """Return the offset of an element in the interleaved rows."""
         return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
 
     @device_function
@@ -107,7 +107,7 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
 
     @device_function
     def weave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        """Four rows at a time, and what they leave over one by one."""
+        """Interleave four rows at a time, then the remainder one by one."""
         row = np.int64(0)
         while row + 4 <= rows:
             weave_four_rows(memory, skew, source, row_places, row, rows, columns)

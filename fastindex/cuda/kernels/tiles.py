@@ -1,4 +1,4 @@
-"""The GPU kernels that transpose tiles in shared memory; each block moves one. Tables: `cuda.numbers`."""
+"""GPU kernels that transpose tiles in shared memory; each block moves one tile. Table layout: `cuda.numbers`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _WARP = 32
 def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
     """Make the kernel that transposes tiles, 16 bytes at a time on both sides: destination, source, table, loops.
 
-    Columns are contiguous in the source, rows in the destination. The table ends with where each row of a tile starts
-    in the source and each column in the destination, in bytes. Numbers of rows and of columns, and all places, are
-    multiples of 16 bytes. With `common_path`, every tile is full and there are two loops: for counting instructions.
+    Consecutive columns are adjacent in the source, consecutive rows in the destination. The table ends with the byte
+    offset of each row of a tile in the source, and of each column in the destination. Numbers of rows and of columns,
+    and all offsets, are multiples of 16 bytes. With `common_path`, every tile is full and there are two loops: for
+    counting instructions.
 
-    A tile stands in shared memory as `TileGeometry` says. Elements below 4 bytes are first put together to words of
-    several rows. Full tiles take a path without conditions, on which all loads of a thread are on their way at once,
-    in arithmetic of 32 bits: Numba's integers are of 64 bits unless each result is cast.
+    `TileGeometry` defines the layout of a tile in shared memory. Elements below 4 bytes are first combined to words of
+    several rows. Full tiles take a branch-free path, on which all loads of a thread are in flight at once, in 32-bit
+    arithmetic: Numba's integers have 64 bits unless each result is cast.
     """
     geometry = TileGeometry(width, tile_rows, tile_columns, THREADS)
     vector, packed, pitch = geometry.vector, geometry.packed, geometry.pitch
@@ -37,13 +38,13 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
     load_granule = LOAD_SHARED[16]
     store_word, store_eight, store_granule = STORE_SHARED[4], STORE_SHARED[8], STORE_SHARED[16]
     reading, writing = geometry.reading, geometry.writing
-    # Numba knows functions, but not objects that hold them.
+    # Numba can capture functions, but not the objects that hold them.
     begin_reading, rows_on, vectors_on, read_cell = reading.begin, reading.across, reading.along, reading.cell
     begin_writing, columns_on, granules_on, write_cell = writing.begin, writing.across, writing.along, writing.cell
     read_steps, write_steps = reading.steps, writing.steps
     tile = tile_of_two_loops if common_path else any_tile
     lane_mask, warp_shift = np.uint32(_WARP - 1), np.uint32(5)
-    # Four 16-byte loads of a thread are on their way at once: of one step, where a word takes four rows, or of several.
+    # A thread has four 16-byte loads in flight: of one step if a word packs four rows, else of several steps.
     together = 4 // packed
     read_groups, read_rest = divmod(reading.steps, together)
     write_groups, write_rest = divmod(writing.steps, 4)
@@ -58,7 +59,7 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
     def swapped_with(at: Any, cell: Any) -> Any:
         return at - np.int64(cell) + np.int64(np.uint32(cell ^ np.uint32(pitch)))
 
-    # Where the columns of two are swapped, the second may stand before the first.
+    # If neighbouring columns are swapped, the second may come before the first.
     second = swapped_with if geometry.swaps_columns else behind
 
     @device_function
@@ -193,7 +194,7 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
 
     @device_function
     def read_part(memory: Any, cell: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        """Read what exists of `rows` and `columns` from where the thread starts, one step at a time."""
+        """Read a partial tile step by step; `rows` and `columns` are those left from where the thread starts."""
         for k in range(read_steps):
             if rows_on(k) < rows and vectors_on(k) * vector < columns:
                 c = cell ^ read_cell(k)
@@ -240,7 +241,7 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
 
 @cache
 def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
-    """Make the kernel that transposes tiles element by element, for any places; parameters as `transpose_kernel`."""
+    """Make the kernel that transposes tiles element by element, at any alignment; parameters as `transpose_kernel`."""
     cell = max(width, 4)
     pitch = (tile_rows + 1) * cell
     shared = shared_memory(pitch * tile_columns)

@@ -1,7 +1,7 @@
-"""The GPU kernels that transpose tiles of 1- and 2-byte elements whose rows and columns start anywhere.
+"""GPU kernels that transpose tiles of 1- and 2-byte elements whose rows and columns have any alignment.
 
-Memory moves in aligned words of 4 bytes on both sides; what a word holds too much of, or too little, is shifted to its
-place in registers. A word that is partly outside the buffer is read byte by byte. Tables: `cuda.numbers`.
+Memory moves in aligned words of 4 bytes on both sides; funnel shifts in registers realign them. A word that is partly
+outside the buffer is read byte by byte. Table layout: `cuda.numbers`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _LANE, _WARP_SHIFT = np.uint32(31), np.uint32(5)
 
 @cache
 def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
-    """Make the kernel that transposes tiles by words, for any places.
+    """Make the kernel that transposes tiles by words, at any alignment.
 
-    Parameters: destination, source, table, loops, and the addresses where the source begins and ends. Columns are
-    contiguous in the source, rows in the destination. The table ends with where each row of a tile starts in the source
-    and each column in the destination, in bytes, and with the lowest and the highest place of a row. The rows of a tile
-    are a word less than a warp has lanes, so that wherever a column starts, it takes a word of each lane at most. So
-    are the stretches of columns that a warp reads, of which a lane gets what its word lacks from the next one.
+    Parameters: destination, source, table, loops, and the addresses where the source begins and ends. Consecutive
+    columns are adjacent in the source, consecutive rows in the destination. The table ends with the byte offset of each
+    row of a tile in the source and of each column in the destination, and with the lowest and the highest row offset.
+    The rows of a tile take 31 words, one less than a warp has lanes, so that at any alignment a column spans at most
+    one word per lane. A warp also reads stretches of 31 words of columns: a lane gets the bytes that its word lacks
+    from the next lane.
     """
     geometry = WordGeometry(width, tile_rows, tile_columns, THREADS)
     per, pitch, steps = geometry.per_word, geometry.pitch, geometry.steps
@@ -53,7 +54,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
 
     @device_function
     def word_at(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
-        """Return the aligned word that holds a place, or the last byte of its row, if the buffer has all of it."""
+        """Return the aligned word at an address, clamped to the last byte of its row and to the whole words inside."""
         return load_word(min(max(min(at, last_byte) & ~3, first), last))
 
     @device_function
@@ -144,7 +145,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
 
     @device_function
     def read_whole(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any) -> None:
-        """Read a full tile, around which the buffer has a word on either side."""
+        """Read a full tile whose aligned words, including the one after its last byte, are inside the buffer."""
         for step in range(steps):
             group, number = patch_of(warp, step)
             here, places = number + lane, row_places + 8 * per * min(group, last_group)
@@ -171,7 +172,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         lane: Any = np.int64(np.uint32(thread & _LANE))
         warp = np.int64(np.uint32(thread >> _WARP_SHIFT))
         s += source
-        # The aligned words inside the buffer; where it holds none, one of the table, which no row needs.
+        # The aligned words inside the buffer; if there are none, one of the table: safe to load, and not used.
         first, last = (begin + 3) & ~3, (end & ~3) - 4
         if last < first:
             first = last = table
@@ -184,7 +185,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
             read_part(memory, warp, lane, s, row_places, (rows, columns), (first, last, begin, end))
         cuda.syncthreads()
         column = warp
-        # A lane writes a word of each column, from the words of shared memory that it stands across.
+        # A lane writes a word of each column, from the two words of shared memory that it overlaps.
         d += destination
         nbytes = rows * width
         last = (nbytes - 1) & ~3

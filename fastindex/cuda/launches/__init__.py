@@ -1,1 +1,1 @@
-"""From loops to launches: kernels, tiles and chunks for GPUs, as numbers."""
+"""Choice of GPU kernels, tiles and chunks for loop nests, as plain numbers."""

@@ -1,6 +1,6 @@
-"""Where woven rows stand in a GPU's shared memory so that few accesses meet in a bank. Numbers only, no CUDA.
+"""Padding of interleaved rows in a GPU's shared memory, which avoids bank conflicts. Numbers only, no CUDA.
 
-Shared memory has 32 banks of 4 bytes; lanes of a warp that want different words of one bank wait for each other.
+Shared memory has 32 banks of 4 bytes; accesses of a warp's lanes to different words of one bank are serialised.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 _WARP = 32
 _BANKS = 32
 
-#: Shifts to try, the best first: no gaps, a gap behind every 128 bytes, behind every 256.
+#: Shifts to try, the best first: no gaps, a gap after every 128 bytes, after every 256.
 _SKEWS = (31, 7, 8)
 
 
 @lru_cache(maxsize=512)
 def stage_skew(rows: int, width: int, unit: int) -> int:
-    """Return the shift by which places of woven rows are skewed: a gap stands behind every ``1 << shift`` bytes.
+    """Return the skew of interleaved rows as a shift: there is a gap after every ``1 << shift`` bytes.
 
     Parameters
     ----------
     rows : int
-        Woven into one.
+        That are interleaved.
     width : int
         Bytes of an element.
     unit : int
-        Bytes that a thread takes of a row at once, a multiple of `width`.
+        Bytes of a row that a thread moves at once, a multiple of `width`.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def stage_skew(rows: int, width: int, unit: int) -> int:
 
 
 def stage_conflicts(rows: int, width: int, unit: int) -> int:
-    """Return the most lanes that want different words of one bank, with the skew that `stage_skew` chooses.
+    """Return the most lanes that access different words of one bank, with the skew that `stage_skew` chooses.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def stage_conflicts(rows: int, width: int, unit: int) -> int:
 
 
 def _ways(rows: int, width: int, unit: int, skew: int) -> int:
-    """Return how many accesses one access of a warp takes at most, over all that weave or part rows."""
+    """Return the worst bank conflict, in serialised accesses, of all accesses that interleave or deinterleave rows."""
     lanes = np.arange(_WARP)[None, :]
     blocks = np.arange(0, 16 * _WARP, _WARP)[:, None]
     column = ((blocks + lanes) * unit // width)[:, None, None, :]
@@ -61,7 +61,7 @@ def _ways(rows: int, width: int, unit: int, skew: int) -> int:
 
 
 def _conflicts(places: NDArray[np.int64], size: int) -> int:
-    """Return the most words that the lanes of a phase want of one bank; a row of `places` is one access of a warp."""
+    """Return the most words that the lanes of a phase access in one bank; a row of `places` is one access of a warp."""
     phase = _WARP * 4 // max(size, 4)
     words = np.sort(places.reshape(-1, phase) // max(size, 4), axis=1)
     bank = np.where(np.diff(words, axis=1, prepend=-1) != 0, words % (_BANKS * 4 // max(size, 4)), -1)

@@ -1,8 +1,8 @@
-"""From loops to launches where elements become those of another type on their way. Numbers only, no CUDA.
+"""Choose the GPU kernels that move loop nests and convert their elements to another type. Numbers only, no CUDA.
 
-A run that both sides keep is converted up to 16 bytes at once on the wider side. Two or four rows next to each other on
-one side are woven there. Other loops that are contiguous on one side each go through tiles of shared memory. What is
-left is converted element by element.
+A run that is contiguous on both sides is converted up to 16 bytes at once on the wider side. Two or four rows that are
+interleaved on one side are interleaved or deinterleaved. Two other loops, each contiguous on one side, go through tiles
+in shared memory. All other nests are converted element by element.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAST_TILE = 8
 
 
 def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int]) -> tuple[Launch, ...]:
-    """Choose the kernels that convert; what fills padding is not among them.
+    """Choose the kernels that convert; those that fill padding are not included.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int])
 
 
 class _Chooser:
-    """Chooses launches for nests of one cast, whose numbers are elements."""
+    """Chooses launches for nests of one cast; their numbers are in elements."""
 
     def __init__(self, cast: Cast, alignments: tuple[int, int]) -> None:
         self._code = cast.code
@@ -96,7 +96,7 @@ class _Chooser:
         return math.gcd(most, run.size, source, target)
 
     def _woven(self, nest: Nest, few: Loop, along: Loop, apart: bool) -> int:
-        """Return how many columns of each of a few rows are converted at once, 0 where rows and columns do not fit."""
+        """Return how many columns of each of a few rows are converted at once, 0 if rows and columns do not fit."""
         rows = few.size
         others = [k for k in nest.loops if k is not along and k is not few]
         sides = [

@@ -1,8 +1,8 @@
 """A relayout in chunks that fit the GPU: gathered on the host, moved on the GPU, scattered on the host. Numbers only.
 
-A chunk is a box of a nest's loops: those with small strides on either side, so that what the host copies is in long
-runs on both. In between the box lies dense, in the order of the source on the way there, of the destination on the way
-back. All numbers are in elements.
+A chunk is a box of a nest's loops: those with small strides on either side, so that the host copies long runs on both.
+On its way to and from the GPU the box is dense: in the order of the source on the way there, of the destination on the
+way back. All numbers are in elements.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Chunk:
     Attributes
     ----------
     gather : Nest
-        From the source to dense memory, but for its start.
+        From the source to dense memory, relative to `source_start`.
     move : Nest
         From dense memory in the order of the source to dense memory in the order of the destination.
     scatter : Nest
-        From there to the destination, but for its start.
+        From there to the destination, relative to `destination_start`.
     element_count : int
     source_start, destination_start : int
     """
@@ -40,7 +40,7 @@ class Chunk:
 
 
 def chunks(nest: Nest, most: int) -> Iterator[Chunk]:
-    """Cut a nest into boxes of at most `most` elements, at least 1.
+    """Split a nest into boxes of at most `most` elements, at least 1.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def _chunk(box: Sequence[Loop], source_start: int, destination_start: int) -> Ch
 
 
 def _dense(box: Sequence[Loop], strides: Sequence[int]) -> list[int]:
-    """Return the strides of a box without gaps, its loops in the order of `strides`."""
+    """Return the strides of a dense box, with its loops in the order of `strides`."""
     found = [0] * len(box)
     step = 1
     for i in sorted(range(len(box)), key=lambda k: strides[k]):

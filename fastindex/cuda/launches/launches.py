@@ -1,8 +1,8 @@
-"""From loops to launches: which GPU kernel moves a nest, in which units and tiles, and why. Numbers only, no CUDA.
+"""Choose the GPU kernels that move loop nests, their units and tiles, and say why. Numbers only, no CUDA.
 
-A run that both sides keep is copied, up to 16 bytes at once. Few rows next to each other on one side are woven
-together or apart. Other loops that are contiguous on one side each are transposed in tiles. What is left is copied
-element by element. All strides here are in bytes.
+A run that is contiguous on both sides is copied, up to 16 bytes at once. A few rows that are interleaved on one side
+are interleaved or deinterleaved. Two other loops, each contiguous on one side, are transposed in tiles. All other nests
+are copied element by element. All strides here are in bytes.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from fastindex.cuda.launches.banks import stage_skew
 from fastindex.cuda.launches.records import Launch, Tile
 from fastindex.cuda.launches.row_pieces import in_rows
 
-#: More steps than this do not fit the divisions of a kernel: such a nest is cut.
+#: The most steps that the divisions of a kernel allow: larger nests are split.
 MOST_UNITS = 1 << 30
 
 #: With more launches than this, one gather over all slots is faster.
 MOST_LAUNCHES = 32
 
-#: What GPU memory is read and written in.
+#: The granularity of GPU memory transactions.
 SECTOR_BYTES = 32
 
-#: What one instruction moves at most.
+#: The most that one instruction moves.
 VECTOR_BYTES = 16
 
-#: What moves at once where elements are smaller and 16 bytes have no common alignment.
+#: The unit that moves if elements are smaller and there is no common 16-byte alignment.
 WORD_BYTES = 4
 
-#: The most bytes of a unit, and the fewest of a run, for units to be shifted instead.
+#: The largest unit, and the shortest run, in bytes, for which a run is shifted instead.
 SHIFTED_BYTES = 4
 LEAST_SHIFTED_RUN = 64
 
 #: Packed runs of fewer elements are unpacked before they move.
 LEAST_PACKED_RUN = 16
 
-#: Rows of fewer bytes are woven, not transposed.
+#: Rows of fewer bytes are interleaved, not transposed.
 FEW_BYTES = 64
 
 #: Contiguous pieces of fewer bytes are copied element by element.
 LEAST_TILE_BYTES = 32
 
-#: Shared memory of a tile that weaves.
+#: Shared memory of a tile that interleaves, in bytes.
 STAGE_BYTES = 16 << 10
 
 #: Rows and columns of a tile that moves 16 bytes at a time, by width: 16 KiB.
 VECTOR_TILES = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 64), 16: (32, 32)}
 
-#: The same where there are at most `FEW_BYTES` of rows, and of columns.
+#: The same for at most `FEW_BYTES` of rows, and of columns.
 SHORT_TILES = {1: (64, 256), 2: (32, 256), 4: (16, 256), 8: (8, 256), 16: (4, 256)}
 NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256, 4)}
 
@@ -59,12 +59,12 @@ SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
 SHORT_SCALAR_TILES = {4: (16, 256), 8: (8, 128), 16: (16, 16)}
 NARROW_SCALAR_TILES = {4: (256, 16), 8: (128, 8), 16: (16, 16)}
 
-#: The same for smaller elements, of which words move: rows and stretches of columns of 31 words, wherever they start.
+#: The same for smaller elements, moved in words at any alignment: rows, and stretches of columns, of 31 words.
 WORD_TILES = {1: (124, 124), 2: (62, 124)}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
-    """Choose the kernels that fill and copy, in this order: a fill may write what a copy then overwrites.
+    """Choose the kernels that fill and copy, in this order: a fill may write elements that a copy then overwrites.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     Returns
     -------
     tuple of Launch, or None
-        None where elements are better unpacked before they move, or packed after.
+        None if elements are better unpacked before they move, or packed after.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     found: list[Launch] = []
     fills: RelayoutLoops | None = RelayoutLoops((), loops.fills)
     if expand:
-        # What a tile leaves over may be short.
+        # The remainders of tiles may be short.
         short = sum(n.element_count for n in loops.copies if len(n.loops) > 1 and _packed_run(n) < LEAST_PACKED_RUN)
         if 4 * short > sum(nest.element_count for nest in loops.copies):
             return None
@@ -149,7 +149,7 @@ def _packed_run(nest: Nest) -> int:
 
 
 def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
-    """Return all that has to be a multiple of a unit: starts, and the strides of the other loops."""
+    """Return the numbers that must be multiples of a unit: starts, and the strides of the other loops."""
     others = [loop for loop in nest.loops if loop is not besides]
     strides = (stride for loop in others for stride in (loop.source_stride, loop.destination_stride))
     return [nest.source_start, nest.destination_start, *strides]
@@ -161,7 +161,7 @@ def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int
 
 
 def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
-    """Cut a nest of more than `most` steps into several."""
+    """Split a nest of more than `most` steps into several."""
     if nest.element_count <= most:
         yield nest
         return
@@ -177,7 +177,7 @@ def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
 
 
 def ordered(loops: Iterable[Loop]) -> list[Loop]:
-    """Put the loops that move the destination least first."""
+    """Sort loops by their destination stride, the smallest first."""
     return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
 
 
@@ -198,7 +198,7 @@ def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
 
 
 def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
-    """Choose for runs of bytes, or of packed elements, that may start anywhere on either side."""
+    """Choose launches for runs of bytes, or of packed elements, with any alignment on either side."""
     for piece in cut(nest, 4 * MOST_UNITS):
         run = piece.loop_of(1, 1) or Loop(1, 1, 1)
         others = ordered(k for k in piece.loops if k is not run)
@@ -206,7 +206,7 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
         places = [piece.source_start, *(k.source_stride for k in others)]
         if aligned < VECTOR_BYTES or math.gcd(VECTOR_BYTES, *places) < VECTOR_BYTES:
-            # One that only reads what the last one needs behind its own.
+            # One more that only reads, for the bytes that the last one lacks.
             granules += 1
         loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
         in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
@@ -215,7 +215,7 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
 
 
 def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
-    """Choose for runs to pack or to unpack, of which all numbers are multiples of 16."""
+    """Choose launches that pack or unpack runs whose sizes and offsets are all multiples of 16."""
 
     def packed(places: tuple[int, int]) -> tuple[int, int]:
         source, destination = places
@@ -250,7 +250,7 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
 
 
 def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) -> Iterator[Launch]:
-    """Choose for a nest whose `row` is contiguous in the destination and whose `column` is in the source."""
+    """Choose launches for a nest whose `row` is contiguous in the destination, and whose `column` in the source."""
     rows, columns = rows_and_columns(nest.loops, row, column, width)
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     if row_bytes < FEW_BYTES and width < VECTOR_BYTES and column.destination_stride == row_bytes:
@@ -265,7 +265,7 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
 
 
 def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, apart: bool) -> Iterator[Launch]:
-    """Choose for a few rows that are woven into one on one side: by registers if they make words, else staged."""
+    """Choose launches for a few rows interleaved on one side: in registers if they make words, else staged."""
     count = math.prod(k.size for k in few)
     others = [k for k in nest.loops if k is not along and k not in few]
     stride = [k.destination_stride if apart else k.source_stride for k in few]
@@ -275,7 +275,7 @@ def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment
     side = "source" if apart else "destination"
     why = f"{count} rows next to each other in the {side}"
     if vectors and len(few) == 1 and count * width == WORD_BYTES:
-        # A unit is 16 bytes of the woven row: 4 columns.
+        # A unit is 16 bytes of the interleaved row: 4 columns.
         moved = VECTOR_BYTES // count, VECTOR_BYTES
         steps = Loop(along.size * width // moved[0], *(reversed(moved) if apart else moved))
         loops = (steps, *others) if steps.size > 1 else tuple(others)
@@ -287,7 +287,7 @@ def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment
 
 
 def _common_alignment(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> int:
-    """Return what divides all places, but for those of the rows on the side that weaves them; at most `alignment`."""
+    """Return the alignment of all offsets but those of the rows on the interleaved side; at most `alignment`."""
     numbers = [nest.source_start, nest.destination_start]
     for loop in nest.loops:
         if loop in few:
@@ -313,7 +313,7 @@ def _staging(
     few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
     places = block(few, 1 << 30)
     count = len(places.places)
-    # Tiles begin where the rows' sectors do.
+    # Tiles begin at multiples of a sector of the rows.
     unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
@@ -334,7 +334,7 @@ def _same_strides(a: Loop, b: Loop) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Loops taken together, the fastest first: places within a block, and how blocks follow each other."""
+    """Loops combined, the fastest first: offsets within a block, and the loops over blocks."""
 
     places: tuple[tuple[int, int], ...]
     count: int
@@ -343,7 +343,7 @@ class Block:
 
 
 def block(loops: Sequence[Loop], most: int) -> Block:
-    """Take loops together while a block has at most `most` places."""
+    """Combine loops while a block has at most `most` offsets."""
     places = [(0, 0)]
     for i, loop in enumerate(loops):
         size = min(loop.size, max(most // len(places), 1))
@@ -400,9 +400,9 @@ def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, align
 
 
 def _widened(nest: Nest, width: int) -> Nest:
-    """Return the nest with runs of padding that begin earlier, where they then leave no gaps and half of it is padding.
+    """Extend runs of padding to begin earlier, if they then leave no gaps and at least half of them is padding.
 
-    Whole rows of a tile are written 16 bytes at once where its padding alone is written element by element.
+    Whole rows of a tile are written 16 bytes at once; their padding alone would be written element by element.
     """
     run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
     above = min((k.destination_stride for k in nest.loops if k is not run), default=0)
@@ -414,7 +414,7 @@ def _widened(nest: Nest, width: int) -> Nest:
 
 
 def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
-    # The source does not move, so only the destination's places count.
+    # A fill reads no source, so only the destination's offsets count.
     nest = Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops), 0, nest.destination_start)
     if alignment < width:
         for step in range(0, width, alignment):

@@ -1,4 +1,4 @@
-"""The records of launches: one kernel each, its loops and its tiles. Numbers only, no CUDA."""
+"""Records of launches: one kernel each, with its loops and its tiles. Numbers only, no CUDA."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Tile:
     Attributes
     ----------
     rows, columns : int
-        How many there are in all.
+        In total.
     tile_rows, tile_columns : int
         Of one tile; the last tiles may have fewer.
     room : pair of int
-        The most rows and columns that the kernel's tiles hold.
+        The capacity of the kernel's tiles, in rows and columns.
     row_places : tuple of int
-        Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
+        The byte offset of each row of a tile: in the source, or if rows are deinterleaved, in the destination.
     column_places : tuple of int
-        Where each column of a tile starts in the destination, in bytes; empty where columns are contiguous there.
+        The byte offset of each column of a tile in the destination; empty if columns are contiguous there.
     skew : int
-        As `stage_skew` says, where rows are woven in shared memory.
+        As `stage_skew` returns it, if rows are interleaved in shared memory.
     """
 
     rows: int
@@ -40,15 +40,15 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class CastUnit:
-    """What a thread of a launch converts at once.
+    """The elements that a thread of a launch converts at once.
 
     Attributes
     ----------
     code : int
         The conversion, as `fastindex.algebra.cast_numbers.conversion_code` numbers them.
     rows, columns : int
-        Elements: of "cast rows" and "cast parts", `columns` of each of `rows` rows that are woven on one side; of "cast
-        transpose", columns that are read as one and rows that are written as one.
+        For "cast rows" and "cast parts", `columns` elements of each of `rows` rows that are interleaved on one side;
+        for "cast transpose", columns that are read at once and rows that are written at once.
     """
 
     code: int
@@ -67,29 +67,29 @@ class Launch:
         "transpose words", "transpose elements", "stage" or "unstage"; "cast", "cast rows", "cast parts" or "cast
         transpose".
     width : int
-        Bytes of a unit: an element, or what moves as one. Of "shift", "expand" and "compress", bits of a packed
-        element. Of "weave rows" and "part rows", a word has 4 / `width` rows.
+        Bytes of a unit: an element, or several that move at once. For "shift", "expand" and "compress", bits of a
+        packed element. For "weave rows" and "part rows", a word has 4 / `width` rows.
     loops : tuple of Loop
-        The fastest first; of tiles, the first two go over tiles along the columns and along the rows; of "shift", the
-        first goes over granules of 16 bytes of a run; of "weave rows" and "part rows", over those of a run on the
-        woven side, which `pieces` places there.
+        The fastest first. For tiles, the first two go over tiles along the columns and along the rows. For "shift", the
+        first goes over granules of 16 bytes of a run; for "weave rows" and "part rows", over those of a run on the
+        interleaved side, where `pieces` gives their offsets.
     source_start, destination_start : int
-        Bytes. Of "shift", the source's numbers here and in the loops are bits.
+        In bytes. For "shift", the source's numbers here and in the loops are in bits.
     why : str
     vectors : bool
         Whether 16 bytes move at once in a kernel that has a choice.
     words : bool
         Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
-        Bytes between the rows of "weave", "part", "weave rows" and "part rows"; of "fill", the byte of the padding
-        value that a unit starts with; of "shift", the bytes of a run in the destination.
+        For "weave", "part", "weave rows" and "part rows", the stride between rows in bytes; for "fill", the byte of the
+        padding value that a unit starts with; for "shift", the bytes of a run in the destination.
     tile : Tile, optional
     length : int
-        Bytes of a row in a run, of "weave rows" and "part rows".
+        For "weave rows" and "part rows", the bytes of a row in a run.
     pieces : Loop, optional
-        Of "weave rows" and "part rows": granules of a piece, and what the next piece of a run is away.
+        For "weave rows" and "part rows", the granules of a piece, and the stride to the next piece of a run.
     cast : CastUnit, optional
-        Where elements become those of another type.
+        If elements are converted to another type.
     """
 
     kernel: str
@@ -108,7 +108,7 @@ class Launch:
 
     @property
     def units(self) -> int:
-        """How many steps the loops have: units to move, or tiles."""
+        """The number of steps of the loops: units to move, or tiles."""
         return math.prod(loop.size for loop in self.loops)
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
-"""Rows that start anywhere, and tiles that begin at multiples of 16 bytes: which nests are so, and their launches.
+"""Launches for nests whose rows are unaligned and whose tiles begin at multiples of 16 bytes.
 
-One, two or four rows, whose elements make a word together, are woven in the tiles; one row is a run. Where a row goes
-through several tiles, these are pieces of one launch, with what the last tile lacks of a whole one.
+One, two or four rows, an element of each together making a word, are interleaved in the tiles; one row is a run. If a
+row spans several tiles, these are pieces of one launch, a partial last tile included.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from fastindex.cuda.launches.records import Launch
 _GRANULE = 16
 _WORD = 4
 
-#: Rows of fewer bytes, all of them together, are moved otherwise.
+#: Rows of fewer bytes in total are moved by other kernels.
 LEAST_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A nest as rows: woven in the destination, or with `apart` in the source.
+    """A nest as rows: interleaved in the destination, or with `apart` in the source.
 
     Attributes
     ----------
     rows, length, step : int
-        How many, the bytes of each in a piece, and from one to the next.
+        The number of rows, the bytes of each in a piece, and the stride between rows.
     pieces : Loop or None
-        From a piece to the next.
+        The loop over pieces.
     others : tuple of Loop
     """
 
@@ -42,7 +42,7 @@ class _Rows:
     others: tuple[Loop, ...]
 
     def sides(self, loop: Loop) -> tuple[int, int]:
-        """Return the strides on the side of the rows and on the woven one."""
+        """Return the strides on the side of the rows and on the interleaved one."""
         return (
             (loop.destination_stride, loop.source_stride)
             if self.apart
@@ -60,18 +60,18 @@ class _Rows:
         return _GRANULE // self.rows
 
     def is_aligned(self) -> bool:
-        """Whether the woven side begins at granules, and every piece but the last has whole ones."""
+        """Whether the interleaved side begins at granules, and every piece but the last consists of whole ones."""
         strides = [self.sides(k)[1] for k in self.others]
         if self.pieces is not None:
             strides += [self.sides(self.pieces)[1], self.length * self.rows]
         return math.gcd(_GRANULE, self.starts[1], *strides) == _GRANULE
 
     def row_places(self) -> list[int]:
-        """Return all that decides where rows start."""
+        """Return the start and the strides that determine the alignment of rows."""
         return [self.starts[0], self.step, *(self.sides(k)[0] for k in self.others)]
 
     def is_tail_of(self, whole: _Rows) -> bool:
-        """Whether this is the last piece of other rows, less than a whole one."""
+        """Whether this is the partial last piece of other rows."""
         if whole.pieces is None or self.pieces is not None or self.length >= whole.length:
             return False
         row, woven = whole.sides(whole.pieces)
@@ -82,7 +82,7 @@ class _Rows:
 
 
 def in_rows(nests: Sequence[Nest], width: int, alignment: int, most_units: int) -> tuple[list[Launch], list[Nest]]:
-    """Choose the launches for nests that are rows and tiles, and return the nests that are not.
+    """Choose the launches for nests of unaligned rows and aligned tiles, and return the other nests.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def in_rows(nests: Sequence[Nest], width: int, alignment: int, most_units: int) 
 
 
 def _rows_of(nest: Nest, width: int) -> Iterator[_Rows]:
-    """Return a nest as rows that start anywhere, or nothing."""
+    """Yield a nest as unaligned rows, or nothing."""
     for apart in (False, True):
         for found in _seen_as(nest, width, apart):
             places = [*found.row_places(), found.length]
@@ -147,7 +147,7 @@ def _seen_as(nest: Nest, width: int, apart: bool) -> Iterator[_Rows]:
 
 def _launch(found: _Rows, length: int) -> Launch:
     part = found.part
-    # A row that begins behind a multiple of its part begins in one more; one that is only read for is behind the last.
+    # An unaligned row touches one more part; a last part is only read for its neighbour.
     before = part - math.gcd(part, *found.row_places()) if found.apart else 0
     count = -(-(length + before) // part) + 1
     pieces = (found.pieces or Loop(0, 0, 0))._replace(size=found.length // part if found.pieces else count)
@@ -165,7 +165,7 @@ def _launch(found: _Rows, length: int) -> Launch:
 
 
 def _cut(launch: Launch, most: int) -> Iterator[Launch]:
-    """Cut a launch of too many units into several, along one of its loops but the first."""
+    """Split a launch of more than `most` units into several, along one of its loops except the first."""
     if launch.units <= most or len(launch.loops) == 1:
         yield launch
         return
