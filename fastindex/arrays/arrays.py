@@ -176,7 +176,7 @@ def _check_strides(array: Array, shape: Shape, name: str) -> None:
         expected = tuple(strides[d] for d in order)
         if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
             raise FastIndexError(
-                f"{name} of {shape.cut_text()} is one piece of memory, and this array of {array.shape} is not "
+                f"{name} of {shape.cut_text()} is contiguous memory, and this array of {array.shape} is not "
                 f"contiguous in that order: its byte strides are {array.strides}, not {expected}; pack takes arrays of "
                 "any strides"
             )
@@ -235,7 +235,7 @@ def check_apart(target: Array, others: Iterable[Array], name: str = "out") -> No
     for other in others:
         first, last = other.extent
         if first < end and begin < last:
-            raise FastIndexError(f"{name} overlaps the input or another output; give it memory of its own")
+            raise FastIndexError(f"{name} overlaps the input or another output; give it separate memory")
 
 
 def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:

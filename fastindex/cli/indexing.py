@@ -28,7 +28,7 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
     show_default=True,
     help="What places in the buffer are counted in.",
 )
-@click.option("--runs", "as_runs", is_flag=True, help="Print the contiguous pieces of the window: start and length.")
+@click.option("--runs", "as_runs", is_flag=True, help="Print the contiguous runs of the window: start and length.")
 @click.option("--tile", "level", type=int, metavar="LEVEL", help="Print the tile of that level, and the place in it.")
 @click.option("--mark-padding", is_flag=True, help="With --linear: padding gives -1 in every coordinate.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")

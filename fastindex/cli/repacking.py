@@ -38,7 +38,7 @@ def repack(
     check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
-        raise click.BadParameter(f"{shape!r} is no shape; give sizes such as 4096x11008", param_hint="--shape")
+        raise click.BadParameter(f"{shape!r} is not a shape; give sizes such as 4096x11008", param_hint="--shape")
     from fastindex.patterns.named_formats import check_name
     from fastindex.weights.repack_jobs import Formats, repack_file
 
@@ -53,7 +53,7 @@ def repack(
 def _parameter(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r} is no parameter; write it as activation_bits=8", param_hint="--with")
+        raise click.BadParameter(f"{text!r} is not a parameter; write it as activation_bits=8", param_hint="--with")
     numbers = value.strip("()").split(",")
     if all(number.strip().isdecimal() for number in numbers):
         found = tuple(integer(number) for number in numbers)

@@ -66,7 +66,7 @@ def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
     sharding = getattr(array, "sharding", None)
     if sharding is not None and tuple(sharding.shard_shape(array.shape)) != sizes:
         raise UnsupportedError(
-            "the array is sharded, and each shard has a buffer of its own: pass array.addressable_shards[0].data"
+            "the array is sharded, and each shard has its own buffer: pass array.addressable_shards[0].data"
         )
     return array.dtype, sizes, read_jax_layout(array.format)
 

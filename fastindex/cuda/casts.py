@@ -68,7 +68,7 @@ class CastLoops:
             if array.address % kind.nbytes:
                 raise FastIndexError(
                     f"elements of {kind.nbytes} bytes are cast on the GPU where they start at a multiple of "
-                    f"{kind.nbytes} bytes; copy the array to memory of its own"
+                    f"{kind.nbytes} bytes; copy the array to separate memory"
                 )
         self._fills.run(target, target, pattern, queue)
         alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)

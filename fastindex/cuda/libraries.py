@@ -42,7 +42,7 @@ def new_device_array(
         if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
             size = math.prod(shape) * dtype.itemsize
             raise DeviceMemoryError(
-                f"the GPU has no room for {size} bytes more; free arrays, or go through the host in pieces "
+                f"the GPU has no memory for {size} bytes more; free arrays, or go through the host in pieces "
                 "with fastindex.cuda.relayout_through_device"
             ) from error
         raise

@@ -109,7 +109,7 @@ class Movement:
         if math.gcd(self._width, source.address, target.address) < self._width:
             raise FastIndexError(
                 f"a buffer of {self._width}-byte elements must start at a multiple of {self._width} bytes to move "
-                "slot by slot; copy it to memory of its own"
+                "slot by slot; copy it to separate memory"
             )
         gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
 

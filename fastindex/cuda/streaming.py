@@ -148,7 +148,7 @@ class _Pipeline:
                 self._all.append(_Slot(cuda.new_stream(), *pinned, *on_gpu))
         except MemoryError:
             raise DeviceMemoryError(
-                f"no room for {_SLOTS} chunks of {read + written} bytes; give a smaller max_memory"
+                f"no memory for {_SLOTS} chunks of {read + written} bytes; give a smaller max_memory"
             ) from None
         return self
 

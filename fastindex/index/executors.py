@@ -204,7 +204,7 @@ def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64
     for output in outputs:
         for array in arrays:
             if np.may_share_memory(output, array) and _overlap(output, array):
-                raise FastIndexError("out overlaps an input or another output; give it memory of its own")
+                raise FastIndexError("out overlaps an input or another output; give it separate memory")
         arrays.append(output)
 
 

@@ -394,7 +394,7 @@ def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np
         raise
     except TypeError:
         # NumPy sorts the keys of a header before it checks them.
-        raise FastIndexError(f"{path} is not a .npy file: its header has keys that are no strings") from None
+        raise FastIndexError(f"{path} is not a .npy file: its header has keys that are not strings") from None
     except Exception as error:
         # NumPy raises any type for untrusted headers; for deeply nested brackets, Python's error has no message.
         raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None

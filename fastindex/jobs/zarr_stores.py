@@ -237,7 +237,7 @@ def open_stored(path: str) -> tuple[Any, str | None]:
     except Exception as error:  # codecs and untrusted metadata raise any type
         raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {reason_of(error)}") from None
     if not isinstance(array.metadata.attributes, dict):
-        raise FastIndexError(f"{path} has attributes that are no object: {reason_of(array.metadata.attributes)}")
+        raise FastIndexError(f"{path} has attributes that are not an object: {reason_of(array.metadata.attributes)}")
     if 0 in sizes:
         raise FastIndexError(f"{path} has chunks of size 0 ({array.chunks}, shards {array.shards})")
     store.most_bytes = 2 * chunk_bytes(array) + _BESIDE_A_CHUNK_BYTES + _BESIDE_INNER_CHUNK_BYTES * inner_chunks(array)

@@ -226,7 +226,7 @@ def move_boxes(
     Raises
     ------
     ArgumentTypeError, FastIndexError
-        The limit is no number of bytes that holds the program, or both sides are maps of one file.
+        The limit is not a number of bytes that holds the program, or both sides are maps of one file.
     """
     _check_limit(max_memory)
     if source.mappings is None or target.mappings is None:

@@ -189,7 +189,7 @@ def plan_boxes(
             if sizes is not None:
                 return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy, casting != "unsafe")
     least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
-    arrays = f", {_mebibytes(held)} of arrays that are no shared memory maps," if held else ""
+    arrays = f", {_mebibytes(held)} of arrays that are not shared memory maps," if held else ""
     raise FastIndexError(
         f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
         f"least {_mebibytes(least)}"

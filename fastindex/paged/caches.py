@@ -247,7 +247,7 @@ class Cache:
         self.planes: dict[str, Plane] = {plane.name: plane for plane in pool.planes}
         if len(self.planes) < len(pool.planes):
             names = [plane.name for plane in pool.planes]
-            raise FastIndexError(f"parts have names of their own, got {', '.join(names)}")
+            raise FastIndexError(f"parts have different names, got {', '.join(names)}")
         first = pool.planes[0]
         self.num_layers, self.num_blocks, self.nbytes = len(first.layer_offsets), pool.num_blocks, pool.nbytes
         self.kv_heads, self.block_size = len(first.head_offsets), len(first.token_offsets)

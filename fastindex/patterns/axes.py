@@ -127,7 +127,9 @@ def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad
             return
         options = OPTIONS.intersection(unknown)
         example = next((name for name in reversed(unknown) if name not in options), None)
-        how = f"give all but one of them, as in {example}=..." if example else "give the axes names that are no options"
+        how = (
+            f"give all but one of them, as in {example}=..." if example else "give the axes names that are not options"
+        )
         raise FastIndexError(
             f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: {how}; in {pattern.text!r}"
         )

@@ -100,7 +100,7 @@ def _parsed(text: str) -> Pattern:
                 f"{instead}; in {text!r}"
             )
     if any(ELLIPSIS in group and group != (ELLIPSIS,) for group in source):
-        raise FastIndexError(f"an ellipsis in brackets has no sizes of its own on the left side; in {text!r}")
+        raise FastIndexError(f"an ellipsis in brackets cannot give sizes on the left side; in {text!r}")
     return Pattern(text, *(tuple(_kept(group) for group in side) for side in (source, destination)))
 
 
@@ -179,7 +179,7 @@ def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict
     found: dict[str, int] = {}
     for name, size in sizes:
         if name not in known:
-            raise FastIndexError(f"{name}={size!r:.80} is no axis of {pattern.text!r}")
+            raise FastIndexError(f"{name}={size!r:.80} is not an axis of {pattern.text!r}")
         try:
             number = size.__index__()  # type: ignore[attr-defined]
         except (AttributeError, TypeError):

@@ -79,7 +79,7 @@ def check_name(name: str) -> None:
     if not isinstance(name, str):
         raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
     if name in REFUSED:
-        raise UnsupportedError(f"{name} is no permutation of bits: {REFUSED[name]}")
+        raise UnsupportedError(f"{name} is not a permutation of bits: {REFUSED[name]}")
     if name != PLAIN and name not in names():
         close = sorted(known for known in names() if known[:4] == name[:4])
         hint = f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
@@ -223,7 +223,7 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
-            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; "
+            f"{name} is not a layout of the array itself, but {one.row.text}, whose dimensions are split; "
             "fastindex.weights.repack moves it"
         )
     return Layout.parse("{" + _with_values(layout, one.values) + "}")

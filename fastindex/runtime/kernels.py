@@ -2,8 +2,8 @@
 
 Numba optimises every function that a kernel calls and makes machine code of it, for callers from Python. Kernels have
 no such callers: here subroutines are only typed and lowered, once for each set of literals, linked into the kernel, and
-optimised with it, once. The code of a kernel is an object file; `fastindex.runtime.machine_code` keeps and loads it, and
-imports this module only where something has to be compiled.
+optimised with it, once. The code of a kernel is an object file; `fastindex.runtime.machine_code` keeps and loads it,
+and imports this module only where something has to be compiled.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class LinearForm:
             raise FastIndexError(f"{self.dimensions} takes {bits} bases of {len(self.dimensions)} coordinates each")
         for base in self.bases:
             if any(not 0 <= at < size for at, size in zip(base, self.dimensions, strict=True)):
-                raise FastIndexError(f"the base {base} is no element of {self.dimensions}")
+                raise FastIndexError(f"the base {base} is not an element of {self.dimensions}")
         if _rank(self.matrix) != bits:
             raise FastIndexError("the bases depend on each other: two elements have the same slot")
 
@@ -88,23 +88,25 @@ class LinearForm:
         >>> import fastindex as fi
         >>> fi.layouts.LinearForm.from_shape("f32[4,6]")
         Traceback (most recent call last):
-        fastindex.errors.UnsupportedError: dimension 1 of f32[4,6]{1,0} has 6 elements, which is no power of two
+        fastindex.errors.UnsupportedError: dimension 1 of f32[4,6]{1,0} has 6 elements, which is not a power of two
         """
         array = as_shape(shape)
         check_placed(array)
         for d, size in enumerate(array.dimensions):
             if size < 1 or size & size - 1:
                 raise UnsupportedError(
-                    f"dimension {d} of {array.cut_text()} has {size} elements, which is no power of two"
+                    f"dimension {d} of {array.cut_text()} has {size} elements, which is not a power of two"
                 )
         for tile in array.layout.tiles:
             for size in tile:
                 if size > 0 and size & size - 1:
                     raise UnsupportedError(
-                        f"a tile of {array.cut_text()} has {size} elements, which is no power of two"
+                        f"a tile of {array.cut_text()} has {size} elements, which is not a power of two"
                     )
         if array.slot_count != array.element_count:
-            raise UnsupportedError(f"{array.cut_text()} is padded to {array.slot_count} slots, which is no linear form")
+            raise UnsupportedError(
+                f"{array.cut_text()} is padded to {array.slot_count} slots, which is not a linear form"
+            )
         variables = [Variable(d, size, True) for d, size in enumerate(array.dimensions)]
         digits = slot_digits(axes_of(array), [digit(1, variable, 1, None) for variable in variables], {})
         bases = [(0,) * array.rank] * (array.element_count.bit_length() - 1)

@@ -237,7 +237,7 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
     The tile (2,1), within each (8,128), groups 2 along dimension 0: the two elements share a 32-bit word.
     1,048,576 slots, 2,097,152 bytes; 24,576 slots (2.3%) are padding.
     Of them: dimension 1 (size 1000) is padded to 1024 by the tile (8,128), 1.024 times its size.
-    No byte strides: because of the tiles, neighbours along a dimension are not equally far apart.
+    No byte strides: because of the tiles, neighbours along a dimension have no constant distance.
     These are the tiles that XLA's TPU compiler uses for such an array.
     """
     shape = as_shape(shape)
@@ -282,7 +282,7 @@ def _element_sentences(shape: Shape) -> list[str]:
     bounds = [d for d in range(shape.rank) if shape.dynamic_dimensions[d]]
     if bounds:
         sentences.append(
-            f"The size of {listed(f'dimension {d}' for d in bounds)} is an upper bound, for which the buffer has room."
+            f"The size of {listed(f'dimension {d}' for d in bounds)} is an upper bound: the buffer is that large."
         )
     return sentences
 
@@ -379,7 +379,7 @@ def _stride_sentences(shape: Shape) -> list[str]:
         return [f"Byte strides: {', '.join(f'{stride:,}' for stride in strides)}."]
     if shape.element_bits % 8:
         return ["No byte strides: an element does not take a whole number of bytes."]
-    return ["No byte strides: because of the tiles, neighbours along a dimension are not equally far apart."]
+    return ["No byte strides: because of the tiles, neighbours along a dimension have no constant distance."]
 
 
 def _name_sentences(shape: Shape) -> list[str]:

@@ -124,7 +124,7 @@ def probed(packer: Packer, sizes: Sequence[int], kind: np.dtype[Any], width: int
             return calls.disproof(reason, nothing, 1 - nothing, words[step], 1 - words[step])
     beyond = np.flatnonzero(~constant & ((found < 1) | (found > calls.total)))
     if len(beyond):
-        reason = f"{_bit(int(beyond[0]))} is no bit of the input: it is as if the input had more bits"
+        reason = f"{_bit(int(beyond[0]))} is not a bit of the input: it is as if the input had more bits"
         return calls.disproof(reason, nothing, 1 - nothing, *words)
     places = np.where(constant, -1, found - 1)
     return _miscounted(calls, places) or _with_all_codes(calls, places, inverted, zeros) or Probe(places, inverted)
@@ -137,7 +137,7 @@ def _bit(at: int) -> str:
 def _no_bit(at: int, results: Sequence[Bits]) -> str:
     zeros, ones, one, other = (int(result[at]) for result in results)
     return (
-        f"{_bit(at)} is no bit of the input: with all bits 0 it is {zeros}, with all bits 1 it is {ones}, and no "
+        f"{_bit(at)} is not a bit of the input: with all bits 0 it is {zeros}, with all bits 1 it is {ones}, and no "
         f"single bit does that and is {one} and {other} for a word and its complement"
     )
 

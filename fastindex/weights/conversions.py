@@ -234,7 +234,7 @@ def _leaf(output: Output, tensor: Tensor) -> tuple[Expression, Tensor]:
         return blocks, tensor
     fields = FIELDS.get(tensor.dtype, {})
     if output.field not in fields:
-        known = f"its blocks have {', '.join(fields)}" if fields else "it is no blocks"
+        known = f"its blocks have {', '.join(fields)}" if fields else "it is not blocks"
         raise FastIndexError(f"{tensor.dtype} has no field {shown(output.field)}; {known}")
     begin, end, kind = fields[output.field]
     field = Field(blocks, max(last for _, last, _ in fields.values()), (begin, end), kind)
@@ -368,7 +368,7 @@ def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: boo
 def _index(word: str, size: int, step: Sequence[str]) -> int:
     found = Fraction(word) * (size if "/" in word else 1)
     if found.denominator != 1 or not 0 <= found <= size:
-        raise FastIndexError(f"the step {' '.join(step)!r}: {word} is no index of a dimension of {size}")
+        raise FastIndexError(f"the step {' '.join(step)!r}: {word} is not an index of a dimension of {size}")
     return int(found)
 
 
@@ -413,7 +413,7 @@ def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tenso
         return given
     found = _REFERENCE.fullmatch(given) if isinstance(given, str) else None
     if found is None or captures_of(found[1]) - set(captures):
-        raise FastIndexError(f"{shown(given)} is no number and no dimension, as in '{{x}}.qweight[1]*8'")
+        raise FastIndexError(f"{shown(given)} is neither a number nor a dimension, as in '{{x}}.qweight[1]*8'")
     name = filled(found[1], captures)
     if name not in tensors or int(found[2]) >= len(tensors[name].sizes):
         raise FastIndexError(f"{shown(given)}: there is no dimension {found[2]} of a tensor {shown(name)}")

@@ -200,7 +200,7 @@ def convert_checkpoint(
     check_casting(casting)
     place = Path(folder)
     if place.name.endswith((".safetensors", ".json", ".gguf")):
-        raise FastIndexError(f"{place} is the name of a file, and what is written is a folder: give it another name")
+        raise FastIndexError(f"{place} is the name of a file, and the output is a folder: give it another name")
     if os.path.lexists(place):
         raise FastIndexError(f"{place} is there already; give a name that is new")
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:

@@ -137,7 +137,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
     cut = [_parts_of(line, d) for d, line in enumerate(lines)]
     if None in cut:
         return (
-            f"it is a permutation of bits, but along dimension {cut.index(None)} the places are no sum of digits: "
+            f"it is a permutation of bits, but along dimension {cut.index(None)} the places are not a sum of digits: "
             "an XOR swizzle, or an order that is data"
         )
     parts = [part for of_one in cut if of_one is not None for part in of_one]
@@ -157,7 +157,7 @@ def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
         if at[index] != start + sum(int(line[i]) for line, i in zip(lines, index, strict=True)):
             return (
                 f"it is a permutation of bits, but no order of digits: where bit {index[-1]} of the element at "
-                f"{index[:-1]} lies, bit {int(at[index])}, is no sum of what its coordinates add"
+                f"{index[:-1]} lies, bit {int(at[index])}, is not the sum of what its coordinates add"
             )
     return "it is a permutation of bits, but no order of digits"
 
@@ -227,7 +227,7 @@ def _spelled(
     flat = [size for one in split for size in one]
     order = tuple(number for _, number in sorted(numbered))
     if start:
-        return f"it is a permutation of bits behind {start} bits of padding, which no layout has"
+        return f"it is a permutation of bits after {start} bits of padding, which no layout has"
     rooms = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
     whole = [rooms.get(i, size) for i, size in enumerate(flat)]
     attributes = (f"PAD({','.join(map(str, whole))})" if whole != flat else "") + tail
@@ -298,7 +298,7 @@ class Discovery:
 
 
 def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
-    """Find the layout that a packer writes, or prove that it is no permutation of bits.
+    """Find the layout that a packer writes, or prove that it is not a permutation of bits.
 
     The packer is called about ``2 log2(bits of the array)`` times with code words: word k holds bit k of the number of
     each source bit, and each word is passed inverted, too. Then follow arrays with all codes of up to a byte, since
@@ -336,7 +336,7 @@ def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None 
     >>> high_first.layout, high_first.unit_order
     ('u4[4,8]{1,0:E(4)}', (4, 5, 6, 7, 0, 1, 2, 3))
     >>> print(fi.weights.discover(lambda codes: codes + 1, (2, 2), np.uint8).reason)
-    bit 1 of byte 0 of the result is no bit of the input: with all bits 0 it is 0, with all bits 1 it is 0, and no \
+    bit 1 of byte 0 of the result is not a bit of the input: with all bits 0 it is 0, with all bits 1 it is 0, and no \
 single bit does that and is 1 and 1 for a word and its complement
     """
     sizes, given = checked_sizes(shape), checked_bits(bits)
@@ -389,9 +389,9 @@ def _second(
     try:
         probe = probed(packer, larger, kind, width)
     except Exception as error:
-        return (), f"the packer refuses {larger} ({error}); try sizes that it takes, with two or more of each block"
+        return (), f"the packer rejects {larger} ({error}); try sizes that it takes, with two or more of each block"
     if isinstance(probe, Disproof):
-        return (), f"at {larger} it is no permutation of bits: {probe.reason}"
+        return (), f"at {larger} it is not a permutation of bits: {probe.reason}"
     second = found_order(probe.places, larger, width)
     if isinstance(second, str):
         return (), f"at {larger} {second}"

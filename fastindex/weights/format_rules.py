@@ -57,7 +57,7 @@ class FormatRule:
         if tensor.is_opaque and self.names[0].startswith("gguf_"):
             raise FastIndexError(
                 f"{tensor.name[:200]!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and "
-                f'{self.names[0]} is the codes alone: fastindex convert takes them apart, with "field": "codes"'
+                f'{self.names[0]} is the codes alone: fastindex convert separates them, with "field": "codes"'
             )
         width, bits = _bits_of(tensor), self.bits
         if bits is None and self.names[0] == PLAIN and takes_any_width(self.names[1]):

@@ -79,7 +79,7 @@ class _Header:
         self._size = min(nbytes, MOST_HEADER_BYTES)
 
     def error(self, reason: str) -> FastIndexError:
-        return FastIndexError(f"{self.path} is no GGUF file: {reason}")
+        return FastIndexError(f"{self.path} is not a GGUF file: {reason}")
 
     def read(self, nbytes: int) -> bytes:
         self._check(nbytes)
@@ -108,7 +108,7 @@ class _Header:
         try:
             return self.read(self.number(_SIZE_BYTES)).decode("utf-8")
         except UnicodeDecodeError:
-            raise self.error(f"a name before {self.at} is no UTF-8") from None
+            raise self.error(f"a name before {self.at} is not UTF-8") from None
 
     def skip_value(self, kind: int) -> None:
         if kind == _LIST:
@@ -164,7 +164,7 @@ def read_gguf(path: str) -> TensorFiles:
     at = begin
     for tensor in tensors:
         if not 0 <= tensor.start - at < alignment:
-            what = "overlap with those before them" if tensor.start < at else "leave bytes before them to nobody"
+            what = "overlap with those before them" if tensor.start < at else "leave a gap before them"
             raise header.error(f"the bytes of {tensor.name[:80]!r} {what}")
         at = tensor.start + tensor.shape.nbytes
     if tensors and not 0 <= nbytes - at < alignment:

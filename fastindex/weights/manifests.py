@@ -133,9 +133,9 @@ def moved_of(record: dict[str, Any]) -> Moved | None:
     if given is None:
         return None
     if not isinstance(given, dict) or set(given) != {"from", "to", "shape", "bits", "parameters", "is_signed"}:
-        raise FastIndexError(f"{str(given)[:200]} is no format that tensors were moved to")
+        raise FastIndexError(f"{str(given)[:200]} is not a format that tensors were moved to")
     if not isinstance(given["parameters"], dict) or not isinstance(given["is_signed"], bool):
-        raise FastIndexError(f"{str(given)[:200]} is no format that tensors were moved to")
+        raise FastIndexError(f"{str(given)[:200]} is not a format that tensors were moved to")
     for name in (given["from"], given["to"]):
         check_name(name)
     names = given["to"], given["from"]
@@ -165,7 +165,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise OSError(error.errno, error.strerror, str(path)) from None
     content = json_object(written, str(path))
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
-        raise FastIndexError(f"{path} is no manifest of a checkpoint that this version of fastindex reads")
+        raise FastIndexError(f"{path} is not a manifest of a checkpoint that this version of fastindex reads")
     arrays = content.get("arrays")
     metadata, store = content.get("metadata"), content.get("store")
     if store not in (RAW, ZARR):
@@ -207,7 +207,7 @@ def _check_record(path: Path, one: Any) -> None:
         raise FastIndexError(f"{path}: an array has {', '.join(_FIELDS)}; got {str(one)[:200]}")
     where = f"{path}: {one['name'][:80]!r}"
     if not is_plain_name(one["file"]) or one["offset"]:
-        raise FastIndexError(f"{where} is in {one['file'][:80]!r}, which is no file of the folder")
+        raise FastIndexError(f"{where} is in {one['file'][:80]!r}, which is not a file of the folder")
     shape = Shape.parse(one["shape"])
     check_movable(shape)
     count = shape.dimensions[0] if one["is_stacked"] and shape.rank else 1

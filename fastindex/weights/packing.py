@@ -102,7 +102,7 @@ def pack_checkpoint(
     check_casting(casting)
     if os.fspath(folder).endswith((".safetensors", ".json", ".gguf")):
         raise FastIndexError(
-            f"{os.fspath(folder)} is the name of a file, and what is written is a folder of buffers: give it another "
+            f"{os.fspath(folder)} is the name of a file, and the output is a folder of buffers: give it another "
             "name; unpack writes the tensors back to a .safetensors file"
         )
     limit = memory_limit(max_memory)

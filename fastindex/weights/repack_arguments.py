@@ -260,7 +260,7 @@ def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Param
     words = _in_words(one, array.shape, 8 * array.dtype.itemsize)
     if words is None:
         raise FastIndexError(
-            f"rows of the buffer are no whole words of {word_bits(one)} bits, as {name} has; give shape="
+            f"rows of the buffer are not whole words of {word_bits(one)} bits, as {name} has; give shape="
         )
     return sizes_of_words(one, words)
 

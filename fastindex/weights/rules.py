@@ -231,7 +231,7 @@ def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tup
         # Python refuses to parse integers of thousands of digits.
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         if not is_number or str(int(digits)) != digits:
-            raise FastIndexError(f"{shown(tensor.name)} is not to be stacked: {shown(digits)} is no number")
+            raise FastIndexError(f"{shown(tensor.name)} is not to be stacked: {shown(digits)} is not a number")
         numbered = found.setdefault(filled(stack, captures), {})
         if numbered.setdefault(int(digits), tensor) is not tensor:
             raise FastIndexError(

@@ -111,11 +111,11 @@ def _shards_of(path: str) -> dict[str, str]:
     index = json_object(read_whole(path, MOST_HEADER_BYTES), path)
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise FastIndexError(f"{path} is no index of safetensors files: it has no weight_map")
+        raise FastIndexError(f"{path} is not an index of safetensors files: it has no weight_map")
     for name, file in shards.items():
         if not isinstance(file, str) or not is_plain_name(file):
             raise FastIndexError(
-                f"{path}: {name[:80]!r} is in {str(file)[:80]!r}, which is no name of a file in the same folder"
+                f"{path}: {name[:80]!r} is in {str(file)[:80]!r}, which is not the name of a file in the same folder"
             )
     return shards
 
@@ -198,7 +198,7 @@ def read_header(path: str) -> TensorFiles:
     file.read(0, length)
     header_bytes = int.from_bytes(length.tobytes(), "little")
     if len(length) < _LENGTH_BYTES or header_bytes > file.nbytes - _LENGTH_BYTES:
-        raise FastIndexError(f"{path} is no safetensors file: {file.nbytes} bytes do not hold its header")
+        raise FastIndexError(f"{path} is not a safetensors file: {file.nbytes} bytes do not hold its header")
     if header_bytes > MOST_HEADER_BYTES:
         raise FastIndexError(f"{path} has a header of {header_bytes} bytes; the most is {MOST_HEADER_BYTES}")
     header = np.empty(header_bytes, np.uint8)
@@ -213,7 +213,7 @@ def read_header(path: str) -> TensorFiles:
     ordered = sorted(spans.items(), key=lambda one: one[1])
     for name, (first, behind) in ordered:
         if first != at:
-            what = "overlap with those before them" if first < at else f"leave {first - at} bytes before them to nobody"
+            what = "overlap with those before them" if first < at else f"leave a gap of {first - at} bytes before them"
             raise FastIndexError(f"the header of {path}: the bytes of {name[:80]!r} {what}")
         at = behind
     if begin + at != file.nbytes:
@@ -236,7 +236,7 @@ def _span(name: str, entry: Any, path: str) -> tuple[int, int]:
         raise FastIndexError(f"{where} has the data_offsets {str(offsets)[:80]}; they are two numbers of bytes")
     bits = math.prod(sizes) * bits_of(dtype)
     if bits % 8:
-        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {bits} bits, which are no whole bytes")
+        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {bits} bits, which are not whole bytes")
     if offsets[1] - offsets[0] != bits // 8:
         raise FastIndexError(f"{where}: {dtype} of {sizes} takes {bits // 8} bytes, got {offsets[1] - offsets[0]}")
     return offsets[0], offsets[1]

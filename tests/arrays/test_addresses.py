@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 import fastindex as fi
 from fastindex.arrays.addresses import address_of, expected_pair
 from fastindex.runtime.lines.plain_arrays import plain_addresses
 
 COUNT = 6
+
+
+@njit  # type: ignore[untyped-decorator]
+def addresses_of(source, target, expected):  # type: ignore[no-untyped-def]
+    """Call `plain_addresses`, which has no entry for Python."""
+    return plain_addresses(source, target, expected)
 
 
 class Named(np.ndarray[Any, Any]):
@@ -74,14 +81,14 @@ def test_the_pair_is_plain_where_numpy_says_so(source: Any) -> None:
         expected = 0, 0
         if is_plain(source) and is_plain(target) and target.flags.writeable and not np.shares_memory(source, target):
             expected = source.ctypes.data, target.ctypes.data
-        assert plain_addresses(id(source), id(target), address_of(table)) == expected
+        assert addresses_of(id(source), id(target), address_of(table)) == expected
 
 
 def test_some_pairs_are_plain_and_sizes_may_differ() -> None:
     table = np.array(expected_pair((np.dtype(np.uint8), 3), (np.dtype(np.int64), 0)))
     memory = np.zeros(24, np.uint8)
     source, target = memory[5:8], memory[8:8].view(np.int64)
-    assert plain_addresses(id(source), id(target), address_of(table)) == (address_of(source), address_of(target))
+    assert addresses_of(id(source), id(target), address_of(table)) == (address_of(source), address_of(target))
 
 
 def test_a_target_begins_where_it_is_expected_to() -> None:
@@ -91,7 +98,7 @@ def test_a_target_begins_where_it_is_expected_to() -> None:
     for offset in (0, 1, 16, 63, 64):
         target = memory[begin + offset : begin + offset + 3]
         expected = (address_of(source), address_of(target)) if offset % 64 == 0 else (0, 0)
-        assert plain_addresses(id(source), id(target), address_of(table)) == expected
+        assert addresses_of(id(source), id(target), address_of(table)) == expected
 
 
 @pytest.mark.parametrize("other", range(len(OBJECTS)))

@@ -362,7 +362,7 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(libraries, "_new_numba", full)
-    with pytest.raises(fi.cuda.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
+    with pytest.raises(fi.cuda.DeviceMemoryError, match="the GPU has no memory for 80 bytes more"):
         new_device_array(described(), (10,), np.int64, 0)
 
 

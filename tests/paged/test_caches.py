@@ -118,7 +118,7 @@ def test_what_is_no_part_or_has_no_page() -> None:
     with pytest.raises(FastIndexError, match="describes one page"):
         fp.Cache([fp.Part("", "u8[num_blocks=2,block_size=4,head_dim=16]")], num_blocks=1, block_stride=64)
     one = fp.Part("a", "u8[block_size=1,head_dim=1]")
-    with pytest.raises(FastIndexError, match="names of their own"):
+    with pytest.raises(FastIndexError, match="different names"):
         fp.Cache([one, fp.Part("a", "u8[block_size=1,head_dim=1]", 1)], num_blocks=1, block_stride=64)
     with pytest.raises(FastIndexError, match="the same layers, heads and tokens"):
         fp.Cache([one, fp.Part("b", "u8[block_size=2,head_dim=1]", 1)], num_blocks=1, block_stride=64)

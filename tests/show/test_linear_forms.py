@@ -60,7 +60,7 @@ def test_errors_of_bases() -> None:
     for dimensions, bases, words in [
         ((3,), ((1,), (2,)), "powers of two"),
         ((4,), ((1,),), "takes 2 bases"),
-        ((4,), ((1,), (4,)), "no element"),
+        ((4,), ((1,), (4,)), "not an element"),
         ((4,), ((1,), (1,)), "depend on each other"),
     ]:
         with pytest.raises(fi.FastIndexError, match=words):

@@ -292,7 +292,7 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
     rules = [{"names": "l.*", "stack": "l"}]
     for digits in (LONG, "9" * 19):
         source = saved(tmp_path / "model.safetensors", {"l.0": 1, f"l.{digits}": 2})
-        assert "is no number" in message_of(
+        assert "is not a number" in message_of(
             lambda path=source: fi.weights.pack_checkpoint(path, tmp_path / "out", rules)
         )
     for header in ('{"a":{"dtype":"F32","shape":[%s],"data_offsets":[0,4]}}', '{"a":{"x":%s}}'):
@@ -312,9 +312,9 @@ def test_messages_are_short(tmp_path: Path) -> None:
     found: list[tuple[str, Any, str]] = [
         (many, [{"names": "l.*", "stack": "l"}], "there is 3998, but not 1"),
         (str(kinds), [{"names": "l.*", "stack": "l"}], "'l.0' is F32"),
-        (named, [{"names": "n*", "stack": "l"}], "is no number"),
+        (named, [{"names": "n*", "stack": "l"}], "is not a number"),
         (named, [{"names": f"{name}?", "stack": "l"}], "a stack is of names with one"),
-        (named, [{"names": f"{name}*", "stack": "l"}], "is no number"),
+        (named, [{"names": f"{name}*", "stack": "l"}], "is not a number"),
         (named, [{"names": f"{name}0", "dtype": "s8"}], "f32 is not cast to s8"),
         (named, [{"names": f"{name}?", "transpose": f"{name} b -> b {name}"}], "names 2 dimensions"),
         (named, [{"names": f"{name}?", "layout": name}], "column"),
@@ -324,7 +324,7 @@ def test_messages_are_short(tmp_path: Path) -> None:
         (named, [{"names": f"{name}?", "format": name}], "is a mapping with from"),
         (named, [{"names": f"{name}?", "format": {name: 1}}], "says from what to what"),
         (named, [{"names": name + "x"}], "none has such a name"),
-        (named, [{"names": "*1", "stack": name}, {"names": name}], "two arrays would be called|is no number"),
+        (named, [{"names": "*1", "stack": name}, {"names": name}], "two arrays would be called|is not a number"),
         (named, [{name: 1}], "a rule has names"),
         (named, [{"names": [name]}], "all of a rule are texts"),
         (named, [name], "a rule is a mapping"),

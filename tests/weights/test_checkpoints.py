@@ -230,7 +230,7 @@ def test_names_of_what_is_written(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match=r"read\(name\) gives one array"):
         packed.unpack(tmp_path / "back.npy")
     for name in ("new.safetensors", "new.safetensors.index.json", "new.gguf"):
-        with pytest.raises(fi.FastIndexError, match="is the name of a file, and what is written is a folder"):
+        with pytest.raises(fi.FastIndexError, match="is the name of a file, and the output is a folder"):
             fi.weights.pack_checkpoint(source, tmp_path / name)
     assert set(os.listdir(tmp_path)) == before
     assert not os.path.exists("norm")
@@ -250,11 +250,11 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
     for changed, reason in (
         ({**shards, "more": "a.safetensors"}, "lists 'more' in a.safetensors, which lacks it"),
         ({k: v for k, v in shards.items() if k != "norm"}, "leaves out 'norm' of"),
-        ({**shards, "norm": "../a.safetensors"}, "no name of a file in the same folder"),
-        ({**shards, "norm": "/etc/passwd"}, "no name of a file in the same folder"),
-        ({**shards, "norm": 3}, "no name of a file in the same folder"),
-        ({**shards, "norm": "x" * 256}, "no name of a file in the same folder"),
-        ({**shards, "norm": "\u00e9" * 128}, "no name of a file in the same folder"),
+        ({**shards, "norm": "../a.safetensors"}, "not the name of a file in the same folder"),
+        ({**shards, "norm": "/etc/passwd"}, "not the name of a file in the same folder"),
+        ({**shards, "norm": 3}, "not the name of a file in the same folder"),
+        ({**shards, "norm": "x" * 256}, "not the name of a file in the same folder"),
+        ({**shards, "norm": "\u00e9" * 128}, "not the name of a file in the same folder"),
         ({**shards, "norm": "\ud800"}, "half a surrogate pair"),
         ({}, "has no weight_map"),
     ):
@@ -278,8 +278,8 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: 
     [
         ({"a": entry(), "b": entry(offsets=(4, 12))}, 12, "'b' overlap"),
         ({"a": entry(), "b": entry()}, 8, "'b' overlap"),
-        ({"a": entry(), "b": entry(offsets=(12, 20))}, 20, "leave 4 bytes before them to nobody"),
-        ({"a": entry(offsets=(4, 12))}, 12, "leave 4 bytes"),
+        ({"a": entry(), "b": entry(offsets=(12, 20))}, 20, "leave a gap of 4 bytes before them"),
+        ({"a": entry(offsets=(4, 12))}, 12, "leave a gap of 4 bytes"),
         ({"a": entry()}, 9, "has 9 bytes of tensors; its header says 8"),
         ({"a": entry()}, 7, "has 7 bytes of tensors; its header says 8"),
         ({"a": entry(offsets=(8, 0))}, 8, "takes 8 bytes, got -8"),
@@ -295,7 +295,7 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: 
         ({"a": entry(shape=[1] * 3000)}, 8, "which is none"),
         ({"a": entry(shape=[1 << 62, 1 << 62])}, 8, "takes"),
         ({"a": entry(dtype="F5")}, 8, "these are read"),
-        ({"a": entry(dtype="F4", shape=(3,), offsets=(0, 2))}, 2, "takes 12 bits, which are no whole bytes"),
+        ({"a": entry(dtype="F4", shape=(3,), offsets=(0, 2))}, 2, "takes 12 bits, which are not whole bytes"),
         ({"a": entry(dtype="F6_E2M3", shape=(4,), offsets=(0, 4))}, 4, "takes 3 bytes, got 4"),
         ({"a": entry(dtype=["F32"])}, 8, "these are read"),
         ({"a": entry(extra=1)}, 8, "and nothing else"),
@@ -380,8 +380,8 @@ def test_damaged_headers(tmp_path: Path, seed: int) -> None:
         ([{"names": "wide", "transpose": "a b c -> a b"}], "only orders dimensions|'c'|axis|c"),
         ([{"names": "norm", "stack": "s"}], "a stack is of names with one"),
         ([{"names": "*q*", "stack": "s"}], "a stack is of names with one"),
-        ([{"names": "layers.*", "stack": "s"}], "is no number"),
-        ([{"names": "layers.1*.q.weight", "stack": "s"}], "is no number|without gaps"),
+        ([{"names": "layers.*", "stack": "s"}], "is not a number"),
+        ([{"names": "layers.1*.q.weight", "stack": "s"}], "is not a number|without gaps"),
         ([{"names": "layers.*.q.weight", "stack": "norm"}], "two arrays would be called 'norm'"),
         ([{"name": "norm"}], "a rule has names"),
         ([{"names": "norm", "layout": 3}], "all of a rule are texts"),
@@ -550,15 +550,15 @@ def changed(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (lambda m: m.update(store="tar"), "known are raw and zarr"),
         (changed("stored", {"dtype": "F6_E2M3", "sizes": [4], "nbytes": 3}), "was stored in 3 bytes"),
         (changed("stored", {"dtype": "F6_E2M3", "sizes": [4], "nbytes": 4}), "none of the format"),
-        (changed("format", {"from": "awq"}), "is no format that tensors were moved to"),
+        (changed("format", {"from": "awq"}), "is not a format that tensors were moved to"),
         (lambda m: m.update(version=2), "this version of fastindex"),
         (lambda m: m.update(format="x"), "this version of fastindex"),
         (lambda m: m.update(arrays={}), "lists no arrays"),
         (lambda m: m.update(arrays=[3]), "an array has name"),
         (lambda m: m["arrays"].append(m["arrays"][0]), "twice"),
-        (changed("file", "../model.safetensors"), "no file of the folder"),
-        (changed("file", "/etc/passwd"), "no file of the folder"),
-        (changed("offset", 4), "no file of the folder"),
+        (changed("file", "../model.safetensors"), "not a file of the folder"),
+        (changed("file", "/etc/passwd"), "not a file of the folder"),
+        (changed("offset", 4), "not a file of the folder"),
         (changed("file", "00099.bin"), "is not there, or has others"),
         (changed("nbytes", 3), "the manifest says 3"),
         (changed("shape", "f64[2]"), "which dimensions|the manifest says"),
@@ -715,7 +715,7 @@ def check_equal_bytes(path: Path, source: str) -> None:
     [
         ({"from": "awq"}, "says from what to what"),
         ({"from": "awq", "to": "marlinn"}, "no format is called"),
-        ({"from": "awq", "to": "kleidiai"}, "no permutation"),
+        ({"from": "awq", "to": "kleidiai"}, "not a permutation"),
         ({"from": "blocked_scales", "to": "plain"}, "does not tell of what sizes its blocked_scales is"),
         ({"from": "awq", "to": "marlin", "shape": [192, 128]}, r"\(192, 16\) words .* its shape is \(128, 192\)"),
         ({"from": "awq", "to": "marlin", "shape": [128, 100]}, "multiple|divi"),
@@ -744,7 +744,7 @@ def test_formats_that_do_not_fit(tmp_path: Path, given: Any, reason: str) -> Non
         (lambda one: one.update(shape="u8[12287]"), "marlin of .* is u8|is not there"),
         (lambda one: one["format"].update(to="awqq"), "no format is called"),
         (lambda one: one["format"].update(shape=[64, 192]), "marlin of .* is u8"),
-        (lambda one: one["format"].update(is_signed=1), "is no format that tensors were moved to"),
+        (lambda one: one["format"].update(is_signed=1), "is not a format that tensors were moved to"),
     ],
 )
 def test_strange_manifests_of_formats(tmp_path: Path, change: Callable[[dict[str, Any]], Any], reason: str) -> None:

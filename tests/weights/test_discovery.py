@@ -109,12 +109,12 @@ def test_every_source_bit_is_said() -> None:
 @pytest.mark.parametrize(
     ("packer", "words"),
     [
-        (lambda codes: codes + 1, "no bit of the input"),
+        (lambda codes: codes + 1, "not a bit of the input"),
         (lambda codes: codes & 0x7F, "bit 7 of the element at .* is lost"),
         (lambda codes: np.stack([codes, codes]), "2 times"),
         (lambda codes: codes[: 1 + codes[0, 0] % 2], "size of the result"),
-        (lambda codes: codes ^ (codes >> 1), "no bit of the input"),
-        (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|no sum"),
+        (lambda codes: codes ^ (codes >> 1), "not a bit of the input"),
+        (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|not the sum|not a sum"),
         (lambda codes: codes.reshape(-1)[::-1], "in dimension 0, its 4 parts are in reverse order"),
         # [gate; up] to [up; gate]; the rows of both in turn to [up; gate].
         (lambda codes: np.roll(codes, len(codes) // 2, 0), "in dimension 0, its halves are swapped"),
@@ -162,8 +162,8 @@ def gated(codes: Any) -> Any:
         (gated, (6, 5), ((12, 10),), None),
         (lambda codes: np.stack([np.packbits(codes >> b & 1) for b in range(8)]), (32,), ((64,),), None),
         (lambda codes: codes.reshape(-1, 4, 4).transpose(0, 2, 1), (4, 4), (), r"at \(8, 8\) it is u8\[4,2,2,4\]"),
-        (lambda codes: codes.reshape(7, 11).T, (77,), (), r"refuses \(154,\) \(cannot reshape"),
-        (lambda codes: codes[:8], (8,), (), r"at \(16,\) it is no permutation of bits: bit 0 of .* is lost"),
+        (lambda codes: codes.reshape(7, 11).T, (77,), (), r"rejects \(154,\) \(cannot reshape"),
+        (lambda codes: codes[:8], (8,), (), r"at \(16,\) it is not a permutation of bits: bit 0 of .* is lost"),
         pytest.param(
             *(lambda codes: codes.T, (1 << 11, 1 << 10), (), "more than 16777216 bits"), marks=pytest.mark.sweep
         ),

@@ -124,7 +124,7 @@ def file(path: Path, keys: list[bytes], tensors: list[bytes], nbytes: int = 32, 
         ([], [tensor("a"), tensor("a", start=32)], {"nbytes": 64}, "'a' twice"),
         ([], [tensor("a"), tensor("b")], {}, "'b' overlap"),
         ([], [tensor("a", (16,)), tensor("b", start=32)], {"nbytes": 64}, "'b' overlap"),
-        ([], [tensor("a"), tensor("b", start=128)], {"nbytes": 160}, "leave bytes before them"),
+        ([], [tensor("a"), tensor("b", start=128)], {"nbytes": 160}, "leave a gap before them"),
         ([], [tensor("a", start=4)], {}, "no multiple of 32"),
         ([], [tensor("a")], {"nbytes": 28}, "tensors end at"),
         ([], [tensor("a")], {"nbytes": 64}, "tensors end at"),
@@ -146,7 +146,7 @@ def file(path: Path, keys: list[bytes], tensors: list[bytes], nbytes: int = 32, 
         ([text("general.alignment") + struct.pack("<II", 4, 48)], [], {}, "power of two"),
         ([text("general.alignment") + struct.pack("<II", 4, 0)], [], {}, "power of two"),
         ([text("split.count") + struct.pack("<IH", 2, 3)], [], {}, "one of 3 parts"),
-        ([struct.pack("<Q", 2) + b"\xff\xfe" + struct.pack("<IB", 7, 1)], [], {}, "no UTF-8"),
+        ([struct.pack("<Q", 2) + b"\xff\xfe" + struct.pack("<IB", 7, 1)], [], {}, "not UTF-8"),
     ],
 )
 def test_strange_headers(
@@ -191,7 +191,7 @@ def test_blocks_are_no_codes_and_how_to_take_them_apart(tmp_path: Path, kind: st
     path = model(tmp_path / "x.gguf")
     for own in ({}, {"shape": [6, 256]}):
         rule = {"names": f"blk.{kind}", "format": {"from": "gguf_body", "to": "mlx", "type": kind.lower(), **own}}
-        with pytest.raises(fi.FastIndexError, match=f"blocks of {kind}, .* fastindex convert takes them apart"):
+        with pytest.raises(fi.FastIndexError, match=f"blocks of {kind}, .* fastindex convert separates them"):
             fi.weights.pack_checkpoint(path, tmp_path / "out", [rule])
     blocks = next(tensor.data for tensor in gguf.GGUFReader(path).tensors if tensor.name == f"blk.{kind}")
     others = {"names": "*", "outputs": []}

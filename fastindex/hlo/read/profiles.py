@@ -123,7 +123,7 @@ def modules_of_profile(data: bytes) -> list[ModuleProto]:
     if not modules:
         raise FastIndexError(
             "a profile without HLO modules: XLA writes those of the programs that run while it is recorded; "
-            "record it anew around a call, with jax.profiler.trace"
+            "record it again around a call, with jax.profiler.trace"
         )
     by_program: dict[int, dict[str, Measured]] = {}
     for (program, instruction), (picoseconds, events) in times.totals.items():

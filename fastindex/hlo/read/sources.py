@@ -114,7 +114,7 @@ def open_sources(source: HloSource) -> list[TextSource]:
         paths = list(source)
     except TypeError:
         raise ArgumentTypeError(
-            f"{type(source).__name__} is no program: expected HLO text, bytes, a path, an open file, or a compiled "
+            f"{type(source).__name__} is not a program: expected HLO text, bytes, a path, an open file, or a compiled "
             "program of JAX, jax.jit(f).lower(*arguments).compile()"
         ) from None
     for path in paths:

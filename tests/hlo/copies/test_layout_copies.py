@@ -446,7 +446,7 @@ def test_what_is_not_compiled_says_how_to(function: Callable[[Any], object]) -> 
     with pytest.raises(fi.ArgumentTypeError, match=r"this Traced is not compiled; pass its lower\(\)\.compile\(\)"):
         function(jax.jit(f).trace(x))
     for other in (None, 3, jax.make_jaxpr(f)(x)):
-        with pytest.raises(fi.ArgumentTypeError, match=f"{type(other).__name__} is no program"):
+        with pytest.raises(fi.ArgumentTypeError, match=f"{type(other).__name__} is not a program"):
             function(other)
 
 

@@ -111,7 +111,7 @@ def _coordinates_apart(
     for variable in variables:
         if all(variable != joint.variable for joint in joints):
             levels = shared_levels(*_own(variable, left, right), variable.extent)
-            assert levels is not None, "it is no joint coordinate"
+            assert levels is not None, "it is not a joint coordinate"
             pieces.append(list(cut_into_boxes(variable.extent, levels)))
     if math.prod(map(len, pieces)) > MOST_KINDS:
         return None

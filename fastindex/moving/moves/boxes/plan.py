@@ -160,7 +160,7 @@ def box_drafts(
     >>> from fastindex.runtime.tuning import TUNING
     >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
     >>> print(box_drafts(a, b, 1, EPYC_1M, TUNING, None)[0].why)
-    boxes of 200000 elements, after which both sides begin anew
+    boxes of 200000 elements, after which both sides realign
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning, machine)
@@ -249,7 +249,7 @@ def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bi
                 return None
             steps += [(one, side == 1, side == 0) for one in made]
     counts = counts_of_boxes(steps, iterations(outer.loops), context.streamed)
-    why = "after which both sides begin anew" if min(bits) >= 8 else "which are unpacked within the cache"
+    why = "after which both sides realign" if min(bits) >= 8 else "which are unpacked within the cache"
     return Box(orders[1], parts, outer).draft(bits, steps, why, counts)
 
 
