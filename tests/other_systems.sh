@@ -114,16 +114,11 @@ compile_kernels() {
     "$python" -m pip install -q --disable-pip-version-check --target "$folder/w/here" -r "$folder/w/versions"
     touch "$folder/w/here/.complete"
   fi
-  in_system python3 -c '
-from numba.core.registry import cpu_target
-print(*cpu_target.target_context.codegen().magic_tuple()[1:], sep="\n")' >"$folder/w/processor"
   unshare --mount bash -euo pipefail -c '
     mkdir -p /w
     mount --bind "$1/w" /w
     cd /w/src
-    mapfile -t processor </w/processor
-    exec env -u NUMBA_CPU_NAME -u NUMBA_CPU_FEATURES PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/w/here NUMBA_CACHE_DIR=/w/cache \
-      "$2" -m tests.kernels.aarch64_cache "${processor[@]}"
+    exec env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/w/here "$2" -m fastindex warmup --target aarch64
   ' bash "$folder" "$python"
 }
 

@@ -7,21 +7,25 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Protocol
 
+from fastindex.errors import FastIndexError
 from fastindex.first_use import PACKAGE_FOLDER
 from fastindex.moving.kernels.registry import PASS_KERNELS
-from fastindex.runtime.machine import this_machine
-from fastindex.runtime.machine_code import CALLED, address, is_missing
+from fastindex.runtime.levels import LEVELS, Level
+from fastindex.runtime.machine import Target, this_machine
+from fastindex.runtime.machine_code import CALLED, address, is_missing, write_kernel
 from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.threads import thread_count
 
 #: What a process that compiles for another one runs.
-_COMPILE = "from fastindex.moving.warmup import compile_on_request; compile_on_request()"
+_COMPILE = "import sys; from fastindex.moving.warmup import compile_on_request; compile_on_request(*sys.argv[1:])"
 _LEAST_KERNELS_OF_A_PROCESS = 4
 #: Compilers make reference cycles by the million and keep them; at Python's default of 700, garbage collection takes a
 #: sixth of the time.
@@ -73,13 +77,68 @@ def warm_up(progress: Progress | None = None) -> int:
     return len(kernels)
 
 
-def every_kernel() -> dict[str, Kernel]:
-    """Return every kernel by a name that is the same in every process."""
-    passes = {" ".join(map(str, (name, *key))): PASS_KERNELS[name].of(*key) for name, *key in relayout_kernels()}
-    return CALLED | passes
+def warm_up_for(levels: Sequence[Level], folder: Path, progress: Progress | None = None) -> int:
+    """Compile every kernel for other processors, into a folder from which they load.
+
+    Parameters
+    ----------
+    levels : sequence of Level
+    folder : Path
+        `COMPILED_FOLDER` of the package that loads the kernels, or what is copied there.
+    progress : Progress, optional
+
+    Returns
+    -------
+    int
+        How many kernels there are, of all levels.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written.
+    FastIndexError
+        A kernel does not compile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    kernels = {level: list(every_kernel(Target.of(level.instructions).vector_bytes)) for level in levels}
+    total = sum(map(len, kernels.values()))
+    if progress is not None:
+        progress.start(total)
+    for level, names in kernels.items():
+        finished: set[str] = set()
+
+        def finish(name: str, finished: set[str] = finished) -> None:
+            finished.add(name)
+            if progress is not None:
+                progress.advance(1)
+
+        chosen = {"NUMBA_CPU_NAME": level.processor, "NUMBA_CPU_FEATURES": level.features}
+        _compile_elsewhere(names, max(thread_count(), 1), finish, [level.name, str(folder)], chosen)
+        missing = sorted(set(names) - finished)
+        if missing:
+            raise FastIndexError(f"for {level.name} these kernels were not compiled: {', '.join(missing)}")
+    return total
 
 
-def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[str], None]) -> None:
+def every_kernel(vector_bytes: int | None = None) -> dict[str, Kernel]:
+    """Return every kernel by a name that is the same in every process.
+
+    Parameters
+    ----------
+    vector_bytes : int, optional
+        Of the processor that they are for, as in `Target`; without it, this one.
+    """
+    found = relayout_kernels(vector_bytes)
+    return CALLED | {" ".join(map(str, (name, *key))): PASS_KERNELS[name].of(*key) for name, *key in found}
+
+
+def _compile_elsewhere(
+    names: Sequence[str],
+    processes: int,
+    finish: Callable[[str], None],
+    arguments: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Have other processes compile kernels and keep them; what fails there is left to the caller."""
     folder = os.path.dirname(PACKAGE_FOLDER)
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -89,11 +148,11 @@ def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[s
         with (
             suppress(BrokenPipeError, IndexError),
             subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMPILE],
+                [sys.executable, "-P", "-c", _COMPILE, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **variables, "PYTHONPATH": path},
                 text=True,
             ) as child,
         ):
@@ -118,18 +177,29 @@ def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[s
             waiting.clear()
 
 
-def compile_on_request() -> None:
-    """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line."""
+def compile_on_request(level: str = "", folder: str = "") -> None:
+    """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line.
+
+    With a level, whose processor and features Numba's variables name, they are written to a folder and not loaded.
+    """
+    if level:
+        from fastindex.runtime.kernels import compile_for, machine_code
+
+        compile_for(LEVELS[level])
     kernels = every_kernel()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     for line in sys.stdin:
-        address(kernels[line.strip()])
+        kernel = kernels[line.strip()]
+        if level:
+            write_kernel(Path(folder), kernel, machine_code(kernel), LEVELS[level].target)
+        else:
+            address(kernel)
         sys.stdout.write(line)
         sys.stdout.flush()
 
 
-def relayout_kernels() -> Iterator[tuple[str, int, int]]:
+def relayout_kernels(vector_bytes: int | None = None) -> Iterator[tuple[str, int, int]]:
     """Yield the name, width and variant of every kernel that a relayout may call, as `pass_kernel` takes them.
 
     Examples
@@ -137,7 +207,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     >>> ("transpose", 4, 0) in set(relayout_kernels())
     True
     """
-    vector_bytes = this_machine().target.vector_bytes
+    vector_bytes = vector_bytes or this_machine().target.vector_bytes
     for one in PASS_KERNELS.values():
         for width, variant in one.compiled_at_first(vector_bytes):
             yield one.name, width, variant

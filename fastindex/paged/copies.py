@@ -255,10 +255,10 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     [4, 5, 0, 1, 2, 3]
     """
     blocks = np.asarray(as_integers_in_bulk(pairs, "pairs"))
+    if not blocks.size:
+        blocks = blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
-        blocks = blocks.reshape(-1, 2) if not blocks.size else blocks
-        if blocks.ndim != 2 or blocks.shape[1] != 2:
-            raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
+        raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
     copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)
 
 

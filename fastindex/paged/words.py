@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from html import escape
 
 import numpy as np
 
@@ -172,7 +171,7 @@ class PagePicture(ShownInNotebooks):
         return self.svg()
 
     def __repr__(self) -> str:
-        return f"<PagePicture: {escape(self.scene.title)}>"
+        return f"<PagePicture: {self.scene.title}>"
 
 
 def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:

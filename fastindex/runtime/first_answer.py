@@ -205,12 +205,14 @@ def is_disabled() -> bool:
 @cache
 def _seconds_to_load() -> float:
     """Return how long loading kernels takes: more where none has been compiled on this machine yet."""
-    is_warm = any(any(folder.glob(f"*{KERNEL_SUFFIX}")) for folder in kernel_folders())
+    is_warm = any(any(folder.glob(f"*{KERNEL_SUFFIX}")) for folder in (*kernel_folders(), COMPILED_FOLDER))
     return _LOADING_SECONDS if is_warm else _COMPILING_SECONDS
 
 
 #: How the files of compiled kernels end.
 KERNEL_SUFFIX = ".kernel"
+#: Where ``fastindex warmup --target`` puts kernels that come with the package: nothing else is written there.
+COMPILED_FOLDER = Path(PACKAGE_FOLDER, "compiled")
 
 
 def kernel_folders() -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import platform
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
@@ -21,6 +22,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic, register_jitable
 
+from fastindex.runtime.levels import Level
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 
 
@@ -151,6 +153,21 @@ def inlined(function: Function) -> Function:
 
 
 # Machine code
+
+
+def compile_for(level: Level) -> None:
+    """Have this process compile for a level, whose processor and features Numba's environment variables name.
+
+    Numba takes the architecture from LLVM's own triple, which another one replaces here. No kernel can run afterwards.
+    """
+    if binding.get_process_triple().startswith(level.architecture):
+        return
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    system = binding.get_process_triple().partition("-")[2]
+    binding.get_process_triple = lambda: f"{level.architecture}-{system}"
+    platform.machine = lambda: level.architecture
+
 
 _INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 

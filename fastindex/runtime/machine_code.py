@@ -4,7 +4,8 @@ A kernel is a function of integers: addresses and numbers. What is compiled of i
 which imports Numba) is kept as an object file: a process that finds it loads it in milliseconds, and never waits for
 Numba's import and its registries of types.
 
-A kernel has a file for each target. It begins with a digest of all that the code depends on and of the code itself: a
+A kernel has a file for each target: this processor, or a level of instructions (`fastindex.runtime.levels`) whose
+kernels another machine has compiled. It begins with a digest of all that the code depends on and of the code itself: a
 file that is damaged, or of other sources or another compiler, is ignored and written again. Files are replaced as a
 whole, so any number of processes may write them. Where none can be written, kernels are compiled in each process.
 """
@@ -29,7 +30,9 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
+from fastindex.runtime import first_answer
 from fastindex.runtime.first_answer import KERNEL_SUFFIX, TO_LOAD_BYTES, check_address_space, kernel_folders
+from fastindex.runtime.levels import LEVELS
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 from fastindex.terminal import is_terminal
 
@@ -154,12 +157,13 @@ def is_missing(kernel: Kernel) -> bool:
 
 
 def _kept(kernel: Kernel) -> bytes | None:
-    """Return the code of a kernel from disk, None where there is none."""
-    for folder in kernel_folders():
-        with contextlib.suppress(OSError), open(folder / _file_of(kernel), "rb") as file:
-            digest, code = file.read(hashlib.sha256().digest_size), file.read()
-            if digest == _digest_of(kernel, code):
-                return code
+    """Return the code of a kernel from disk, None where there is none: of this processor, else of the best level."""
+    for place in _targets():
+        for folder in (*kernel_folders(), first_answer.COMPILED_FOLDER):
+            with contextlib.suppress(OSError), open(folder / _file_of(kernel, place), "rb") as file:
+                digest, code = file.read(hashlib.sha256().digest_size), file.read()
+                if digest == _digest_of(kernel, code, place):
+                    return code
     return None
 
 
@@ -184,8 +188,18 @@ def _compile(kernel: Kernel) -> bytes:
     _compiled.append(kernel)
     if folder is not None:
         with contextlib.suppress(OSError):  # a full disk
-            write_whole(folder / _file_of(kernel), _digest_of(kernel, code) + code)
+            write_kernel(folder, kernel, code, target())
     return code
+
+
+def write_kernel(folder: Path, kernel: Kernel, code: bytes, place: tuple[str, str, str]) -> None:
+    """Write the code of a kernel for a target: `target`, or that of a level.
+
+    Raises
+    ------
+    OSError
+    """
+    write_whole(folder / _file_of(kernel, place), _digest_of(kernel, code, place) + code)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -209,13 +223,22 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _file_of(kernel: Kernel) -> str:
-    place = hashlib.sha256(repr((kernel.module, target())).encode()).hexdigest()[:12]
-    return f"{'-'.join(map(str, (kernel.function, *kernel.literals)))}.{place}{KERNEL_SUFFIX}"
+def _file_of(kernel: Kernel, place: tuple[str, str, str]) -> str:
+    digest = hashlib.sha256(repr((kernel.module, place)).encode()).hexdigest()[:12]
+    return f"{'-'.join(map(str, (kernel.function, *kernel.literals)))}.{digest}{KERNEL_SUFFIX}"
 
 
-def _digest_of(kernel: Kernel, code: bytes) -> bytes:
-    return hashlib.sha256(repr((kernel, target(), _compiler(), digest_of_sources())).encode() + b"\0" + code).digest()
+def _digest_of(kernel: Kernel, code: bytes, place: tuple[str, str, str]) -> bytes:
+    # Code of a level comes from another machine, whose compiler may be of another version.
+    compiler = _compiler() if place == target() else None
+    return hashlib.sha256(repr((kernel, place, compiler, digest_of_sources())).encode() + b"\0" + code).digest()
+
+
+@lru_cache(maxsize=1)
+def _targets() -> tuple[tuple[str, str, str], ...]:
+    """Return this processor's target, then those of the levels whose instructions it has, the best first."""
+    architecture = target()[0].partition("-")[0].replace("arm64", "aarch64")
+    return target(), *(level.target for level in LEVELS.values() if level.runs_on(architecture, features()))
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.weights.discovery": ("Discovery", "discover"),
         "fastindex.weights.repack_plans": ("RepackPlan",),
-        "fastindex.weights.repacking": ("formats", "repack"),
+        "fastindex.weights.repacking": ("formats", "layout_of", "repack"),
         "fastindex.weights.wrong_slots": ("WrongSlot", "check"),
         "fastindex.weights.checkpoints": ("Checkpoint", "open_checkpoint"),
         "fastindex.weights.packing": ("pack_checkpoint",),

@@ -7,6 +7,7 @@ from fastindex.weights.discovery import discover as discover
 from fastindex.weights.packing import pack_checkpoint as pack_checkpoint
 from fastindex.weights.repack_plans import RepackPlan as RepackPlan
 from fastindex.weights.repacking import formats as formats
+from fastindex.weights.repacking import layout_of as layout_of
 from fastindex.weights.repacking import repack as repack
 from fastindex.weights.wrong_slots import WrongSlot as WrongSlot
 from fastindex.weights.wrong_slots import check as check

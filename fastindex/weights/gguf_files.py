@@ -174,7 +174,7 @@ def read_gguf(path: str) -> TensorFiles:
 
 def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
     """Return the header's entry of each tensor, and the alignment."""
-    if header.read(min(len(_MAGIC), 4)) != _MAGIC:
+    if header.read(len(_MAGIC)) != _MAGIC:
         raise header.error("it does not begin with GGUF")
     version = header.number(4)
     if version not in _VERSIONS:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastindex.errors import FastIndexError
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
 from fastindex.patterns.named_formats import (
     PLAIN,
@@ -214,6 +215,54 @@ def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination:
         if plain.ndim > 1 or kind.itemsize > 1 or math.prod(plain.shape) == count:
             return int(8 * kind.itemsize)
     return None
+
+
+def layout_of(name: str, shape: Sequence[int], bits: int | None = None, **parameters: Any) -> Shape:
+    """Return the XLA shape of an array in a named format, for `pack`, `unpack`, `draw` and `explain`.
+
+    Parameters
+    ----------
+    name : str
+        A format that `formats` lists.
+    shape : sequence of int
+        The dimensions that `formats` names, in the order of the format.
+    bits : int, optional
+        Of a code; as for `repack`.
+    **parameters
+        Of the format, with the names that `formats` lists.
+
+    Returns
+    -------
+    Shape
+        Of the split array: ``pack(codes.reshape(result.dimensions), result)`` has the bytes of the format. Its sizes
+        are those of the padded array where the format pads. Where the bits of a code are apart, the last dimension is
+        the bit.
+
+    Raises
+    ------
+    FastIndexError
+        As `repack`.
+    UnsupportedError
+        The layout alone does not determine the bytes: bits within a unit have another order, or codes are signed.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> layout = fi.weights.layout_of("awq", (16, 64), bits=4)
+    >>> print(layout)
+    u4[16,8,4,2]{2,3,1,0:E(4)}
+    >>> codes = np.arange(1024, dtype=np.uint8).reshape(16, 64) % 16
+    >>> packed = fi.pack(codes.reshape(layout.dimensions), layout)
+    >>> packed.tobytes() == fi.weights.repack(codes, "plain", "awq", shape=(16, 64)).tobytes()
+    True
+    """
+    check_name(name)
+    end = repack_plan(PLAIN, name, checked_sizes(shape), checked_bits(bits), checked_parameters(parameters)).ends[1]
+    row = end.row
+    if row is not None and (row.order or row.stored == "signed"):
+        why = "orders the bits within a unit" if row.order else "stores two's complement"
+        raise UnsupportedError(f"{name} {why}, which no layout says; repack writes its bytes")
+    return end.side.shape
 
 
 def formats() -> list[dict[str, Any]]:

@@ -328,7 +328,7 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", status=1)
     assert "WRONG" in result.stdout
     assert result.stderr == "fastindex: the demo found wrong results\n"
-    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda: iter([("fill", 1, 1)]))
+    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda _: iter([("fill", 1, 1)]))
     assert run("warmup").output == ""
 
 

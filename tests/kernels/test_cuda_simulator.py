@@ -62,7 +62,8 @@ def test_kernels_in_the_simulator() -> None:
 @pytest.mark.sweep
 def test_kernels_with_the_threads_of_a_gpu() -> None:
     """The simulator has one warp to a block elsewhere; here as many as a GPU."""
-    assert run("-k", "test_relayouts", FASTINDEX_SIMULATED_THREADS="256") > 50
+    passed = run("-k", "test_relayouts", FASTINDEX_SIMULATED_THREADS="256")
+    assert passed > (50 if strategies.PART is None else 10)
 
 
 @pytest.mark.in_turn(seconds=5)

@@ -160,7 +160,7 @@ BAD = [
     ("a (b fill) -> a b fill", {"fill": 2}, "fill is an option"),
     ("a (b threads) -> a b threads", {"threads": 2}, "threads is an option"),
     ("a (b pad) -> a b pad", {}, "as in b="),
-    ("a (fill pad) -> a fill pad", {}, "names that are no options"),
+    ("a (fill pad) -> a fill pad", {}, "names that are not options"),
     ("a a -> a", {}, "twice"),
     ("(a b -> a b", {}, "not closed"),
     ("a) b -> a b", {}, "not opened"),
@@ -171,7 +171,7 @@ BAD = [
     ("a (b c) -> a b c", {}, "sizes of b and c do not follow"),
     ("a (b c) -> a b c", {"c": 4}, "dimension of 6 is not divisible by 4.*pad=True"),
     ("a (b c) -> a b c", {"b": 4, "c": 4}, "has 16 elements, the dimension 6.*pad=True"),
-    ("a (b c) -> a b c", {"z": 4}, "no axis"),
+    ("a (b c) -> a b c", {"z": 4}, "is not an axis"),
     ("a (b c) -> a b c", {"c": -2}, "0 or more"),
     ("a 1 -> a", {}, "1 stands for"),
 ]

@@ -79,7 +79,7 @@ class Steps:
 casts = [key for key in warmup.relayout_kernels() if key[0] == "cast"]
 
 def counts(*kernels):
-    warmup.relayout_kernels = lambda: iter(kernels)
+    warmup.relayout_kernels = lambda _: iter(kernels)
     def stats():
         return [len(compiled_kernels()), len(loaded_kernels())]
     steps, before = Steps(), stats()

@@ -89,6 +89,29 @@ def test_packing_by_the_text_is_repack(one: dict[str, Any], variant: dict[str, A
 
 
 @pytest.mark.parametrize(("one", "variant"), LISTED, ids=IDS)
+def test_the_layout_of_given_sizes_packs_as_repack_does(one: dict[str, Any], variant: dict[str, Any]) -> None:
+    """At odd sizes where the format takes them without padding, else at whole tiles."""
+    name, bits, parameters, compared = one["name"], variant["bits"], variant["parameters"], 0
+    for least in (3, 80, 128, 256) if len(one["dimensions"]) <= 2 else (3, 16):
+        if compared:
+            break
+        sizes = tuple(3 * variant["multiples"].get(letter, least) for letter in one["dimensions"])
+        if variant["unit_order"] or variant["flipped_bits"]:
+            with pytest.raises(fi.UnsupportedError, match="which no layout says; repack writes its bytes"):
+                fi.weights.layout_of(name, sizes, bits, **parameters)
+            continue
+        layout, codes = fi.weights.layout_of(name, sizes, bits, **parameters), codes_of(sizes, bits)
+        values = codes[..., None] >> np.arange(bits, dtype=np.uint8) & 1 if layout.element_type.bits < bits else codes
+        # What is padded has more.
+        if values.size == layout.element_count:
+            values = values.reshape(layout.dimensions).astype(layout.element_type.numpy_dtype)
+            packed = fi.weights.repack(codes, "plain", name, shape=sizes, bits=bits, **parameters)
+            assert np.asarray(fi.pack(values, layout)).tobytes() == packed.tobytes()
+            compared += 1
+    assert compared or variant["unit_order"] or variant["flipped_bits"]
+
+
+@pytest.mark.parametrize(("one", "variant"), LISTED, ids=IDS)
 def test_multiples_are_what_repack_takes(one: dict[str, Any], variant: dict[str, Any]) -> None:
     least = [variant["multiples"].get(letter, 1) for letter in one["dimensions"]]
     assert set(variant["multiples"]) <= set(one["dimensions"])
