@@ -407,7 +407,7 @@ def _block(
 def _fills(
     steps: Sequence[_Step], inside: Sequence[_Step], outside: Sequence[_Step], variables: Sequence[Variable]
 ) -> list[Nest] | None:
-    """Return nests of the slots that belong to no block; None if there are too many."""
+    """Return nests of the slots that belong to no block; None if digits are not consecutive, or nests too many."""
     if _is_cut_at_the_top(steps, inside, outside):
         # The digit was split and has no padding: its last block may be shorter.
         inside, outside = inside[:-1], [s for s in steps if s.stride >= inside[-1].stride]
