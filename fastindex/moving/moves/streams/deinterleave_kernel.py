@@ -190,7 +190,8 @@ def _kernel(in_vectors: bool) -> Any:
         Parameters
         ----------
         width, ways : literal int
-            Bytes of an element, and number of rows; used only by the kernel in vectors.
+            Bytes of an element, and number of rows: a power of two, at most 32 bytes in all. The kernel in lanes uses
+            neither.
         target, source, table, scratch
             As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
             byte offsets in the destination of the rows.
