@@ -1,1 +1,1 @@
-"""Ways to move: in each folder the plan, the numbers that plan and kernel agree on, and the kernel."""
+"""Ways to move data, a folder each: its planner, its kernel, or both."""

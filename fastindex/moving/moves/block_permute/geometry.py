@@ -1,9 +1,18 @@
-"""Block permutes: which bytes of the source each vector of a block of the destination is made of.
+"""Block permutes: split the destination into blocks that are the same permutation of the source, with padding.
 
-The destination's slots are counted by digits, each with room for more values than it takes where there is padding. The
-innermost digits, together some hundred bytes, make a block; a table says for one block which bytes of the source go
-where, and where padding goes. All blocks share the table, except those at the end of a coordinate that does not fill
-its last block: these have a table of their own. So values and padding are written together, and every line once.
+The slots of the destination are numbered by digits (a mixed radix), each with a capacity above its number of values if
+there is padding. `_chosen_block` splits the digits: the innermost, together some hundred bytes, are the slots of a
+block; the outer ones number the blocks. In the literature this is loop tiling with a table-driven shuffle as its
+micro-kernel::
+
+    digits of a slot     d5  d4  d3 | d2  d1  d0          (minor on the right)
+                       number of the | slot in the block
+                       block: loops  | block: one table
+    table of a block     slot       0   1   2   3   4   5   6   7
+                         source     0   9   1  10   2  11   -   -        (- padding: used < room)
+
+All blocks share the table, except partial blocks at the end of a coordinate that does not fill its last block: each
+kind of these has a separate table. So values and padding are written together, and every line once.
 """
 
 from __future__ import annotations
@@ -38,7 +47,7 @@ _LINE_BITS = 8 * LINE_BYTES
 # A block ends with the first digit that gives it `_ENOUGH_BITS` of elements. A digit that would give it more than
 # `_MOST_BITS` is cut, so that the block has about `_CUT_BITS`.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
-# How many times as large a block may be where there is padding: else the fixed cost of a block would show.
+# The factor by which padding may enlarge a block: with fewer elements the fixed cost of a block would show.
 _MOST_SPARSE = 4
 #: The most bits of a block.
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
@@ -50,19 +59,19 @@ Offsets = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One table, and where it is used.
+    """One table, and the blocks that use it.
 
     Attributes
     ----------
     sources : int64 array
-        For each slot of the block, how many elements behind the start of the block in the source its element is;
-        without meaning where `is_padding`.
+        For each slot of the block, the offset of its element from the start of the block in the source, in elements;
+        meaningless where `is_padding`.
     is_padding : bool array
     nests : tuple of Nest
         The blocks, in elements and slots.
     starts : int64 array of (starts, 2)
-        What is added to the starts of each nest in turn, in the source and in the destination: coordinates whose
-        digits the two sides do not share are counted, value by value.
+        Offsets in the source and in the destination. Each nest is run once for each pair, added to its starts:
+        coordinates whose digits the two sides do not share are enumerated, value by value.
     """
 
     sources: Offsets
@@ -80,7 +89,7 @@ class PermutedBlocks:
 
 
 class _Step(NamedTuple):
-    """A digit of the destination: it takes `used` values, there is room for `room`, a step moves `stride` slots."""
+    """A digit of the destination: it takes `used` values out of a capacity of `room`, `stride` slots apart."""
 
     variable: Variable
     low: int
@@ -89,7 +98,7 @@ class _Step(NamedTuple):
     stride: int
 
     def part(self, values: int) -> _Step:
-        """Return what is left of the digit above its lowest `values` values."""
+        """Return the upper part of the digit, split above its lowest `values` values."""
         room = self.room // values if self.room > self.used else -(-self.used // values)
         return _Step(self.variable, self.low * values, -(-self.used // values), room, self.stride * values)
 
@@ -97,7 +106,7 @@ class _Step(NamedTuple):
 def permuted_blocks(
     variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides, bits: int
 ) -> PermutedBlocks | None:
-    """Choose blocks of the destination and describe what they are made of.
+    """Choose blocks of the destination, and describe the source of each slot.
 
     Parameters
     ----------
@@ -107,12 +116,12 @@ def permuted_blocks(
         The slots of source and destination as sums of their digits.
     destination : Shape or Strides
     bits : int
-        Of a slot.
+        Bits of a slot.
 
     Returns
     -------
     PermutedBlocks or None
-        None where the destination has no contiguous blocks whose places in the source are regular.
+        None if the destination has no contiguous blocks with regular places in the source.
     """
     steps, slots = _steps(right, destination)
     if steps is None:
@@ -144,7 +153,7 @@ def _moduli(inside: Sequence[_Step]) -> dict[Variable, int]:
 
 
 def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | None, int]:
-    """Return the digits of the destination, minor first, and how many slots they span."""
+    """Return the digits of the destination, minor first, and the number of slots that they span."""
     ordered = sorted(right, key=lambda d: d.weight)
     if isinstance(destination, Shape):
         slots = math.prod(axis.size for axis in axes_of(destination))
@@ -153,12 +162,12 @@ def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | N
     weights = [d.weight for d in ordered] + [slots]
     steps = []
     if weights[0] > 1 and isinstance(destination, Shape):
-        # What dimensions of size 1 were padded with.
+        # Padding of dimensions of size 1.
         steps.append(_Step(Variable("gap", 1, True), 1, 1, weights[0], 1))
     for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
         used, (room, uneven) = _used(d), divmod(next_stride, stride) if stride > 0 else (0, 1)
         if isinstance(destination, Strides) and stride > 0:
-            # Gaps that strides leave are not written.
+            # Gaps between strided elements are not written.
             room, uneven = used, 0
         if uneven or room < used:
             return None, slots
@@ -171,17 +180,21 @@ def _used(d: Digit) -> int:
 
 
 def _is_regular(left: Digits, variable: Variable, modulus: int) -> bool:
-    """Whether the source moves by sums of digits from one multiple of `modulus` to the next."""
+    """Whether source offsets between multiples of `modulus` are sums of digits: no digit straddles it."""
     cuts = {cut for d in left if d.variable == variable for cut in (d.low, d.high) if cut is not None}
     return modulus >= variable.extent or all(modulus % cut == 0 or cut % modulus == 0 for cut in cuts)
 
 
 def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list[_Step], list[_Step]] | None:
-    """Return the digits within a block, and those around it."""
+    """Return the digits within a block, and those around it.
+
+    Digits are added, minor first, until the block has enough elements, is whole lines, and `_is_regular` holds for each
+    coordinate. A digit that would make the block too large is split by `_cut_of`.
+    """
     inside: list[_Step] = []
     moduli: dict[Variable, int] = {}
     size, used = 1, 1
-    # Elements that have a line of the source each are best read column by column.
+    # Elements that are each on a separate line of the source are best read column by column.
     first = {d.weight for d in left if steps and d.variable == steps[0].variable and d.low == 1}
     scattered = bool(first) and min(first) * bits >= _LINE_BITS
 
@@ -218,9 +231,9 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
 
 
 def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int, cut_bits: int) -> int:
-    """Return how many values of a digit belong to a block, 0 where none do.
+    """Return the number of values of a digit to take into a block, 0 if no number is possible.
 
-    A block has about `cut_bits`, and at most `most_bits`, unless one value has more.
+    The block then has about `cut_bits`, and at most `most_bits`, unless one value has more.
     """
     is_top = step.low * step.used >= step.variable.extent
     lines, whole_bytes = (unit // math.gcd(unit, size * bits) for unit in (_LINE_BITS, 8))
@@ -241,7 +254,7 @@ def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int, cut
 def _blocks(
     inside: Sequence[_Step], outside: Sequence[_Step], moduli: Mapping[Variable, int], left: Digits, is_cut: bool
 ) -> tuple[Block, ...] | None:
-    """Describe the blocks: whole ones, and those at the end of coordinates."""
+    """Describe the blocks: full ones, and partial ones at the ends of coordinates."""
     last = inside[-1] if inside and is_cut else None
     coarse = {v: Variable(v.key, -(-v.extent // m), True) for v, m in moduli.items()}
     source = _coarse_source(left, moduli, coarse)
@@ -254,7 +267,7 @@ def _blocks(
         rests = {v: v.extent % m for (v, m), is_rest in zip(moduli.items(), ends, strict=True) if is_rest}
         size = math.prod(s.room for s in inside)
         if last is not None and last.variable in rests:
-            # The block ends where its coordinate does: what comes next begins there.
+            # The block ends with its coordinate: other slots of the destination follow there.
             size = last.stride * -(-rests[last.variable] // last.low)
         blocks.append(_block(inside, rests, left, size, *found))
     if len(blocks) > _MOST_TABLES or sum(len(block.nests) for block in blocks) > MOST_NESTS:
@@ -263,7 +276,7 @@ def _blocks(
 
 
 def _is_cut_at_the_top(steps: Sequence[_Step], inside: Sequence[_Step], outside: Sequence[_Step]) -> bool:
-    """Whether the last digit of a block was cut from the highest digit of a coordinate, one without padding."""
+    """Whether the last digit of a block was split off the highest digit of a coordinate, and that has no padding."""
     if not inside or inside[-1] in steps:
         return False
     above = outside[0]
@@ -271,7 +284,7 @@ def _is_cut_at_the_top(steps: Sequence[_Step], inside: Sequence[_Step], outside:
 
 
 def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
-    """Whether every block begins with a byte, and ends with one or where the buffer does."""
+    """Whether every block begins on a byte boundary, and ends on one or at the end of the buffer."""
     for block in blocks:
         if (block.starts[:, 1] % per_byte).any():
             return False
@@ -281,20 +294,20 @@ def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
                 return False
             alone = len(block.starts) == 1 and not nest.loops
             is_last = alone and nest.destination_start + len(block.sources) == slots
-            # A vector of padding alone would pad what is left of the last byte, too.
+            # A vector of only padding would also write padding to the unused bits of the last byte.
             if len(block.sources) % per_byte and (not is_last or block.is_padding[-1]):
                 return False
     return True
 
 
 def _ends(variable: Variable, modulus: int) -> list[bool]:
-    """Return whether there are whole blocks along a coordinate, False, and one that is not, True."""
+    """Return the kinds of blocks along a coordinate: False for full ones, True for a partial one at its end."""
     count, rest = divmod(variable.extent, modulus)
     return [False] * (count > 0) + [True] * (rest > 0)
 
 
 def _coarse_source(left: Digits, moduli: Mapping[Variable, int], coarse: Mapping[Variable, Variable]) -> Digits:
-    """Return the place of a block in the source, as digits of the blocks' coordinates."""
+    """Return the place of a block in the source, as digits of block numbers along each coordinate."""
     found: Digits = ()
     for d in left:
         modulus = moduli[d.variable]
@@ -309,11 +322,11 @@ def _coarse_source(left: Digits, moduli: Mapping[Variable, int], coarse: Mapping
 def _coarse_target(
     outside: Sequence[_Step], moduli: Mapping[Variable, int], coarse: Mapping[Variable, Variable]
 ) -> Digits:
-    """Return the place of a block in the destination, as digits of the blocks' coordinates."""
+    """Return the place of a block in the destination, as digits of block numbers along each coordinate."""
     highest: dict[Variable, int] = {}
     for s in outside:
         highest[s.variable] = max(s.low, highest.get(s.variable, 0))
-    # A digit of one value, the room that a cut leaves above itself, moves nothing.
+    # A digit of one value, the capacity left above a split, has no effect.
     return tuple(
         [
             Digit(
@@ -335,13 +348,13 @@ def _nests_of(
     source: Digits,
     target: Digits,
 ) -> tuple[tuple[Nest, ...], Offsets] | None:
-    """Return the nests of the blocks that are whole, or not, along each coordinate, and the starts of these nests."""
+    """Return the nests of the blocks that are partial along the coordinates where `ends`, and their `Block.starts`."""
     boxes: list[list[Nest]] = []
     counted = np.zeros((1, 2), np.int64)
     for variable, modulus in moduli.items():
         count = variable.extent // modulus
         if count == 1 - ends[variable]:
-            # There is one block along it, the first.
+            # The only block along this coordinate is the first.
             continue
         sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
         if ends[variable]:
@@ -369,8 +382,8 @@ def _block(
     nests: tuple[Nest, ...],
     starts: Offsets,
 ) -> Block:
-    """Write the table of the blocks that have only `rests` values of some coordinates."""
-    # An axis for each digit: numbers and flags are small until they are taken together.
+    """Return the block, with its table, that has only `rests[v]` values of each coordinate `v` in `rests`."""
+    # One axis for each digit: arrays stay small until they are broadcast together.
     axes = tuple(s.room for s in reversed(inside))
     values: dict[Variable, Offsets] = {}
     is_padding = np.zeros(axes, bool)
@@ -394,9 +407,9 @@ def _block(
 def _fills(
     steps: Sequence[_Step], inside: Sequence[_Step], outside: Sequence[_Step], variables: Sequence[Variable]
 ) -> list[Nest] | None:
-    """Return nests of the slots that belong to no block."""
+    """Return nests of the slots that belong to no block; None if digits are not consecutive, or nests too many."""
     if _is_cut_at_the_top(steps, inside, outside):
-        # A digit that was cut and has no padding: its last block may be shorter.
+        # The digit was split and has no padding: its last block may be shorter.
         inside, outside = inside[:-1], [s for s in steps if s.stride >= inside[-1].stride]
     moduli = dict.fromkeys(variables, 1) | _moduli(inside)
     size = math.prod(s.room for s in inside)
@@ -413,5 +426,5 @@ def _fills(
 
 
 def _is_chain(places: Sequence[Place]) -> bool:
-    """Whether each digit of a coordinate begins where the one before ends."""
+    """Whether the digits of a coordinate are consecutive: each begins where the one before ends."""
     return places[0].low == 1 and all(a.low * a.used == b.low for a, b in itertools.pairwise(places))

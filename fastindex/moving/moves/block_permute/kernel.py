@@ -1,7 +1,12 @@
-"""Block permutes: the destination is written vector by vector, values and padding, by permutations of bytes.
+"""Block permutes: write the destination vector by vector, values and padding, by table-driven byte shuffles.
 
-A chunk is a block of the destination. A table says from which pieces of the source each vector of a block is permuted;
-the same table serves every chunk.
+A chunk is a block of the destination; the same table of pieces and patterns serves every chunk. The shuffle is `vpermb`
+with AVX-512 VBMI, `pshufb` or `tbl` of 16 bytes elsewhere::
+
+    piece 0 of the source   [a0 a1 a2 a3]   by its pattern   a0 -- a1 --
+    piece 1                 [b0 b1 b2 b3]   by its pattern   -- b0 -- --
+    padding, masked                                          -- -- -- PP
+    vector stored                                            a0 b0 a1 PP
 """
 
 from __future__ import annotations
@@ -24,10 +29,10 @@ from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
 
-# Scratch memory: pending bytes, room for one more block, and the source of a block that is less than a vector.
+# Scratch memory: pending bytes, space for one more block, and a copy of a block's source of less than a vector.
 _STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 
-# The most lines of a block that are prefetched at once: more would wait for each other, and hold up the vectors.
+# The most lines of a block to prefetch at once: more would wait for each other, and delay the vectors.
 _UNDER_WAY = 32
 # Lines are prefetched before each group of this many vectors.
 _ASKED_VECTORS = 2
@@ -38,7 +43,7 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 @subroutine("size", "read", "nibbles", "streamed", "known", inline=True)
 def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
-    """Write the vectors of a run, which all have equally many pieces."""
+    """Write vectors of a run, which all have the same number of pieces; `steps` is (vectors, step of patterns)."""
     target, source, count, offsets, patterns, padding = addresses
     vectors, pattern_step = steps
     for _ in range(vectors):
@@ -50,7 +55,7 @@ def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # ty
 
 @subroutine("size", "nibbles", "streamed", "short", inline=True)
 def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
-    """Write a run of vectors of `count` pieces; if `short`, only the first bytes are read where there are several."""
+    """Write vectors of a run, by its number of pieces; if `short`, read only the first bytes of several pieces."""
     count = addresses[2]
     if count == 1:
         _put_together(size, size, nibbles, streamed, 1, addresses, steps)
@@ -68,7 +73,7 @@ def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[
 
 @subroutine(inline=True)
 def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
-    """Prefetch some of the lines of a block of the source."""
+    """Prefetch the lines `first` to `last` of a block of the source."""
     for i in range(first, last):
         prefetch(source + entry(lines, i))
 
@@ -77,8 +82,9 @@ def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
 def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
     """Write the vectors of a block.
 
-    `tables` is (its table, bytes from the offsets of the pieces to the patterns, padding). `asked` is what to prefetch:
-    (a block that is read later, the table of its lines, how many lines, how many at a time, before how many vectors).
+    `tables` is (table of the block, bytes from the offsets of the pieces to the patterns, padding). `asked` is what to
+    prefetch: (address of a later block, table of its lines, number of lines, lines at a time, vectors written at a
+    time).
     """
     table, between, padding = tables
     run, short = table + VECTOR_HEADER_BYTES, entry(table, VECTOR_HEADER.short) != 0
@@ -117,9 +123,9 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
 
 @subroutine(inline=True)
 def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
-    """Return where a block is in the source, of this task or of the next, 0 if there is none.
+    """Return the source address of a later block, of this task or of the next; 0 if there is none.
 
-    Of each, (where it begins, which block it would be, how many it has).
+    `of_this` and `of_next` are (start of the task, index of the block in it, number of its blocks).
     """
     for begin, block, count in (of_this, of_next):
         if block < count:
@@ -136,11 +142,10 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
     size : literal int
         Bytes of a vector.
     nibbles : literal int
-        2 where elements of four bits move, else 1.
+        2 if elements of four bits move, else 1.
     target, source, table, scratch
-        As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
-        the offset of each piece, in bytes; the lines of the source to prefetch; then the patterns, see
-        `assemble_vector`.
+        As for `copy_chunks`; a chunk is a block. The second table has a `VectorHeader`; a `VectorRun` for each run; the
+        offset of each piece, in bytes; the lines of the source to prefetch; then the patterns, see `assemble_vector`.
     """
     geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed = entry(geometry, ASSEMBLY.block_bytes), entry(geometry, ASSEMBLY.streamed) != 0

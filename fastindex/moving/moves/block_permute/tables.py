@@ -1,4 +1,12 @@
-"""The table of a block permute: of which pieces of the source each vector is made, as the kernel reads it."""
+"""The table of a block permute: the pieces of the source that make up each vector, and their shuffle patterns.
+
+A piece is a vector's worth of contiguous bytes of the source. The pieces of a vector are a greedy interval cover of the
+bytes that it needs; a pattern says, for each byte of the vector, which byte of a piece to take, or `NOTHING`::
+
+    needed bytes        100 101 102 103       220 221
+    pieces             [100 ... 115]         [220 ... 235]        vectors of 16 bytes
+    pattern of each      0 - 1 - 2 - 3 - ..    - 0 - 1 - - - - ..  (- NOTHING)
+"""
 
 from __future__ import annotations
 
@@ -32,22 +40,22 @@ _ONES = np.uint8(0x0F), np.uint8(0xF0)
 
 
 class VectorTable:
-    """Of which pieces of the source the vectors of a block are made.
+    """The pieces of the source that the vectors of a block are made of.
 
-    The numbers that the cost needs are computed at once, the patterns of the pieces only when they are asked for.
+    The numbers that the cost depends on are computed at once, the patterns of the pieces only on demand.
 
     Attributes
     ----------
     vector_bytes : int
     nibbles : int
-        2 where nibbles move.
+        2 if nibbles move, else 1.
     block_bytes : int
     vectors, filled, pieces : int
-        How many vectors there are, how many of them are padding alone, and how many pieces all have together.
+        Number of vectors, of vectors of only padding, and of pieces of all vectors.
     lines : int64 array
         Offsets of the lines of the source that are read.
     low, high : int
-        Where what is read begins and ends, in bytes.
+        Range of the source that is read, in bytes from the start of the block.
     used_bytes : int
         Bytes of the source that are needed.
     """
@@ -56,7 +64,7 @@ class VectorTable:
         self.vector_bytes = vector_bytes
         self.nibbles = 2 if NIBBLE_BITS in slot_bits else 1
         self._block = block
-        # A unit is what permutations move: a byte, or half of one. Grains are units that stay together.
+        # A unit is the smallest thing that a permutation moves: a byte, or a nibble. Units of a grain stay together.
         units = [bits * self.nibbles // 8 for bits in slot_bits]
         self._grain = math.gcd(*units, vector_bytes * self.nibbles, phase)
         self._grains = units[0] // self._grain, units[1] // self._grain
@@ -64,7 +72,7 @@ class VectorTable:
         self.vectors = -(-self.block_bytes // vector_bytes)
         self._per_vector = vector_bytes * self.nibbles // self._grain
         self._slots, places = self._elements(phase // self._grain)
-        # Grains of half a byte lie in bytes, the others are counted as they are.
+        # Addresses count bytes if grains are nibbles, and grains otherwise.
         addresses = places if self.nibbles == 1 else places // self.nibbles
         self._is_high = places % self.nibbles if self.nibbles > 1 else None
         low, high = 0, 0
@@ -72,7 +80,7 @@ class VectorTable:
             low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + 1
         self.low, self.high = low * self._grain, high * self._grain
         self.used_bytes = len(addresses) * self._grain // self.nibbles
-        # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
+        # Addresses, offset by vector at a pitch so large that no piece reaches from one vector to the next.
         self._window = vector_bytes // self._grain
         self._apart = high - low + 2 * self._window
         self._vectors = self._slots // self._per_vector
@@ -80,7 +88,7 @@ class VectorTable:
         self._count_pieces(low, high)
 
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
-        """Return which grains of the block are elements, and where each is in the source."""
+        """Return the numbers of the block's grains that are elements, and their places in the source."""
         source, target = self._grains
         slots = (~self._block.is_padding).nonzero()[0]
         places = self._block.sources[slots] * source + phase
@@ -90,7 +98,7 @@ class VectorTable:
         return (slots[:, None] * target + within).reshape(-1), (places[:, None] + within).reshape(-1)
 
     def _count_pieces(self, low: int, high: int) -> None:
-        """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
+        """Cover the bytes of every vector by pieces, each beginning at the first byte that no piece covers yet."""
         keys = np.sort(self._keys)
         begins = _covering(keys, self._window)
         self._firsts = keys[begins]
@@ -104,7 +112,7 @@ class VectorTable:
         read: int | Offsets = self.vector_bytes
         if self._is_short:
             read = np.where(is_shared, min(SHORT_PIECE_BYTES, read), read)
-        # The last piece ends with what may be read.
+        # No piece ends after the last byte that the block needs.
         last = np.maximum(0, high - low - read // self._grain)
         self._begins = np.minimum(self._firsts - vectors * self._apart, last)
         self._offsets = (self._begins + low) * self._grain
@@ -112,11 +120,11 @@ class VectorTable:
         self.lines = distinct(touched) * LINE_BYTES
 
     def numbers(self, between: Offsets) -> Offsets:
-        """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
+        """Return the table; `between` is stored between the offsets of the pieces and the patterns."""
         counts = self._counts.tolist()
         patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
         runs, kept = self._runs(patterns, counts)
-        # The patterns begin with a line.
+        # The patterns begin on a line boundary.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
         rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
         heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
@@ -129,11 +137,11 @@ class VectorTable:
         return on_lines(parts)
 
     def _heights(self, counts: Sequence[int]) -> list[int]:
-        """Return how many patterns each vector has; those that are padding alone have none."""
+        """Return the number of patterns of each vector; vectors of only padding have none."""
         return [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
 
     def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int]]:
-        """Return the runs of vectors that have as many pieces, and the vectors whose patterns stay."""
+        """Return the runs of vectors with equal numbers of pieces, and the vectors whose patterns are kept."""
         taken, begin = 0, 0
         found: list[VectorRun] = []
         kept: list[int] = []
@@ -149,9 +157,9 @@ class VectorTable:
 
     @property
     def _patterns(self) -> NDArray[np.uint8]:
-        """The patterns of each vector: where it has padding, then those of each piece: which byte of it goes where.
+        """The patterns of each vector: a mask of its padding, then for each piece the byte to take for each place.
 
-        Vectors that are padding alone have none.
+        Vectors of only padding have none.
         """
         places = self.vector_bytes // self._grain
         is_made, of_piece = self._counts > 0, patterns_of_piece(self.nibbles)
@@ -178,7 +186,7 @@ class VectorTable:
         return patterns
 
     def _padding_masks(self) -> NDArray[np.uint8]:
-        """Return all ones where there is padding."""
+        """Return a mask of all ones where there is padding, for each vector."""
         is_padding = np.zeros(self.vectors * self._per_vector, np.uint8)
         padded = self._block.is_padding
         if self._grains[1] > 1:
@@ -192,12 +200,12 @@ class VectorTable:
 
 
 def _covering(places: Offsets, length: int) -> Offsets:
-    """Return which of some sorted places begin a piece, of a length: each the first that no piece before it has."""
+    """Return which of the sorted places begin a piece of `length`: greedily, each the first that is not covered."""
     if not len(places):
         return np.zeros(0, np.int64)
     gaps = (places[1:] - places[:-1] >= length).nonzero()[0]
     begins = np.concatenate(([0], gaps + 1))
-    # What lies between two gaps is covered by itself, all of it a piece further at a time.
+    # Ranges between gaps are covered independently: each iteration adds one piece to all of them.
     ends, found = np.concatenate((begins[1:], [len(places)])), [begins]
     while True:
         after = places.searchsorted(places[begins] + length)
@@ -209,18 +217,18 @@ def _covering(places: Offsets, length: int) -> Offsets:
 
 
 def _lasts(places: Offsets, begins: Offsets) -> Offsets:
-    """Return the last place of each piece, given which begin one."""
+    """Return the last place of each piece, given the indices of the first places."""
     return places[np.concatenate((begins[1:], [len(places)])) - 1] if len(begins) else begins
 
 
 def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
-    """Cut bytes into parts of `counts` times `size`."""
+    """Split bytes into parts of ``count * size`` bytes, one for each of `counts`."""
     ends = itertools.accumulate((count * size for count in counts), initial=0)
     return [numbers[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def on_lines(parts: Sequence[Offsets]) -> Offsets:
-    """Return arrays one after the other, beginning with a line of memory."""
+    """Return the concatenation of arrays, on a cache line boundary."""
     size, per_line = sum(map(len, parts)), LINE_BYTES // 8
     room = np.empty(size + per_line, np.int64)
     first = -room.__array_interface__["data"][0] // 8 % per_line

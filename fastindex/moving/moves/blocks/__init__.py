@@ -1,1 +1,1 @@
-"""Blocks of the destination, written by permutes or by column gathers, whichever costs less."""
+"""Blocks of the destination, written by block permutes or by column gathers, whichever costs less."""

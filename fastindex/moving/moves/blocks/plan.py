@@ -1,4 +1,4 @@
-"""From blocks of the destination to passes that write them by permutations of bytes."""
+"""From blocks of the destination to passes that write them, by direct permutes or by column gathers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Flags = NDArray[np.bool_]
 
 
 class _Permuted(NamedTuple):
-    """The blocks of a nest: their passes straight from the source, what these cost, and what columns cost at least."""
+    """The blocks of a nest: the passes of a direct permute, their cost, and a lower bound of the cost by columns."""
 
     block: Block
     nest: Nest
@@ -43,7 +43,7 @@ class _Permuted(NamedTuple):
 
 
 class BlockPermutes:
-    """The passes that write blocks, straight from the source or with its columns gathered first.
+    """The passes that write blocks, by permutes directly from the source or by column gathers.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class BlockPermutes:
         Bits of a slot of the source and of the destination: 4, or whole bytes.
     context : Context
     source_slots : int
-        How many slots of the source may be read, 0 where that is not known.
+        Number of readable slots of the source; 0 if unknown.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class BlockPermutes:
 
     @property
     def straight(self) -> tuple[Draft, ...]:
-        """The passes that permute every block straight from the source."""
+        """The passes that permute every block directly from the source."""
         return (*itertools.chain(*(one.straight for one in self._parts)), *self._fills)
 
     @property
     def least_with_columns(self) -> float:
-        """The least that `with_columns` costs; infinite where it is None for sure."""
+        """A lower bound of the cost of `with_columns`; infinite if that is certainly None."""
         if all(one.least >= one.cost for one in self._parts):
             return math.inf
         return sum(min(one.cost, one.least) for one in self._parts) + cost(self._fills)
 
     def with_columns(self) -> tuple[Draft, ...] | None:
-        """Return passes that gather columns wherever that is cheaper; None if it is nowhere."""
+        """Return passes that gather columns wherever that is cheaper; None if it never is."""
         made: list[Draft] = []
         has_any = False
         for one in self._parts:
@@ -104,7 +104,7 @@ class BlockPermutes:
 
 @lru_cache(maxsize=4)
 def block_permutes(problem: Problem) -> BlockPermutes | None:
-    """Return the passes that write a destination block by block, or None where that cannot be."""
+    """Return the passes that write a destination block by block, or None if that is impossible."""
     if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
         return None
     source, slot_bits = problem.source, problem.slot_bits
@@ -118,26 +118,26 @@ def block_permutes(problem: Problem) -> BlockPermutes | None:
 
 
 def straight_permutes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes that permute every block straight from the source."""
+    """Return the passes that permute every block directly from the source."""
     found = block_permutes(problem)
     return None if found is None else found.straight
 
 
 def column_gathers(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return passes that gather columns wherever that is cheaper; None if it is nowhere."""
+    """Return passes that gather columns wherever that is cheaper; None if it never is."""
     found = block_permutes(problem)
     return None if found is None else found.with_columns()
 
 
 def least_of_columns(problem: Problem) -> float:
-    """Return the least that `column_gathers` cost."""
+    """Return a lower bound of the cost of `column_gathers`; infinite if there are none."""
     found = block_permutes(problem)
     return math.inf if found is None else found.least_with_columns
 
 
 def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
     """Return the pass that fills the slots of a nest, between blocks."""
-    # A hole of one slot has no loop along it.
+    # A gap of one slot has no loop along it.
     run = nest.loop_of(destination=1) or Loop(1, 0, 1)
     others = (k for k in nest.loops if k is not run)
     loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
@@ -146,7 +146,7 @@ def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
 
 
 def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
-    """Return the least that the blocks of a nest cost by columns, in cycles; 0 where elements may be read twice."""
+    """Return a lower bound of the cost of blocks by columns, in cycles; 0 if elements may be read twice."""
     if not source_slots:
         return 0
     lines = table.used_bytes / LINE_BYTES
@@ -160,7 +160,7 @@ def _phase_count(slot_bits: tuple[int, int]) -> int:
 
 
 def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
-    """Yield the parts of a nest and its starts, in bytes, by the nibble that begins a block in the source."""
+    """Yield (phase, nest, starts), in bytes; the phase is the nibble with which blocks begin in the source."""
     count = _phase_count(slot_bits)
     units = np.array(slot_bits)
     for even in even_steps(nest) if count > 1 else (nest,):
@@ -177,7 +177,7 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
 
 
 def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, context: Context) -> Iterator[Draft]:
-    """Yield the passes over the blocks of a nest, in bytes: those that share lines of the source after each other."""
+    """Yield the passes over the blocks of a nest, in bytes; blocks that share lines of the source are consecutive."""
     nest = coalesced(nest)
     if len(starts) > 1:
         yield _pass(nest, (), table, context, starts)
@@ -201,7 +201,7 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
 
 
 def _shares_lines(others: Iterable[Loop], table: VectorTable) -> bool:
-    """Whether blocks use a part of the lines that they read, and blocks much later read the same lines again."""
+    """Whether blocks use only a part of the lines that they read, and much later blocks read these lines again."""
     close = any(0 < abs(k.source_stride) < 2 * LINE_BYTES for k in others)
     return close and 3 * table.used_bytes < 2 * LINE_BYTES * len(table.lines)
 
@@ -252,21 +252,21 @@ def _pass(
 
 
 def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool, caches: Caches) -> Counts:
-    """Count what `blocks` blocks do.
+    """Count the work of `blocks` blocks.
 
-    Groups of `every` blocks share lines of the source; `is_shared` says that blocks which come much later do, too.
+    Groups of `every` blocks share lines of the source; `is_shared` says that much later blocks share them too.
     """
     lines, l1 = len(table.lines), caches.l1
     is_evicted = every > 1 and overflows(table.lines, *caches.l2)
     # Lines that other blocks read again much later: evicted ones come from memory, the others from L2.
-    # Lines that meet in few sets of L1 have left it when the next piece is read from them; L2 has them.
+    # Lines that share few sets of L1 are evicted to L2 before the next piece is read from them.
     near = table.pieces if table.pieces > 2 * lines > 2 * l1.ways and overflows(table.lines, *l1) else 0
     return Counts(
         lines=(table.vectors - table.filled) * table.vector_bytes / LINE_BYTES,
         filled=table.filled * table.vector_bytes / LINE_BYTES,
         blocks=1,
         vectors=table.vectors - table.filled,
-        # A piece of nibbles is permuted from its line, and from that line shifted by half a byte.
+        # A piece of nibbles is permuted twice: from its line, and from that line shifted by half a byte.
         pieces=table.pieces * table.nibbles,
         missed=lines * is_evicted,
         scratch=near + lines * is_shared,

@@ -1,1 +1,1 @@
-"""Relayouts box by box: read into scratch memory that the cache holds, and written from there."""
+"""Relayouts box by box: cache blocking with a packing buffer, read to scratch memory and written from there."""

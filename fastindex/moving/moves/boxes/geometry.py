@@ -1,8 +1,12 @@
-"""Coordinates that two sides cut in sizes that do not divide each other, and boxes of whole periods of them.
+"""Coordinates that two sides tile by sizes that do not divide each other, and boxes of whole periods of them.
 
-After a period, the least common multiple of all cuts of both sides, both sides begin anew. So boxes of periods follow
-each other at regular distances on both sides, and within a box each side shares loops with scratch memory where the
-coordinate is linear.
+After a period, the least common multiple of all tile sizes of both sides, both sides realign. So boxes of periods have
+a constant stride on each side, and within a box each side shares loops with scratch memory, where the coordinate is
+linear. With rows of 4 on one side and tiles of 6 on the other::
+
+    source         |0 1 2 3|4 5 6 7|8 9 . .|. . . .|
+    destination    |0 1 2 3 4 5|6 7 8 9 . .|. . . .
+    period         |---- lcm(4, 6) = 12 ---|---- next period
 """
 
 from __future__ import annotations
@@ -27,19 +31,19 @@ from fastindex.core.digits import Digit, Digits, Variable
 from fastindex.core.shape import Shape
 from fastindex.runtime.numbers import LINE_BYTES
 
-# The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
-# Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,
-# 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for f32[40,1001,333] out of
-# T(8,128), of which those of 16 KiB are the first to end with a line (2026-11-24).
+# The least bytes of a box that is rows of the destination, and the factor by which it may grow to end on a line
+# boundary. Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of
+# T(4,128)(2,1), 4673, 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for
+# f32[40,1001,333] out of T(8,128), of which those of 16 KiB are the first to end on a line boundary (2026-11-24).
 _LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
-# Bytes of runs that are long enough, and how many parts a period may be cut into.
+# Runs of this many bytes are long enough; the most parts that a period is split into.
 _RUN_BYTES, _MOST_PARTS = 512, 16
 #: More kinds of boxes than this take longer to plan than to move.
 MOST_KINDS = 48
 
 
 class Joint(NamedTuple):
-    """A coordinate that the two sides cut apart, and after how many values both begin anew."""
+    """A coordinate that the two sides tile differently, and the period (lcm) after which both realign."""
 
     variable: Variable
     left: tuple[Digit, ...]
@@ -55,21 +59,21 @@ class Joint(NamedTuple):
         return self.right if which else self.left
 
     def places(self, value: int) -> tuple[int, int]:
-        """Return where a value lies on both sides."""
+        """Return the places of a value on both sides."""
         return sum(d.value_of(value) for d in self.left), sum(d.value_of(value) for d in self.right)
 
 
 class _Part(NamedTuple):
-    """A part of a loop, or of a joint coordinate, that boxes take.
+    """A part of a loop, or of a joint coordinate, that is split into boxes of one size.
 
     Attributes
     ----------
     values : range
-        What the first box has, of a joint coordinate up to whole periods before it.
+        The values in the first box; for a joint coordinate, counted from the start of a period.
     steps : Loop
-        From one box to the next.
+        Number of boxes, and strides from one to the next.
     start : (int, int)
-        Where those values begin on both sides: for a joint coordinate, the periods before them.
+        Offset on both sides; for a joint coordinate, of the whole periods before these values.
     """
 
     values: range
@@ -77,17 +81,18 @@ class _Part(NamedTuple):
     start: tuple[int, int]
 
 
-#: How much a box has of each loop, and of each joint coordinate.
+#: The size of a box along each loop, and along each joint coordinate.
 Sizes = dict[Loop | Joint, int]
 
-#: Nests of what both sides cut alike, the other coordinates, and nests of padding.
+#: Nests of the coordinates that both sides tile alike, the joint coordinates, and nests of padding.
 System = tuple[list[Nest], list[Joint], list[Nest]]
 
 
 def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_slots: int) -> Iterator[System]:
     """Yield splits of a relayout.
 
-    Coordinates whose digits leave a rest are others too, if they span at most `rest_slots` of the destination.
+    Coordinates with a remainder (digits that do not fill the extent) are joint coordinates too, if they span at most
+    `rest_slots` of the destination.
     """
     if 0 in source.dimensions:
         return
@@ -103,7 +108,7 @@ def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_sl
 def _coordinates_apart(
     variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int
 ) -> tuple[list[Nest], list[Joint]] | None:
-    """Return the nests of the coordinates that both sides cut alike, and the other coordinates, one at least."""
+    """Return the nests of the coordinates that both sides tile alike, and the joint coordinates; None if none fit."""
     joints = _joints_of(variables, left, right, rest_slots)
     if not joints:
         return None
@@ -119,7 +124,7 @@ def _coordinates_apart(
 
 
 def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int) -> list[Joint] | None:
-    """Return the coordinates that the two sides cut apart; None where a side has no loops along one."""
+    """Return the coordinates that the two sides tile differently; None if a side has no loops along one of them."""
     joints = []
     for variable in variables:
         own = _own(variable, left, right)
@@ -134,7 +139,7 @@ def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_
 
 
 def _leaves_rest(variable: Variable, levels: Levels, right: Digits, most_slots: int) -> bool:
-    """Whether digits do not fill a coordinate that spans at most `most_slots` of the destination."""
+    """Whether digits leave a remainder of a coordinate that spans at most `most_slots` of the destination."""
     span = variable.extent * min([d.weight for d in right], default=0)
     return span <= most_slots and len(list(cut_into_boxes(variable.extent, levels))) > 1
 
@@ -149,10 +154,10 @@ def _linear(variable: Variable) -> tuple[Digit, ...]:
 
 
 def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int, least: int) -> Sizes | None:
-    """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
+    """Choose the sizes of a box: runs of both sides grow together, as long as scratch memory holds the box.
 
-    A box has at least `least` bytes, unless there are fewer, and at most `largest`. Where a period is too large for
-    that, a box has a part of it, and each part is a kind of box.
+    A box has at least `least` bytes, unless the nest has fewer, and at most `largest`. If a period is too large for
+    that, a box has a part of it, and each part is a separate kind of box.
     """
     for parts in range(1, _MOST_PARTS + 1):
         smallest = [_part_of(joint, parts) for joint in joints]
@@ -164,7 +169,7 @@ def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
 
 
 def _part_of(joint: Joint, parts: int) -> int | None:
-    """Return the values of one of `parts` parts of a period, or of the coordinate; None if it cuts both sides' rows."""
+    """Return the size of one of `parts` parts of a period or coordinate; None if it splits rows of both sides."""
     if parts == 1:
         return min(joint.period, joint.variable.extent)
     size, rest = divmod(joint.period, parts)
@@ -174,7 +179,7 @@ def _part_of(joint: Joint, parts: int) -> int | None:
 
 
 def _grown(sizes: Sizes, width: int, most: int, least: int) -> Sizes:
-    """Return sizes with longer runs."""
+    """Return sizes grown until runs are long enough and the box has `least` bytes, or at most `most`."""
     while True:
         runs = sorted(_runs(sizes), key=lambda run: run[0])
         short = [more for length, more in runs if length * width < _RUN_BYTES and more is not None]
@@ -191,17 +196,17 @@ def _grown(sizes: Sizes, width: int, most: int, least: int) -> Sizes:
 
 
 def _with_more(sizes: Sizes, of: Loop | Joint) -> Sizes:
-    """Return sizes with twice as much of one."""
+    """Return sizes with one of them doubled."""
     return {**sizes, of: min(2 * sizes[of], of.size)}
 
 
 def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
-    """Choose how much a box has that is one run of the destination, with all of the joint coordinates.
+    """Choose the sizes of a box that is one run of the destination, with all values of the joint coordinates.
 
     Returns
     -------
     Sizes or None
-        None where rows have gaps, are too long, or have something else between values of a joint coordinate.
+        None if a joint coordinate is not linear in the destination, or if rows have gaps or are too long.
     """
     if not all(_is_linear(joint) for joint in joints):
         return None
@@ -218,7 +223,7 @@ def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
 
 
 def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None]]:
-    """Yield for each side the length of a run of a box, and what would make it longer."""
+    """Yield for each side the length of a run of a box, and the loop or coordinate that would make it longer."""
     for side in (0, 1):
         length, more = 1, None
         for stride, size, of, is_whole in sorted(_steps(sizes, side), key=lambda step: step[0]):
@@ -232,7 +237,7 @@ def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None]]:
 
 
 def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
-    """Yield the loops of a box on a side: stride, size, what it is a part of, and whether it is all of that."""
+    """Yield the loops of a box on a side: stride, size, its whole loop or coordinate, and whether it is all of that."""
     for of, size in sizes.items():
         if isinstance(of, Loop):
             yield (of.destination_stride if side else of.source_stride), size, of, size == of.size
@@ -243,9 +248,9 @@ def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bo
 
 
 def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
-    """Return the nests between a side, as the source, and some values one after the other; the largest first.
+    """Return the nests between a side, as the source, and consecutive values, as the destination; the largest first.
 
-    Nests begin in the source where the values do, whatever comes before them.
+    Starts in the source are places of the whole coordinate; starts in the destination count from the first value.
     """
     digits = joint.side(side)
     levels = shared_levels(digits, _linear(joint.variable), values.stop)
@@ -260,13 +265,13 @@ def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
 
 
 def _is_linear(joint: Joint) -> bool:
-    """Whether values are equally far apart in the destination."""
+    """Whether values of a joint coordinate have a single stride in the destination."""
     nests = _cut(joint, range(joint.size), 1)
     return len(nests) == 1 and len(coalesced(nests[0]).loops) <= 1
 
 
 def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Cut a stretch at multiples of units, each a multiple of the one before: yield where, how many, of which unit."""
+    """Split a range at multiples of units, each a multiple of the one before; yield (start, count, index of unit)."""
     i = len(units) - 1
     begin, last = -(-first // units[i]) * units[i], end // units[i] * units[i]
     if begin > last:
@@ -281,7 +286,7 @@ def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def order_on(sizes: Sizes, side: int) -> tuple[Loop | Joint, ...]:
-    """Return loops and joint coordinates as a side has them, minor first."""
+    """Return loops and joint coordinates in the order of a side, minor first."""
     nearest: dict[Loop | Joint, int] = {}
     for stride, _, of, _ in _steps(sizes, side):
         nearest[of] = min(stride, nearest.get(of, stride))
@@ -289,7 +294,7 @@ def order_on(sizes: Sizes, side: int) -> tuple[Loop | Joint, ...]:
 
 
 def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
-    """Yield the parts of a loop or a joint coordinate: whole ones, and what is left over."""
+    """Yield the parts of a loop or a joint coordinate: full boxes, and the remainder."""
     if isinstance(of, Loop):
         period = size
         step = size * of.source_stride, size * of.destination_stride
@@ -307,7 +312,7 @@ def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
 
 
 def kinds_of_boxes(nest: Nest, sizes: Sizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
-    """Yield what each kind of box has, and the nest of such boxes."""
+    """Yield, for each kind of box, its values along each loop and coordinate, and the nest of these boxes."""
     for parts in itertools.product(*(_parts(of, size) for of, size in sizes.items())):
         outer = Nest(
             tuple(part.steps for part in parts if part.steps.size > 1),
@@ -318,7 +323,7 @@ def kinds_of_boxes(nest: Nest, sizes: Sizes) -> Iterator[tuple[dict[Loop | Joint
 
 
 def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], side: int) -> Iterator[Nest]:
-    """Yield the nests between a side, as the source, and scratch memory."""
+    """Yield the nests from a side, as the source, to scratch memory."""
     pieces: list[list[Nest]] = []
     step = 1
     for of in order:
@@ -333,7 +338,7 @@ def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, rang
 
 
 def _scaled(nest: Nest, step: int) -> Nest:
-    """Return a nest with everything in its destination `step` times as far apart."""
+    """Return a nest with offsets and strides in its destination multiplied by `step`."""
     loops = tuple(Loop(k.size, k.source_stride, k.destination_stride * step) for k in nest.loops)
     return Nest(loops, nest.source_start, nest.destination_start * step)
 

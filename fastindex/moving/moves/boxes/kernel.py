@@ -1,9 +1,13 @@
-"""Relayouts box by box: read to scratch memory and written from there, all within the cache.
+"""Relayouts box by box (cache blocking): read to scratch memory and written from there, all within the cache.
 
-The steps are passes of their own; a box is small enough for what they hand on to stay in L2. A box that is one run of
-the destination is written line by line, and begins as far behind a line boundary in scratch memory as there. A part of
-a line at its end goes to the front of the next box, if that continues it; so all lines but two of a thread's share are
-written once, whole.
+The steps are separate passes; a box is small enough for data between them to stay in L2. A box that is one run of the
+destination is written line by line, and has the same offset from a line boundary in scratch memory as there. The
+partial line at its end is carried to the front of the next box, if that continues it; so all lines but two of a
+thread's tasks are written once, whole::
+
+    box in scratch memory    |..xxxxxx|xxxxxxxx|xxxx    |
+                               written  written  carried to the front of the next box
+    next box                 |xxxxyyyy|yyyyyyyy|yy      |
 """
 
 from __future__ import annotations
@@ -31,11 +35,11 @@ from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, 
 
 @subroutine()
 def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # type: ignore[no-untyped-def]
-    """Write the bytes from `begin` to `end` of a box, which count from a line boundary, to the destination.
+    """Write the bytes from `begin` to `end` of a box, counted from a line boundary, to the destination.
 
-    `follows` says that the front of the first line is in the box too, `goes_on` that the last line is not written yet.
-    While lines are written, those that the next box reads are prefetched: `lines` is (their offsets from `upcoming` on,
-    how many, how many of them for each line that is written). Prefetching all of them before the
+    `follows` says that the front of the first line is in the box too, `goes_on` that the last, partial line is carried
+    to the next box. While lines are written, those that the next box reads are prefetched: `lines` is (table of their
+    offsets from `upcoming`, number of lines, lines for each line that is written). Prefetching all of them before the
     first line is written takes half as long again.
     """
     at, lines_end, asked = 0, end & ~63, 0
@@ -56,7 +60,7 @@ def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # typ
 
 @subroutine()
 def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout whose boxes are one run of the destination each."""
+    """Run the tasks `first` to `last` of a relayout each of whose boxes is one run of the destination."""
     geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
     count, size, read_lines = entry(geometry, CALLS), entry(geometry, ROW_BYTES), entry(table, SECOND_LENGTH)
     lines = (entry(table, SECOND), read_lines, (read_lines - 1) // (size // 64 + 1) + 1)
@@ -87,11 +91,10 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
     target, source : int64
         Addresses.
     table : int64
-        Address of a `PassTable`; the kernel's own numbers are a `BoxGeometry`. The first table has the rows of a
-        `BoxCall`. Where boxes are written as one run, the second has the offsets of the lines of the source that a
-        box reads.
+        Address of a `PassTable`; the kernel's own numbers are a `BoxGeometry`. The first table has a `BoxCall` in each
+        row. If boxes are written as one run, the second has the offsets of the lines of the source that a box reads.
     scratch : int64
-        Address of memory for this thread alone: what the called kernels need, and behind it two boxes.
+        Address of memory for this thread alone: scratch memory of the called kernels, followed by two boxes.
     width, ways
         Not used.
     """

@@ -1,21 +1,28 @@
-"""Relayouts box by box: read to scratch memory, which the cache holds, and written from there.
+"""Relayouts box by box: read to scratch memory that fits the cache, and written from there.
 
-This is for sides that cut a coordinate in sizes that do not divide each other. A tile that merges dimensions, as
-(2,*,128) does, counts their joint coordinate in pieces of 128, and the other side begins a new row every 100, say. No
-loops serve both sides. But every 3200 values both begin anew, so boxes of whole periods follow each other at regular
-distances on both sides. A box is copied to scratch memory where the coordinate is linear, by loops that the source
-shares with it, and from there by loops that the destination shares.
+In the literature this is cache blocking (loop tiling) with a packing buffer. A box is a part of both sides::
 
-It is also for rows of the destination that several nests write, because a tile does not divide them. Run one after the
-other, the nests would share lines of the destination, which have left the cache when the second one comes to them. A
-box is a few such rows: all nests write their part of it to scratch memory, and from there it is written as one run,
-while the lines of the source that the next box reads are prefetched.
+    source  --- loops of the source --->  scratch memory (L2)  --- loops of the destination --->  destination
+                                          linear coordinates
 
-And it is for packed elements: a box is unpacked as it is read, or packed as it is written, and moves as bytes, within
-scratch memory where both sides are packed. Without boxes all of the array lies unpacked in memory of its own.
+Boxes are used in three cases.
 
-Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
-sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
+Tile sizes that do not divide each other: a tile that merges dimensions, as (2,*,128) does, splits their joint
+coordinate into parts of 128, and the other side begins a new row every 100 values, say. No loops serve both sides. But
+both sides realign every lcm(100, 128) = 3200 values, so boxes of whole periods have a constant stride on both sides. A
+box is copied to scratch memory, where the coordinate is linear, by loops shared with the source, and from there by
+loops shared with the destination.
+
+Rows of the destination that several nests write, because a tile does not divide them: run one after the other, the
+nests would share lines of the destination, which would be evicted from the cache in between. A box is a few such rows:
+all nests write their part of it to scratch memory, and from there it is written as one run, while the lines of the
+source that the next box reads are prefetched.
+
+Packed elements: a box is unpacked as it is read, or packed as it is written, and moves as bytes; within scratch memory
+if both sides are packed. Without boxes, the whole array would be unpacked to separate memory.
+
+Slots are still looked up one by one if the sides merge dimensions in two ways of which neither continues the other, if
+a tile splits digits of sums unevenly, or if scratch memory does not hold a sixteenth of a period.
 """
 
 from __future__ import annotations
@@ -56,7 +63,7 @@ from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.tuning import Tuning
 
-#: The least bytes of a box in scratch memory, unless there are fewer. Microseconds with at least 32, 64, 128 and 256
+#: The least bytes of a box in scratch memory, unless the nest has fewer. Microseconds with at least 32, 64, 128 and 256
 #: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
 #: and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
 LEAST_BOX_BYTES = 128 << 10
@@ -65,19 +72,19 @@ Offsets = NDArray[np.int64]
 _Kind = tuple[dict[Loop | Joint, range], Nest]
 _Order = tuple[Loop | Joint, ...]
 
-#: A pass within a box: whether it reads from scratch memory, and whether it writes there.
+#: A pass within a box, whether it reads from scratch memory, and whether it writes to it.
 Step = tuple[Draft, bool, bool]
 
 
 class Box(NamedTuple):
-    """How boxes of one kind get from the source to scratch memory and on.
+    """Boxes of one kind, with the order of their elements in scratch memory.
 
     Attributes
     ----------
     order : sequence of Loop or Joint
-        What a box has, as scratch memory has it, minor first.
+        The loops and joint coordinates of a box, in the order of scratch memory, minor first.
     parts : dict of Loop or Joint to range
-        How much a box has of each.
+        The values of a box along each.
     outer : Nest
         The boxes, in elements.
     """
@@ -100,9 +107,9 @@ class Box(NamedTuple):
         tables: Callable[[], Tables] = no_tables,
         by_source: bool = False,
     ) -> Draft:
-        """Return the pass that runs `steps` within each box; `bits` are those of an element on both sides.
+        """Return the pass that runs `steps` within each box; `bits` are the bits of an element on both sides.
 
-        Boxes follow each other as in the destination, or `by_source`.
+        Boxes are in the order of the destination, or of the source if `by_source`.
         """
         (read, written), outer = bits, self.outer
         loops = [Loop(k.size, k.source_stride * read // 8, k.destination_stride * written // 8) for k in outer.loops]
@@ -121,16 +128,16 @@ class Box(NamedTuple):
 
 
 def boxes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over boxes, or None where `box_drafts` does."""
+    """Return the passes over boxes, or None if `box_drafts` does, or elements are not whole units."""
     slots = problem.slots
-    # Boxes count elements, which are parts of bytes where bytes of packed ones move.
+    # Boxes count elements, which are less than a byte if bytes of packed elements move.
     if slots.width not in UNIT_BYTES or slots.unit == "byte":
         return None
     return box_drafts(problem.source, problem.destination, slots.width, problem.machine, problem.tuning, slots.loops)
 
 
 def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over boxes that expand elements as they are read, or compress them as they are written."""
+    """Return the passes over boxes that unpack elements as they are read, or pack them as they are written."""
     slots, context, bits = problem.slots, problem.context, problem.slot_bits
     formats = slots.source, slots.destination
     if slots.unit != "value" or min(bits) >= 8 or not all(form.is_plain or form.is_packed for form in formats):
@@ -149,10 +156,10 @@ def box_drafts(
     tuning: Tuning,
     loops: RelayoutLoops | None,
 ) -> tuple[Draft, ...] | None:
-    """Return the passes of a relayout, of elements of `width` bytes, box by box; None where there are none.
+    """Return the passes of a relayout of elements of `width` bytes, box by box; None if there are none.
 
-    `loops` are those that the two sides share, if there are any: then boxes are rows of a destination that is written
-    past the cache.
+    `loops` are the loops that the two sides share, if any: then boxes are rows of a destination that is written with
+    non-temporal stores.
 
     Examples
     --------
@@ -179,7 +186,7 @@ def _drafts_of(
     context: Context,
     bits: int,
 ) -> tuple[Draft, ...] | None:
-    """Return the passes over boxes of the first system that has them; elements of the destination have `bits` bits."""
+    """Return the passes over boxes of the first system that has any; elements of the destination have `bits` bits."""
     for nests, joints, fills in systems:
         found = [boxes_of(nest, joints) for nest in nests]
         made = [one for one in found if one is not None]
@@ -192,16 +199,16 @@ def _drafts_of(
 
 
 def within(context: Context, at_hand: bool) -> Context:
-    """Return the context of what is written to scratch memory, where any order is as good as that of the source."""
+    """Return the context of passes that write to scratch memory, in the order of the source: any order is as good."""
     tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
     return Context(context.width, False, tuning, context.machine, at_hand)
 
 
 def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
-    """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large.
+    """Return the passes over the boxes of joint coordinates and a nest of the others; None if a period is too large.
 
-    `bits` are those of an element on both sides: where one is packed, runs there have to be whole bytes. Where both
-    are, elements are turned from one order to the other within scratch memory.
+    `bits` are the bits of an element on both sides: runs of a packed side must be whole bytes. If both sides are
+    packed, elements are reordered within scratch memory.
     """
     are_packed = max(bits) < 8
     sizes = box_sizes(nest.loops, joints, context.width, (1 if are_packed else 2) * BOX_BYTES, LEAST_BOX_BYTES)
@@ -212,7 +219,7 @@ def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: t
         return None
     sides = order_on(sizes, 0), order_on(sizes, 1)
     tried = [sides] if are_packed else [(sides[k], sides[k]) for k in (0, 1) if bits[k] <= bits[1 - k]]
-    # What is best for the first kind of box, the largest one, is good for the others.
+    # The best order for the first kind of box, the largest, is good for the others.
     costs = []
     for orders in dict.fromkeys(tried):
         first = _period_box(kinds[0], orders, context, bits)
@@ -224,9 +231,9 @@ def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: t
 
 
 def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: tuple[int, int]) -> Draft | None:
-    """Return the pass over boxes of one kind; None where some begin, or runs of theirs, within a byte.
+    """Return the pass over boxes of one kind; None if boxes, or runs in them, begin within a byte.
 
-    `orders` are those of scratch memory where it is written to, and where it is read from.
+    `orders` are the orders of scratch memory as it is written, and as it is read.
     """
     parts, outer = kind
     places = (outer.source_start, *(k.source_stride for k in outer.loops))
@@ -254,7 +261,7 @@ def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bi
 
 
 def _between(parts: dict[Loop | Joint, range], orders: tuple[_Order, _Order]) -> Nest:
-    """Return the nest from a box in one order to the same in another."""
+    """Return the nest that reorders a box from one order to another."""
     strides = []
     for order in orders:
         sizes = [len(parts[of]) for of in order]
@@ -263,24 +270,24 @@ def _between(parts: dict[Loop | Joint, range], orders: tuple[_Order, _Order]) ->
 
 
 def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
-    """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
+    """Count the work of the passes within boxes; `streamed` says whether the destination is too large for the cache."""
     found = total(_to_scratch(one) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps)
     return found._replace(tasks=found.tasks + 1).times(tasks)
 
 
 def _to_scratch(one: Draft) -> Counts:
-    """Return the counts of a pass that writes to scratch memory, from where its lines are read again.
+    """Return the counts of a pass that writes to scratch memory; its lines are read from there again.
 
-    Runs that a transpose writes there are in the cache, and do not wait for their lines.
+    Runs that a transpose writes to scratch memory hit the cache, and do not wait for their lines.
     """
     counts = one.counts._replace(ends=0, lines=0, scratch=one.counts.scratch + 2 * one.counts.lines)
     return counts._replace(elements=0) if isinstance(one.geometry, TransposeGeometry) else counts
 
 
 def _through_the_cache(one: Draft, streamed: bool) -> Counts:
-    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first.
+    """Return the counts of a pass that writes to the destination; lines written with ordinary stores are read first.
 
-    A transpose of few columns moves elements one by one, which no wait for memory hides here.
+    A transpose of few columns moves elements one by one; no wait for memory hides that here.
     """
     counts, geometry = one.counts, one.geometry
     if not isinstance(geometry, TransposeGeometry):
@@ -294,12 +301,12 @@ def _through_the_cache(one: Draft, streamed: bool) -> Counts:
 
 @lru_cache(maxsize=64)
 def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
-    """Return the passes of a nest in elements; boxes of several kinds have nests in common, so they are kept."""
+    """Return the passes of a nest in elements; cached, because several kinds of boxes share nests."""
     return tuple(copying_passes(in_bytes(nest, context.width), context))
 
 
 def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
-    """Return the passes over boxes that are rows of the destination, None where rows have gaps or are too long."""
+    """Return the passes over boxes that are rows of the destination; None if `row_sizes` finds none."""
     sizes = row_sizes(nest.loops, joints, context.width, MOST_ROW_BOX_BYTES)
     if sizes is None:
         return None
@@ -308,7 +315,7 @@ def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Dr
 
 
 def _row_box(box: Box, context: Context) -> Draft:
-    """Return the pass over boxes of one kind, which are written as one run each."""
+    """Return the pass over boxes of one kind, each written as one run."""
     width, nbytes, tasks = context.width, box.elements * context.width, iterations(box.outer.loops)
     nests = list(nests_to_scratch(box.order, box.parts, 0))
     in_box = RelayoutLoops(tuple(nests), ())
@@ -329,7 +336,7 @@ def _row_box(box: Box, context: Context) -> Draft:
 
 
 def lines_of(nests: Iterable[Nest], width: int) -> Offsets:
-    """Return the offsets of the lines that nests read, in a source that begins with a line; the nests are in bytes.
+    """Return the offsets of the lines that nests, in bytes, read of a source that begins on a line boundary.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Runs of elements converted to another type, box by box."""
+"""Casts: runs of elements are converted to another type, box by box."""

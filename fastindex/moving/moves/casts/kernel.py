@@ -1,7 +1,7 @@
 """Runs of elements converted to another type.
 
-Elements are prefetched some way ahead, in their run or in one further on: short runs that are pages apart would wait
-for memory otherwise.
+Elements are prefetched some distance ahead, in their run or in a later one: short runs that are pages apart would
+otherwise wait for memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastindex.runtime.lines.lines import copy_run, prefetch_ends
 from fastindex.runtime.lines.memory import entry, fence
 from fastindex.runtime.numbers import LINE_BYTES
 
-#: Memory of a kernel: a vector of results of which only a part is written.
+#: Bytes of scratch memory that this kernel needs: a vector of results of which only a part is written.
 SCRATCH_BYTES = CAST_LANES * 8
 
 
@@ -39,7 +39,7 @@ def _one_by_one(code, target, source, begin, end, strides, results):  # type: ig
 
 @subroutine("code", "streams", inline=True)
 def _in_lines(code, streams, target, source, begin, end, ahead, results):  # type: ignore[no-untyped-def]
-    """Convert elements of a dense run from `begin` on, and return how far it came; the rest is no whole line."""
+    """Convert elements of a dense run from `begin` in whole lines; return the first element of the remainder."""
     read, written, step = read_bytes(code), written_bytes(code), together(code)
     behind = end - (end - begin) % step
     for i in range(begin, behind, step):

@@ -1,10 +1,10 @@
 """Passes that convert elements to another type while they move: box by box, within the cache.
 
-The elements of a box pass through scratch memory that the cache holds. They move there by the passes of any other
-relayout, and are converted as they are written, past the cache where that is best. Those that get shorter by more than
-half are converted as they are read, and move on by such passes: the cache holds more of them. Boxes follow each other
-as in the source: by the order of the destination, where the next box reads other pages, f32 to bf16 and back,
-transposed, took a tenth to a third longer.
+The elements of a box pass through scratch memory that fits the cache. They move there by the passes of any other
+relayout, and are converted as they are written, with non-temporal stores if these are better. Elements that shrink to
+less than half are converted as they are read, and then moved by the passes of a relayout: the cache holds more of them.
+Boxes are in the order of the source: in the order of the destination, where the next box reads other pages, f32 to bf16
+and back, transposed, took a tenth to a third longer.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.tuning import TUNING, Tuning
 
-# How far ahead elements are prefetched: of rows pages apart, 0 takes twice as long, 2 KiB half as long again.
+# Prefetch distance. For rows pages apart, 0 takes twice as long, 2 KiB half as long again.
 _AHEAD_BYTES = 8 << 10
-# Runs of fewer bytes are converted to scratch memory, and moved from there.
+# Shorter runs are moved through scratch memory, box by box.
 _LEAST_DIRECT_BYTES = 128
-# Elements that get shorter by more are converted as they are read. In times of the source alone, transposed and so to
-# tiles: f32 to f16 1.09 and 1.56 as they are read, 0.94 and 1.07 as they are written; f64 to f32 1.64, 1.66, 0.95 and
-# 1.12; but f32 to s8 0.78 and 1.13, and 1.40 and 1.08. One thread of an AMD EPYC (2026-11-26).
+# Elements that shrink by a larger factor are converted as they are read. In multiples of the time of the source alone,
+# transposed, and transposed to tiles: f32 to f16 1.09 and 1.56 as they are read, 0.94 and 1.07 as they are
+# written; f64 to f32 1.64, 1.66, 0.95 and 1.12; but f32 to s8 0.78 and 1.13, and 1.40 and 1.08. One thread of an AMD
+# EPYC (2026-11-26).
 _MOST_SHORTER = 2
-# A box of strided runs is one task; a contiguous cast is cut into pieces that threads share.
+# A box of strided runs is one task; a contiguous cast is split into pieces of this size, which threads share.
 _PIECE_ELEMENTS = 64 << 10
 
 
 def cast_passes(loops: RelayoutLoops, cast: Cast, machine: Machine, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
-    """Choose the passes that move elements of one type to places of another, and fill padding.
+    """Choose the passes that cast elements from one type and layout to another, and fill padding.
 
     Parameters
     ----------
     loops : RelayoutLoops
-        In elements, each of them a whole number of bytes on both sides.
+        In elements, each a whole number of bytes on both sides.
     cast : Cast
     machine : Machine
     tuning : Tuning, optional
@@ -69,7 +70,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, machine: Machine, tuning: Tuni
 
 
 def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
-    """Choose the passes that convert `count` elements which are contiguous on both sides.
+    """Choose the passes that convert `count` elements, contiguous on both sides.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
 
 
 def _moving(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
-    """Yield the passes over a nest, in elements: long runs that both sides keep straight, others box by box."""
+    """Yield the passes over a nest, in elements: runs that are long on both sides directly, others box by box."""
     run = nest.loop_of(1, 1)
     if run is None or run.size * min(cast.source.nbytes, context.width) < _LEAST_DIRECT_BYTES:
         yield from _boxes(nest, cast, context)
@@ -97,11 +98,11 @@ def _moving(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
 
 
 def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
-    """Yield the passes over the boxes of a nest, in elements, which scratch memory has in the order of the source."""
+    """Yield the passes over the boxes of a nest, in elements, which are in the order of the source."""
     widths = cast.source.nbytes, context.width
     is_last = cast.source.nbytes <= _MOST_SHORTER * context.width
     in_scratch = widths[0] if is_last else widths[1]
-    # Runs have to be long enough on the side where an element has fewer bytes.
+    # Runs must be long enough on the side with the narrower elements.
     narrower = min(widths)
     most, least = (nbytes * narrower // in_scratch for nbytes in (BOX_BYTES, LEAST_BOX_BYTES))
     sizes = box_sizes(nest.loops, (), narrower, most, least)
@@ -115,7 +116,7 @@ def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
 
 
 def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: Context) -> list[Step]:
-    """Return the steps of a box of which scratch memory has the results, in the order of the source."""
+    """Return the steps of a box that is converted as it is read: scratch memory has the order of the source."""
     steps: list[Step] = [(_cast_pass(one, cast), False, True) for one in there]
     for one in on:
         steps += [(each, True, False) for each in copying_passes(in_bytes(turned(one), context.width), context)]
@@ -123,7 +124,7 @@ def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: 
 
 
 def _cast_last(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: Context) -> list[Step]:
-    """Return the steps of a box of which scratch memory has the elements, in the order of the destination."""
+    """Return the steps of a box that is converted as it is written: scratch memory has the order of the destination."""
     read, steps = within(replace(context, width=cast.source.nbytes), at_hand=False), list[Step]()
     for one in there:
         steps += [(each, False, True) for each in copying_passes(in_bytes(one, read.width), read)]
@@ -135,9 +136,9 @@ def _by_source(loop: Loop) -> tuple[int, int]:
 
 
 def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = False) -> Draft:
-    """Return the pass that converts the elements of a nest, the nearest in the source together.
+    """Return the pass that converts the elements of a nest; the innermost loops have the smallest source strides.
 
-    A task converts one run or many. With `streams`, whole lines go past the cache.
+    A task converts one run, or several if `many_runs`. With `streams`, whole lines are written by non-temporal stores.
     """
     read, width = cast.source.nbytes, cast.target.nbytes
     loops = sorted(nest.loops, key=_by_source)

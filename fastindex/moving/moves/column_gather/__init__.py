@@ -1,1 +1,1 @@
-"""Column gathers: blocks take a column each of the same rows of the source."""
+"""Column gathers: each block of the destination is a column of the same rows of the source."""

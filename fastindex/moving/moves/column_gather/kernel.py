@@ -1,13 +1,20 @@
-"""Column gathers: relayouts whose blocks take a column each of the same rows of the source.
+"""Column gathers: a row gather with a blocked in-register transpose; each block is a column of the same source rows.
 
 Each slot of a block has a row. Squares of as many rows as a line has slots, in the order of the slots, are transposed
-straight into lines of the destination: whatever the tiles, nothing is left to permute. A row of padding is padding. So
-every line of the source is read once, and every line of the destination written once, padding included.
+directly into lines of the destination: whatever the tiles, no permutation remains. A slot of padding has a row of
+padding. So every line of the source is read once, and every line of the destination is written once, with its padding.
 
-Rows are read some lines at a time, one set of rows after the other, and transposed within lanes; lines of a block are
-then made of these lanes, one after the other. What is read is a band of the lines of the blocks of a group of columns;
-while one is read, the one before it is written, so that memory is read and written at the same time. Where what is
-written stays in the cache, or two bands would have few lines of each row, one band is written before the next is read.
+A chunk is a line of each row. Rows are read a lane's worth at a time and transposed within lanes of 16 bytes; four
+lanes, of four sets of rows, make a line of a block. With elements of 4 bytes, four rows a lane::
+
+    source, 16 rows             collected, vector j = lanes of columns j, 4+j, ...   destination
+      row 0   a0 a1 a2 a3 ...     vector 0 of set 0   [a0 b0 c0 d0] [a4 b4 c4 d4]      block 0   a0 b0 c0 d0  e0 ...
+      row 1   b0 b1 b2 b3 ...     vector 1 of set 0   [a1 b1 c1 d1] [a5 b5 c5 d5]      block 1   a1 b1 c1 d1  e1 ...
+      ...                         vector 0 of set 1   [e0 f0 g0 h0] ...                 (a line: 4 lanes, one per set)
+
+A band is some lines of the blocks of a group of columns. Bands are double buffered: while one is read, the one before
+is written, so that memory is read and written at the same time. If the destination stays in the cache, or two bands
+would have few lines of each row, a band is written before the next is read.
 """
 
 from __future__ import annotations
@@ -35,8 +42,8 @@ from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, p
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 # Scratch memory: pending bytes and one more block; for each of two bands the addresses of its rows, and copies of the
-# rows that end where the source does; a row of padding; the lanes of two bands. Two elements of four bits may begin in
-# each of the last bytes of the source.
+# rows at the end of the source; a row of padding; the lanes of two bands. Two elements of four bits may begin in each
+# of the last bytes of the source.
 _ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 _STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
 _ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
@@ -46,30 +53,31 @@ _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
-# How many lines are prefetched before they are read, to L2: many rows meet in few sets of L1. Of many rows of some
-# lines, all lines of a row after those of the row before, else a line of each row in turn. Of many rows of bytes that
-# are longer and lie on pages of their own, none: the processor follows them. Fractions of a copy with prefetches to L1,
-# to L2 and without, one thread of an Intel Xeon (2026-11-23): u8[49152,1,1000] reversed to T(256) 0.55, 0.58, 0.68;
-# two threads, pages shared, u8[196,1000,130] turned to T(8,128)(2,1) 0.66, 0.65, 0.56.
+# Prefetch distance in lines, to L2: many rows share few sets of L1. Many rows of several lines are prefetched row by
+# row, others a line of each row in turn. Many longer rows of bytes on separate pages are not prefetched: the hardware
+# prefetcher follows them. Fractions of a copy with prefetches to L1, to L2 and without, one thread of an Intel Xeon
+# (2026-11-23): u8[49152,1,1000] reversed to T(256) 0.55, 0.58, 0.68; two threads, pages shared, u8[196,1000,130]
+# transposed to T(8,128)(2,1) 0.66, 0.65, 0.56.
 _LINES_AHEAD, _MANY_ROWS, _LONG_ROW, _FOLLOWED_ROW, _PAGE_BYTES = 64, 16, 4, 8, 4096
 
 
 @subroutine()
 def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped-def]
-    """Write a row of nothing but padding, as long as any row of the groups, or a line."""
+    """Write a row of padding, as long as the longest row of the groups, and at least a line."""
     padding, row, nbytes = padding_of(scratch), scratch + _PADDING, LINE_BYTES
     for g in range(group_count):
         nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, COLUMN_GROUP.row_bytes))
-    # Rows of packed elements may begin with a high nibble, and then end one byte further.
+    # Rows of packed elements that begin with a high nibble end one byte later.
     for k in range(nbytes // LINE_BYTES + 2):
         copy_vector(row + LINE_BYTES * k, padding, 64)
 
 
 @subroutine("nibbles")
 def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
-    """Write the addresses of rows, `counts` of them and bytes of each: where padding is, and copies of the last rows.
+    """Write the table of row addresses; `counts` is (number of rows, bytes of each).
 
-    `source` is where rows are counted from, in bytes or nibbles of these; so are addresses where `shifted`.
+    Rows of padding point to `padding`; rows whose lines would reach beyond the source point to copies of them. `source`
+    is the base of row offsets, in bytes, or in nibbles if nibbles move; addresses count nibbles if `shifted`.
     """
     row_count, row_bytes = counts
     stage, nothing = addresses + _STAGE, padding << shifted
@@ -83,7 +91,7 @@ def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, pad
         row += source
         address = row if whole else row >> 1
         if address > last:
-            # A line of it would reach beyond the source.
+            # A line of the row would reach beyond the source.
             size = min(end - address, LINE_BYTES)
             copy_short(stage, address, size // 2)
             copy_short(stage + size // 2, address + size // 2, size - size // 2)
@@ -94,10 +102,11 @@ def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, pad
 
 @subroutine("nibbles", "shifted", inline=True)
 def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
-    """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
+    """Locate the rows of a band; return what to read and what to write.
 
-    `step` is (group, band), `starts` where a task begins in source and destination, and where the source ends. The
-    latter is (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
+    `step` is (group, band), `starts` is (start of the task in the source, in the destination, end of the source). What
+    to read is (table of row addresses, number of rows, offsets of chunks, number of chunks). What to write is (places
+    of columns, destination of a block's first line, table of lines, number of lines, bytes, number of chunks).
     """
     (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
     geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
@@ -122,15 +131,15 @@ def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type
 
 @subroutine(inline=True)
 def _end_of_line(offsets, chunk, chunks):  # type: ignore[no-untyped-def]
-    """Return where in a row the last byte is that is read of a chunk; lines at the end of a row overlap."""
+    """Return the offset in a row of the last byte read of a chunk; the last two lines of a row overlap."""
     return min(entry(offsets, chunk) + LINE_BYTES - 1, entry(offsets, chunks))
 
 
 @subroutine("shifted", inline=True)
 def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
-    """Prefetch the next lines of rows that are read later, one row after the other; return where to go on.
+    """Prefetch the next `count` lines of later rows, row by row; return the new cursor.
 
-    `cursor` is the row and its line, `bands` this band and the one whose rows come behind its last.
+    `cursor` is (row, line); `bands` is this band and the next, whose rows follow the last row of this one.
     """
     (row, line), ((addresses, row_count, offsets, chunks), following) = cursor, bands
     while count > 0:
@@ -142,7 +151,7 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
             prefetch_to_l2(begin + _end_of_line(offsets, k, chunks))
         count, line = count - (end - line), end
         if line == chunks:
-            # A row that begins within a line touches one line more.
+            # A row off a line boundary touches one more line.
             if begin & (LINE_BYTES - 1):
                 prefetch_to_l2(begin)
             row, line = row + 1, 0
@@ -151,10 +160,10 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
 
 @subroutine("width", "nibbles", inline=True)
 def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
-    """Transpose the rows of a band within lanes, and write what has been collected of the band before.
+    """Transpose the rows of a band within lanes; meanwhile, write the collected columns of the band before.
 
-    `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
-    count nibbles, bytes between vectors, whether lines are whole).
+    `bands` is this band and the next one, `job` the remaining writes of the band before, see `_write_next`; `form` is
+    (whether places count nibbles, pitch of vectors in bytes, whether blocks are whole lines).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
     lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)
@@ -195,8 +204,8 @@ def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
 def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
     """Write whole lines of four columns.
 
-    `places` is where the first one's place is, `targets` is what is added to places, and where padding is; `lines` is
-    where their table is, and how many.
+    `places` is the address of the first column's place, `targets` is (base added to places, address of padding),
+    `lines` is (address of the table of lines, number of lines).
     """
     every = 8 * (LANE_BYTES // literal(width)) * literal(nibbles)
     (target, padding), (table, count) = targets, lines
@@ -229,15 +238,15 @@ def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # t
 
 @subroutine("width", "nibbles", inline=True)
 def _append(width, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
-    """Append the lines of one column to what is pending.
+    """Append the lines of one column to the pending bytes.
 
-    `lines` is their table, how many, and of how many bytes; `collected` is where lanes are, and bytes between vectors.
+    `lines` is (table of lines, number of lines, bytes); `collected` is (address of lanes, pitch of vectors in bytes).
     """
     source, pitch = collected
     (stream, streamed), (table, count, run) = state, lines
     lane, half = LANE_BYTES // literal(width), 0
     if literal(nibbles) == 2:
-        # The vectors of low nibbles come before those of high ones.
+        # The vectors of low nibbles precede those of high nibbles.
         column, half = column >> 1, column & 1
     vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
     stream = go_to(stream, place, scratch, streamed)
@@ -252,15 +261,15 @@ def _append(width, nibbles, state, place, column, lines, collected, scratch):  #
 
 @subroutine("width", "nibbles", inline=True)
 def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
-    """Write the next four columns of a band, or the next one where lines are not whole.
+    """Write the next four columns of a band, or the next one if blocks are not whole lines.
 
-    `job` is (how often there is more to write, next column of the chunk, places of its columns, where it is collected,
-    what is added to places, table of lines, how many, bytes).
+    `job` is (remaining writes, next column of the chunk, places of the chunk's columns, address of its lanes, base
+    added to places, table of lines, number of lines, bytes).
     """
     left, column, places, source, target, table, count, nbytes = job
     lane, h = LANE_BYTES // literal(width), literal(nibbles)
     if whole_lines:
-        # Neighbours follow each other: a line past the cache waits for the next one.
+        # Neighbouring columns are written one after the other: a non-temporal line waits for its neighbour.
         own, targets = places + 8 * column, (target, padding_of(scratch))
         vectors = source + (column // h + column % h * lane) * pitch
         _write_lines(width, nibbles, state[1], own, targets, (table, count), vectors)
@@ -291,17 +300,18 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
         2 where elements of four bits move, else 1.
     target, source, table, scratch
         As for `copy_chunks`. The first table has a `ColumnGroup` for each group; for each column of each chunk the
-        offset of its block in the destination, or `NOWHERE`, and `ENDS_AHEAD` times that; then for each group where its
-        chunks begin in a row, and where the row ends. The second has a `ColumnBand` for each band; for each
-        line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
-        for each slot of the other lines where its row is in the source, in bytes or nibbles of these, or `NOWHERE`.
+        offset of its block in the destination, or `NOWHERE`; `ENDS_AHEAD` more entries `NOWHERE`; then for each group
+        the offsets of its chunks in a row, and of the row's last byte. The second table has a `ColumnBand` for each
+        band; for each line of a block the byte offset of its lanes in its band, or `NOWHERE` for a line of padding;
+        then for each slot of the other lines the offset of its row in the source, in bytes, or in nibbles if nibbles
+        move, or `NOWHERE`.
     """
     geometry = entry(table, GEOMETRY)
     pitch, shifted = entry(geometry, COLUMNS.pitch), entry(geometry, COLUMNS.shifted)
     group_count, band_count = entry(geometry, COLUMNS.groups), entry(geometry, COLUMNS.bands)
     end, padding = source + entry(geometry, COLUMNS.readable), scratch + _PADDING
     whole_lines = entry(geometry, COLUMNS.whole_lines) != 0
-    # Lines that begin within a line of memory go through the cache: past it, each would be written in two parts.
+    # Lines off a line boundary use ordinary stores: a non-temporal store would write each in two parts.
     streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
     of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
     form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.apart) != 0

@@ -1,4 +1,16 @@
-"""Column gathers: each block takes a column of the same rows of the source, which are read by lines and transposed."""
+"""Plan column gathers: each block of the destination is one column of the same rows of the source.
+
+A row gather followed by a blocked matrix transpose. The row of each slot of a block comes from a table, so the order of
+the rows is arbitrary, and tiles need no further permutation::
+
+    source                               destination, slots in the order of the table
+      row 0   a0 a1 a2 a3 ...              block 0   a0 c0 b0 ..
+      row 1   b0 b1 b2 b3 ...    --->      block 1   a1 c1 b1 ..       .. is padding
+      row 2   c0 c1 c2 c3 ...              block 2   a2 c2 b2 ..
+
+Columns that lie near each other in a row form a group, and a line of each row of a group is a chunk; lines of a block
+that are moved together form a band.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +46,25 @@ from fastindex.moving.passes import Draft, Tables, along, blocks, cut, even_step
 from fastindex.moving.problem import Context
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
-# Vectors of fewer pieces are permuted straight from the source.
+# Blocks that take fewer pieces per line are permuted directly from the source.
 _LEAST_PIECES = 2
-# The fewest blocks that are read together, on average, where not all lie side by side.
+# The fewest blocks to read together; if they form several runs of columns, the fewest per run on average.
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
-# The most that the begins of two runs of columns lie apart, in lengths of a run.
+# The largest distance between the starts of two runs of columns, in lengths of a run.
 _MOST_GAP = 2
-# Where fewer lines of each row fit two bands, these are written before the next are read, and may have twice as many.
+# If two bands hold fewer lines of each row, a band is written before the next is read, and may be twice as large.
 _LEAST_CHUNKS = 8
-# How many bytes of each row are read at a time, and how many lines of a block are written, where these are whole lines
-# of the destination. u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines
-# of a block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
+# Bytes of each row to read at a time, and lines of a block to write, if blocks are whole lines of the destination.
+# Measured: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
+# block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
 _ROW_BYTES, _BAND_LINES = 2048, 4
 
 Offsets = NDArray[np.int64]
 
 
 class _Run(NamedTuple):
-    """Columns within a line of each other in the source: the first, how many places, which of them, their targets."""
+    """Columns each less than a line after the one before: first column, extent, all columns, destination offsets."""
 
     begin: int
     size: int
@@ -61,16 +73,16 @@ class _Run(NamedTuple):
 
 
 class _Rows:
-    """The rows of a block: one for each slot of its lines, except for lines that are nothing but padding.
+    """The rows of a block: one for each slot of its lines; lines that hold only padding have none.
 
     Attributes
     ----------
     lines : int64 array
-        Of each line of the block the place of its lanes in its band, in bytes, or `NOWHERE`.
+        For each line of the block, the byte offset of its lanes in its band; `NOWHERE` for a line of padding.
     bands : list of (int, int, int)
-        The first line, how many, how many of these with elements.
+        First line, number of lines, number of lines with elements.
     places : int64 array
-        Of the slots of lines with elements, the row in the source, in elements, or `NOWHERE`.
+        For each slot of lines with elements, the offset of its row in the source, in elements; `NOWHERE` for padding.
     """
 
     def __init__(self, block: Block, per_line: int, most_lines: int) -> None:
@@ -92,7 +104,7 @@ class _Rows:
 
 
 def has_columns(block: Block, bits: int, direct: VectorTable) -> bool:
-    """Whether a block may be gathered by columns, and is not better read straight, by its own table."""
+    """Whether a block can be gathered by columns, and a direct permute, by its own table, would take many pieces."""
     if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
         return False
     is_known = bits in (NIBBLE_BITS, *(8 * width for width in COLUMN_ELEMENT_BYTES))
@@ -100,17 +112,17 @@ def has_columns(block: Block, bits: int, direct: VectorTable) -> bool:
 
 
 class BlockColumns:
-    """A block whose elements are gathered by columns: what the passes over all its nests have in common.
+    """A block whose elements are gathered by columns: the state shared by the passes over all its nests.
 
     Parameters
     ----------
     block : Block
-        Of which `has_columns`.
+        A block for which `has_columns` is true.
     bits : int
-        Of a slot on both sides.
+        Bits of a slot, on both sides.
     context : Context
     source_slots : int
-        How many slots of the source may be read, 0 where that is not known.
+        Number of readable slots of the source; 0 if unknown.
     """
 
     def __init__(self, block: Block, bits: int, context: Context, source_slots: int = 0) -> None:
@@ -120,18 +132,18 @@ class BlockColumns:
         self._block_bytes = -(-len(self._block.sources) * bits // 8)
         self._elements = self._block.sources[~self._block.is_padding]
         self._last = int(self._elements.max())
-        # Whether rows of a large source lie on pages of their own: more than the processor keeps addresses of.
+        # Whether the rows of a large source all lie on different pages: more pages than the TLB holds.
         pages = distinct(self._elements * bits // 8 // PAGE_BYTES)
         self._on_pages = context.streamed and len(pages) == len(self._elements)
-        # Which nibbles of a byte rows begin with, where nibbles move; without meaning elsewhere.
+        # The nibbles that rows begin with, 0 for low and 1 for high; meaningless unless nibbles move.
         of_nibbles = np.flatnonzero(np.bincount(self._elements % 2)) if bits == NIBBLE_BITS else np.zeros(1, np.int64)
         self._parities: Offsets = of_nibbles
-        # Whether blocks have whole lines where their nests begin with one.
+        # Whether blocks are whole lines if their nests begin on a line boundary.
         self._has_whole_lines = not (len(self._block.sources) % per_line or (self._block.starts[:, 1] % per_line).any())
         self._rows = lru_cache(lambda most_lines: _Rows(self._block, per_line, most_lines))
 
     def passes(self, nest: Nest) -> list[Draft] | None:
-        """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
+        """Return the passes over the blocks of a nest, in slots, or None if direct permutes are better."""
         if not 1 < len(self._elements) <= MOST_ROWS:
             return None
         found = []
@@ -146,9 +158,9 @@ class BlockColumns:
         return found or None
 
     def _within_source(self, nest: Nest, sources: Offsets) -> Iterator[Nest]:
-        """Yield the parts of a nest, the last blocks apart where rows would begin in front of the source otherwise.
+        """Yield the parts of a nest, with the last blocks split off if rows would otherwise begin before the source.
 
-        An odd number of packed elements of each row is read with the element behind it, or with the one in front.
+        An odd number of packed elements of each row is read with the element after them, or with the one before them.
         """
         largest = max(nest.loops, key=lambda k: k.source_stride, default=None)
         odd = self._bits == NIBBLE_BITS and len(self._parities) > 1 and (int(sources[-1]) - int(sources[0])) % 2 == 0
@@ -167,7 +179,7 @@ class BlockColumns:
         return nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last + 1
 
     def _close(self, nest: Nest, most: int) -> list[Loop]:
-        """Return the loops along which blocks lie within a line of each other, or in runs not far from each other."""
+        """Return the loops along which blocks lie within a line of each other, or in runs near each other."""
         close: list[Loop] = []
         reach = 8 * LINE_BYTES // self._bits
         for k in sorted((k for k in nest.loops if k.source_stride > 0), key=lambda k: k.source_stride):
@@ -178,7 +190,7 @@ class BlockColumns:
         return close
 
     def _is_in_lines(self, nest: Nest) -> bool:
-        """Whether every block has whole lines of a destination that begins with one."""
+        """Whether every block is whole lines of a destination that begins on a line boundary."""
         per_line = 8 * LINE_BYTES // self._bits
         places = nest.destination_start, *(k.destination_stride for k in nest.loops)
         if not self._has_whole_lines or self._context.tuning.line_offset:
@@ -186,7 +198,7 @@ class BlockColumns:
         return not any(place % per_line for place in places)
 
     def _parts(self, nest: Nest) -> Iterator[tuple[Offsets, Offsets, Nest]]:
-        """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""
+        """Yield, for each part of a nest, blocks that lie within few lines of each row, and the nest around them."""
         starts = self._block.starts
         if 1 < len(starts) < _LEAST_GROUP:
             return
@@ -217,7 +229,7 @@ class BlockColumns:
         """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
         per_byte = max(8 // self._bits, 1)
         begin = nest.source_start - nest.source_start % per_byte
-        # Of packed elements, rows begin with low nibbles, if all begin alike.
+        # If all rows begin with the same nibble, the columns are shifted so that it is the low one.
         row_shift = nest.source_start - begin
         parities = (self._parities + row_shift) % per_byte
         column_shift = int(parities[0]) if len(parities) == 1 else 0
@@ -239,15 +251,15 @@ class BlockColumns:
         )
 
     def _draft(self, nest: Nest, runs: Sequence[_Run], row_shift: int, source: tuple[int, bool]) -> Draft:
-        """Return the pass; `source` is (bytes of the source, whether rows begin with either nibble)."""
+        """Return the pass; `source` is (readable bytes of the source, whether rows may begin with either nibble)."""
         bits, context = self._bits, self._context
         readable, shifted = source
         nibbles, targets = 2 if bits == NIBBLE_BITS else 1, np.concatenate([run.targets for run in runs])
         whole_lines = self._is_in_lines(nest) and not (targets * bits % (8 * LINE_BYTES)).any()
-        # Where blocks are not whole lines, pieces of them would end within lines too.
+        # If blocks are not whole lines, every band of a block ends within a line too, so bands are long.
         found = self._rows(_BAND_LINES if whole_lines else MOST_BAND_LINES)
         width, block_bytes, line = max(bits // 8, 1), self._block_bytes, 8 * LINE_BYTES // bits
-        # An odd number of lines, so that vectors do not meet in few sets of the cache.
+        # An odd number of lines, so that vectors do not share few sets of the cache.
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
         chunk_bytes = pitch * LANE_BYTES // width * nibbles
         most = MOST_COLLECTED_BYTES // chunk_bytes
@@ -289,7 +301,7 @@ class BlockColumns:
         )
 
     def _ends(self, targets: Offsets, times: int) -> float:
-        """Return how many ends of blocks lie within lines past the cache, which no block of the same task continues."""
+        """Count the ends of blocks within non-temporal lines that no other block of the same task continues."""
         if not self._context.streamed:
             return 0
         apart = np.diff(np.sort(targets)) != len(self._block.sources)
@@ -310,14 +322,14 @@ class BlockColumns:
 
 
 def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int, on_pages: bool) -> Counts:
-    """Count what a task does that writes `blocks` blocks; `on_pages` says whether each row has a page."""
+    """Count the work of a task that writes `blocks` blocks; `on_pages` says whether all rows lie on different pages."""
     written = blocks * geometry.block_bytes / LINE_BYTES
     lines, rows = min(blocks * geometry.lines, written), geometry.chunks * geometry.rows
     return Counts(
         lines=lines,
         filled=written - lines,
         runs=blocks,
-        # Rows that begin with either nibble are loaded twice.
+        # Rows that may begin with either nibble are loaded twice.
         rows=rows * (1 + geometry.shifted),
         scratch=rows * on_pages,
         slots=geometry.chunks * geometry.lines * LINE_BYTES / width * nibbles,
@@ -325,7 +337,7 @@ def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int, on
 
 
 def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
-    """Return runs of columns each of which lies less than `reach` behind the one before; the sources ascend."""
+    """Return runs of columns, each less than `reach` after the one before; `sources` ascends."""
     breaks = (np.flatnonzero(sources[1:] - sources[:-1] >= reach) + 1).tolist()
     found = []
     for a, b in zip([0, *breaks], [*breaks, len(sources)], strict=True):
@@ -335,9 +347,11 @@ def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
 
 
 def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
-    """Return a run of packed elements with as many low as high nibbles, that begins with a low one if all rows do.
+    """Return a run of packed elements, extended to as many low as high nibbles.
 
-    If rows begin with either nibble, it has one more element in front, or `behind` if there is one behind the last row.
+    If all rows begin with a low nibble, so does the run. If rows may begin with either (`shifted`), a run of odd length
+    gets one more element: at its end if `behind`, that is, if the source has an element after the last row; else at its
+    front.
     """
     if not shifted:
         begin = run.begin - run.begin % 2
@@ -347,9 +361,9 @@ def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
 
 
 def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
-    """Return what a block repeats a few elements further in the source, and the loop of the repetitions.
+    """Split a block that repeats itself a few elements further in the source: one repetition, and the loop over them.
 
-    Then these are columns beside each other, and not rows that share their lines.
+    The repetitions become neighbouring columns, instead of rows that share lines.
     """
     slots = len(block.sources) if len(block.starts) == 1 else 0
     first = int(block.is_padding.argmin())
@@ -370,7 +384,7 @@ def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
 
 
 class _Group(NamedTuple):
-    """Columns that are read together: where they begin and end in a row, where chunks begin, which blocks are where."""
+    """Columns that are read together: their range in a row, the offsets of chunks, the block of each column."""
 
     begin: int
     end: int
@@ -379,7 +393,7 @@ class _Group(NamedTuple):
 
 
 def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
-    """Yield groups of at most `most` chunks of columns, all about as many, in slots."""
+    """Yield groups of at most `most` chunks of columns each, of about equal size, in slots."""
     chunks = [
         (run, first, min(first + per_line, run.begin + run.size))
         for run in runs
@@ -396,11 +410,11 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
         taken, at = chunks[at:behind], behind
         begin, end = taken[0][1], taken[-1][2]
         if end - begin < per_line <= taken[-1][0].size:
-            # The last columns of a run; the line that ends with them is read.
+            # The last columns of a run: the line that ends with them is read.
             begin = end - per_line
         offsets, places = [], []
         for run, first, last in taken:
-            # All of a line is read, but nothing behind the last column: lines at the end overlap.
+            # Whole lines are read, but nothing beyond the last column: the last two lines overlap.
             offset = max(min(first, end - per_line), begin)
             own = np.full(per_line, NOWHERE, np.int64)
             own[first - offset : last - offset] = blocks_of[run.begin][first - run.begin : last - run.begin]
@@ -410,7 +424,7 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
 
 
 def _is_near(chunk: tuple[int, int], begin: int, per_line: int) -> bool:
-    """Whether a chunk, (first, end), is not far from where a group begins, and begins with the same nibble."""
+    """Whether a chunk, (first, end), lies near the start of a group and begins with the same nibble."""
     first, end = chunk
     return end - begin <= MOST_ROW_LINES * per_line and (first - begin) * LINE_BYTES % per_line == 0
 
@@ -424,7 +438,7 @@ def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
         heads.append(ColumnGroup(begin, span, len(one.offsets), at, behind))
         at, behind = at + 8 * 8 * LINE_BYTES // bits * len(one.offsets), behind + 8 * (len(one.offsets) + 1)
     places = [_in_bytes_of(own, bits) for one in groups for own in one.places]
-    # A line of the row may begin with its last byte.
+    # The end of a row is stored as its last byte, which is prefetched: another cache line may begin there.
     lines = [line * bits // 8 for one in groups for line in (*one.offsets, one.end - one.begin)]
     offsets = np.array(lines, np.int64)
     offsets[np.cumsum([len(one.offsets) + 1 for one in groups]) - 1] -= 1
@@ -433,5 +447,5 @@ def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
 
 
 def _in_bytes_of(places: Offsets, bits: int) -> Offsets:
-    """Return places of slots in bytes."""
+    """Convert places from slots to bytes."""
     return np.where(places == NOWHERE, NOWHERE, places * bits // 8)

@@ -1,13 +1,20 @@
-"""Packed elements of four bits whose places have their binary digits permuted, a vector of each of a few rows at once.
+"""A butterfly network on vectors of packed elements of four bits: permutes the binary digits of their places.
 
-A place in a vector of 64 bytes has seven binary digits, the lowest of which tells the nibbles of a byte apart. To swap
-a digit with one of the row is to exchange half of one vector with half of another; to swap digits of the vector is to
-permute its bytes. A few such steps, an instruction or two for 128 elements, do what a move element by element would do.
-Which bytes go where is data: one compilation serves all permutations with the same number of rows.
+A place in a vector of 64 bytes has seven binary digits, the lowest of which is the nibble of a byte. A stage of the
+network swaps a digit of the place with one of the row number: it exchanges half of one vector with half of another. A
+swap of two digits of the vector permutes its bytes. So a few steps, an instruction or two for 128 elements, replace a
+move element by element. Patterns are data: one compilation serves all permutations with the same number of rows. With
+four rows, vectors v0 to v3::
 
-Where no instruction permutes 64 bytes, the vectors are lanes of 16, with five digits, and four of them that become
-neighbours are a line. Digits are swapped with those of rows by weaving the bytes of two lanes, and bytes are put in
-order within lanes, before and after.
+    load           v0    v1    v2    v3
+    row digit 0    +-----+     +-----+        each pair exchanges the nibbles or bytes of one half
+    row digit 1    +-----------+
+                         +-----------+
+    write          put the bytes of each vector in order, store its pieces
+
+If no instruction permutes 64 bytes, vectors are lanes of 16 bytes, with five digits; four that become neighbours are a
+line. A stage then interleaves the bytes of two lanes (`punpcklbw`, `punpckhbw`), and bytes are put in order within
+lanes, before and after the stages.
 """
 
 from __future__ import annotations
@@ -42,14 +49,14 @@ _LINE = 8 * PATTERN_WORDS
 
 
 def _halves_within(builder: Any, value: Any, other: Any, own: Any) -> Any:
-    """Swap the lowest digit with another; `other` has the bytes that differ in it, `own` says which nibbles stay."""
+    """Swap the lowest digit with another; `other` has bytes exchanged along that digit, `own` masks nibbles to keep."""
     four = ir.Constant(value.type, [4] * value.type.count)
     swapped = builder.or_(builder.shl(other, four), builder.lshr(other, four))
     return builder.or_(builder.and_(value, own), builder.and_(swapped, builder.not_(own)))
 
 
 def _swap_with_row(builder: Any, vectors: list[Any], row: int, swap: Callable[[Any, Any, Any], list[Any]]) -> None:
-    """Swap a digit of the place in all vectors with the digit `row` of their rows, as `swap` does it to two vectors."""
+    """Run a stage of the network: `swap` each two vectors whose row numbers differ in digit `row`."""
     apart = 1 << row
     for i in (i for i in range(len(vectors)) if not i & apart):
         vectors[i], vectors[i + apart] = swap(builder, vectors[i], vectors[i + apart])
@@ -60,7 +67,7 @@ def _by_patterns(patterns: tuple[Any, Any]) -> Callable[[Any, Any, Any], list[An
 
 
 def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
-    """Return the digits of the row that steps swap with whole bytes, in order."""
+    """Return the digits of the row number that the steps swap with digits of bytes, in order."""
     steps = list(range(1 if halves == OF_ROWS else 0, row_digits))
     return [*steps, 0] if again else steps
 
@@ -69,15 +76,15 @@ def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
 def _swap_columns(
     builder: Any, row_digits: int, piece_bytes: int, halves: int, again: int, places: Any, numbers: Any
 ) -> None:
-    """Permute the digits of a number of chunks, one after the other; all patterns stay in registers.
+    """Permute the digits of `count` chunks, one after the other; all patterns stay in registers.
 
     Parameters
     ----------
     row_digits, piece_bytes, halves, again
         Literals.
     places : (target, source, rows, patterns, pieces)
-        Addresses: of the chunk, of the bytes to its rows, of the patterns, and of the bytes to its pieces.
-    numbers : (count, source stride, target stride, whether whole lines go past the cache)
+        Addresses of the chunk on both sides, of the offsets of its rows, of the patterns, of the offsets of its pieces.
+    numbers : (count, source stride, target stride, whether whole lines are written with non-temporal stores)
     """
     target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, places)
     count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
@@ -93,7 +100,7 @@ def _swap_columns(
 
 
 def _vectors(builder: Any, row_digits: int, halves: int, again: int, table: Any) -> Callable[[list[Any]], list[Any]]:
-    """Return what permutes the vectors at addresses, all with patterns that a table has."""
+    """Return a function that permutes the vectors at given addresses, by the patterns of a table."""
     steps = _steps_of(row_digits, halves, again)
     patterns = (load_at(builder, offset_by(builder, table, _LINE * k), _LINE, 1) for k in itertools.count())
     within = (next(patterns), next(patterns)) if halves == WITHIN else None
@@ -115,7 +122,7 @@ def _vectors(builder: Any, row_digits: int, halves: int, again: int, table: Any)
 
 
 def _lanes(builder: Any, row_digits: int, halves: int, again: int, table: Any) -> Callable[[list[Any]], list[Any]]:
-    """Return what permutes lanes at addresses, those of a line after each other, with patterns that a table has."""
+    """Return a function that permutes the lanes at given addresses, line by line, by the patterns of a table."""
     first, last, other, own = (offset_by(builder, table, LANE_BYTES * k) for k in range(4))
 
     def pairs_of_lanes(addresses: list[Any]) -> list[Any]:
@@ -134,7 +141,7 @@ def _lanes(builder: Any, row_digits: int, halves: int, again: int, table: Any) -
         return [permuted_in_lanes(builder, one, last) for one in vectors]
 
     def permuted(addresses: list[Any]) -> list[Any]:
-        # One half of all lines after the other: a processor with vectors of 32 bytes has registers for one.
+        # The halves of all lines in turn: a CPU with vectors of 32 bytes has registers for only one.
         found = [pairs_of_lanes([address for k, address in enumerate(addresses) if k & 2 == half]) for half in (0, 2)]
         return [shuffle(builder, low, high, range(_LINE)) for low, high in zip(*found, strict=True)]
 
@@ -142,14 +149,14 @@ def _lanes(builder: Any, row_digits: int, halves: int, again: int, table: Any) -
 
 
 def _woven(builder: Any, first: Any, second: Any) -> list[Any]:
-    """Weave the bytes of the lanes of two vectors, those of the first halves of lanes and those of the others."""
+    """Interleave the bytes of two vectors within lanes: those of the low halves of lanes, then of the high halves."""
     count, half = first.type.count, LANE_BYTES // 2
     low = [k + of for at in range(0, count, LANE_BYTES) for k in range(at, at + half) for of in (0, count)]
     return [shuffle(builder, first, second, [k + begin for k in low]) for begin in (0, half)]
 
 
 def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, table: Any, streamed: Any) -> None:
-    """Write the pieces of lines to the places that a table has, whole lines past the cache if that is wanted."""
+    """Write the pieces of lines at the offsets of a table; if `streamed`, whole lines with non-temporal stores."""
     pieces = _LINE // piece_bytes
     places = [from_table(builder, target, table, k) for k in range(len(lines) * pieces)]
     if pieces == 1:
@@ -172,15 +179,15 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
     Parameters
     ----------
     width : int, literal
-        Bytes of a piece; those of a lane where vectors are lanes.
+        Bytes of a piece; of a lane if vectors are lanes.
     ways : int, literal
-        Binary digits of the rows of a chunk.
+        Number of binary digits of the row number.
     target, source : int64
         Addresses.
     table : int64
-        Address of a `PassTable`; the first table has the bytes from a chunk to each of its rows, or to their lanes, and
-        behind them the patterns; the second, those from the chunk in the destination to each piece of the vectors. The
-        kernel's own numbers are a `SwapGeometry`.
+        Address of a `PassTable`; the first table has the byte offsets of the rows of a chunk, or of their lanes, then
+        the patterns; the second has the byte offsets of the pieces of the vectors in the destination. The kernel's own
+        numbers are a `SwapGeometry`.
     scratch
         Not used.
     """

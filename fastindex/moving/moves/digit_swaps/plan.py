@@ -1,12 +1,18 @@
-"""Passes for packed elements of four bits that permute the binary digits of their places, vector by vector.
+"""Passes for packed elements of four bits that permute the binary digits of their places: a butterfly network.
 
-Where the sizes of what moves are powers of two, a place in the source and one in the destination are the same binary
-digits in two orders. Seven digits are the place in a vector of 64 bytes. Those that the destination wants in a vector,
-and that tell rows of the source apart, are swapped with digits of the vector that it does not want there; then the
-digits of the vector are put in order. A digit is swapped in all vectors at once, so a few swaps do for a whole array.
+If the sizes of loops are powers of two, a place in the source and one in the destination are the same binary digits in
+two orders: an index-bit permutation, of the class BPC of Nassimi and Sahni. Seven digits are the place in a vector of
+64 bytes, others number rows. Digits that the destination has within a vector, and the source in the number of a row,
+are swapped with digits of the vector that the destination has outside; then the digits of the vector are put in order.
+Each swap is one stage of the butterfly. It is done for all vectors at once, so a few swaps serve a whole array::
 
-Where a machine permutes only 16 bytes at once, vectors are lanes with five digits. Two more digits tell the lanes of a
-line apart, those of the destination or of the source: they take no part in swaps.
+    place of an element     r1 r0 | b6 b5 b4 b3 b2 b1 | b0        r  number of the row (vector)
+    swap r0 with b0         r1 b0 | b6 b5 b4 b3 b2 b1 | r0        b  place in the vector, b0 the nibble of a byte
+    swap r1 with b6         b6 b0 | r1 b5 b4 b3 b2 b1 | r0        exchange halves of two vectors
+    put b in order          b6 b0 | b5 b4 r1 b1 b2 b3 | r0        permute the bytes of each vector
+
+On machines that permute only 16 bytes at once, vectors are lanes with five digits. Two more digits number the lanes of
+a line, of the destination or of the source: they take no part in swaps.
 """
 
 from __future__ import annotations
@@ -27,31 +33,31 @@ from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _PER_BYTE = 8 // NIBBLE_BITS
-# The most vectors of each row that a task takes.
+# The most vectors of each row in a task.
 _MOST_PER_ROW = 64
 
 
 class _Steps(NamedTuple):
-    """The steps that bring digits into order.
+    """The stages of the network that put digits in order.
 
     Attributes
     ----------
     rows : list of Loop
-        The digits that tell rows apart, as the source has them.
+        The digits of the row number before the steps.
     halves, again : int
         As of a `SwapGeometry`.
     within : int
-        The digit that the lowest is swapped with within a vector.
+        The digit with which the lowest is swapped within a vector.
     places : list of int
-        The digit of the place that each further step swaps with one of the row.
+        For each further step, the digit of the place that it swaps with one of the row number.
     order : list of int
-        The digit of the place that each is at the end.
+        For each digit of the final place, its position before the last permutation.
     rest : list of Loop
-        The digits of a vector that tell its pieces apart, the least first.
+        The digits that number the pieces of a vector, least significant first.
     left : list of Loop
-        The digits that tell the vectors of the rows apart at the end.
+        The digits of the row number after the steps.
     first : list of int
-        The digit of the place that each is before the steps, where these weave lanes.
+        For each digit of the place, its position before the first permutation, if the steps interleave lanes.
     """
 
     rows: list[Loop]
@@ -66,16 +72,16 @@ class _Steps(NamedTuple):
 
 
 class _Vectors(NamedTuple):
-    """Which digits of places are in vectors; vectors are lanes where digits tell lanes of a line apart.
+    """The digits of places within vectors; vectors are lanes of 16 bytes if there are digits that number lanes.
 
     Attributes
     ----------
     piece_bytes : int
-        Bytes of what is contiguous in the destination.
+        Bytes of a piece, which is contiguous in the destination.
     here, wanted : list of Loop
-        The digits of a vector of the source, and of a piece of the destination.
+        The digits of a place within a vector of the source, and within a piece of the destination.
     lanes : list of Loop
-        The digits that tell lanes of a line apart.
+        The digits that number the lanes of a line.
     """
 
     piece_bytes: int
@@ -85,7 +91,7 @@ class _Vectors(NamedTuple):
 
 
 def digit_swaps(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes between two packed sides, or None where there are none."""
+    """Return the passes between two packed sides, or None if there are none."""
     loops, context = problem.slots.loops, problem.context
     if loops is None or problem.slot_bits != (NIBBLE_BITS, NIBBLE_BITS) or not problem.may_convert:
         return None
@@ -100,7 +106,7 @@ def digit_swaps(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def _digit_pass(nest: Nest, context: Context) -> Draft | None:
-    """Return the pass that permutes the digits of a nest of packed elements, None where it cannot be.
+    """Return the pass that permutes the digits of a nest of packed elements, or None if that is impossible.
 
     Parameters
     ----------
@@ -132,7 +138,7 @@ def _digit_pass(nest: Nest, context: Context) -> Draft | None:
 
 
 def _vectors(digits: Sequence[Loop], vector_bytes: int) -> Iterator[_Vectors]:
-    """Yield the digits that vectors and pieces can have."""
+    """Yield the possible choices of digits of vectors and pieces."""
     sides = [_run_of(digits, side, DIGITS) for side in (0, 1)]
     if vector_bytes == LINE_BYTES:
         for piece_bytes in PIECES:
@@ -143,7 +149,7 @@ def _vectors(digits: Sequence[Loop], vector_bytes: int) -> Iterator[_Vectors]:
     count = _digits_of(LANE_BYTES)
     here, wanted = (_run_of(digits, side, count) for side in (0, 1))
     for side in reversed(sides):
-        # Lines of the destination are better written at once than lines of the source read at once.
+        # Whole lines of the destination are tried first: writing them at once is better than reading lines at once.
         if here and wanted and side and not any(k in here + wanted for k in side[count:]):
             yield _Vectors(LANE_BYTES, here, wanted, side[count:])
 
@@ -153,7 +159,7 @@ def _digits_of(nbytes: int) -> int:
 
 
 def _binary(loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
-    """Return the binary digits of loops, and loops for what is left of them."""
+    """Return the binary digits of loops, and loops of the odd factors of their sizes."""
     digits, others = [], []
     for loop in loops:
         size, source, target = loop.size, loop.source_stride, loop.destination_stride
@@ -166,16 +172,16 @@ def _binary(loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
 
 
 def _run_of(digits: Sequence[Loop], side: int, count: int) -> list[Loop] | None:
-    """Return the digits that are the `count` lowest ones of a place on a side; None where some are missing."""
+    """Return the lowest `count` digits of a place on a side, 0 or 1; None if one is missing."""
     by_stride = {(k.source_stride, k.destination_stride)[side]: k for k in digits}
     found = [by_stride.get(1 << i) for i in range(count)]
     return [k for k in found if k is not None] if None not in found else None
 
 
 def _steps(vectors: _Vectors) -> _Steps | None:
-    """Return the swaps that bring the wanted digits to the lowest places of vectors, None where these are too many."""
+    """Return the swaps that move the wanted digits into vectors; None if there are none, or too many."""
     here, wanted = vectors.here, vectors.wanted
-    # The one that has to become the nibble of a byte comes first.
+    # The digit that becomes the nibble of a byte comes first.
     rows = sorted((k for k in wanted if k not in here), key=lambda k: k is not wanted[0])
     if not 0 < len(rows) <= MOST_ROW_DIGITS:
         return None
@@ -189,7 +195,7 @@ def _steps(vectors: _Vectors) -> _Steps | None:
         places[0], places[within] = places[within], places[0]
     steps = [*range(int(halves == OF_ROWS), len(rows)), *([0] if again else [])]
     unwanted = [k for k in places[1:] if k not in wanted]
-    # Weaving takes the highest digit of a lane away and makes that of the row the lowest.
+    # Interleaving bytes removes the highest digit of a lane, and inserts that of the row as the lowest of a byte.
     woven = [places[0], *(k for k in places[1:] if k in wanted), *reversed(unwanted)]
     first, swapped = [places.index(k) for k in woven], list[int]()
     for row in steps:
@@ -203,7 +209,7 @@ def _steps(vectors: _Vectors) -> _Steps | None:
 
 
 def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, past_cache: tuple[bool, bool]) -> Draft:
-    """Return a pass; `past_cache` says whether lines should go there, and whether they are whole and can."""
+    """Return a pass; `past_cache` is (whether non-temporal stores are wanted, whether lines are whole, so possible)."""
     streamed = all(past_cache)
     joined = coalesced(Nest(tuple(around), 0, 0)).loops
     loops = [Loop(k.size, k.source_stride // _PER_BYTE, k.destination_stride // _PER_BYTE) for k in joined]
@@ -243,7 +249,7 @@ def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, 
             lines=lines,
             vectors=lines * (LINE_BYTES // piece_bytes) / 2,
             pieces=lines * (1 + steps / 2),
-            # Lines that are written lane by lane are read before.
+            # Lines that are written lane by lane are read first.
             missed=lines / 2 if vectors.lanes and past_cache == (True, False) else 0,
         ),
         tables,
@@ -253,7 +259,7 @@ def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, 
 
 
 def _patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
-    """Yield the patterns that a kernel reads, in order, a byte for each place."""
+    """Yield the patterns in the order in which the kernel reads them, a byte for each place."""
     at = np.arange(LINE_BYTES)
     if found.halves == WITHIN:
         apart = 1 << found.within - 1
@@ -267,7 +273,7 @@ def _patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
 
 
 def _lane_patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
-    """Yield the patterns that a kernel reads for lanes, in order, a byte for each place."""
+    """Yield the patterns for lanes in the order in which the kernel reads them, a byte for each place."""
     at = np.arange(LANE_BYTES)
     apart = 1 << found.within - 1 if found.halves == WITHIN else 0
     for order in (found.first, found.order):
@@ -277,7 +283,7 @@ def _lane_patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
 
 
 def _in_order(at: NDArray[np.int64], order: Sequence[int]) -> NDArray[np.uint8]:
-    """Return the pattern that puts digits of places in order, those above the lowest."""
+    """Return the byte pattern that puts the digits above the lowest in order."""
     found = np.zeros_like(at)
     for place, digit in enumerate(order[1:]):
         found |= (at >> place & 1) << digit - 1
@@ -285,7 +291,7 @@ def _in_order(at: NDArray[np.int64], order: Sequence[int]) -> NDArray[np.uint8]:
 
 
 def _offsets(strides: Sequence[int]) -> list[int]:
-    """Return the bytes of all combinations of binary digits, the first digit the fastest."""
+    """Return the byte offsets of all combinations of binary digits, the first digit fastest."""
     found = [0]
     for stride in strides:
         found += [at + stride // _PER_BYTE for at in found]

@@ -1,1 +1,1 @@
-"""Strided elements one by one, and slots that are looked up."""
+"""Strided elements one by one, gathers of slots, and runs of padding."""

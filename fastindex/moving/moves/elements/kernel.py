@@ -1,4 +1,4 @@
-"""Moves that are not streams: strided elements one by one, looked-up slots, runs of padding."""
+"""Moves that are not streams: strided elements one by one, gathers of slots, runs of padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastindex.runtime.lines.memory import byte_at, copy_apart, copy_vector, ent
 
 @subroutine()
 def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a copy of nibbles; the other nibbles of their bytes stay as they are."""
+    """Run the tasks `first` to `last` of a copy of nibbles; the other nibble of each byte is preserved."""
     geometry = entry(table, GEOMETRY)
     source_start, target_start = entry(geometry, STRIDED.source_nibble), entry(geometry, STRIDED.target_nibble)
     end = entry(geometry, STRIDED.last_nibble)
@@ -55,7 +55,7 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
 
 @kernel
 def gather_slots(size, target, source, slots, count, pattern):  # type: ignore[no-untyped-def]
-    """Copy the element of `size` bytes at each of `count` slots; where a slot is negative, the one at `pattern`."""
+    """Gather the elements of `size` bytes at `count` slots; for a negative slot, copy the element at `pattern`."""
     for i in range(count):
         slot = entry(slots, i)
         copy_vector(target + i * size, source + slot * size if slot >= 0 else pattern, size)
@@ -70,7 +70,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
     target : int64
         Address.
     pattern : int64
-        Address of 128 bytes: the element, repeated.
+        Address of 128 bytes of the element, repeated.
     table : int64
         As for `copy_chunks`; the kernel's own numbers are a `FillGeometry`.
     scratch : int64
@@ -85,7 +85,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
         head = min((-start) & 63, run_bytes)
         copy_short(start, pattern, head)
         whole = head + ((run_bytes - head) & ~63)
-        # The pattern as every whole line has it, on a line boundary.
+        # The pattern of every whole line, copied to a line boundary.
         copy_vector(scratch, pattern + head, 64)
         for at in range(start + head, start + whole, 64):
             if streamed:

@@ -1,1 +1,1 @@
-"""Pieces of the destination, gathered element by element."""
+"""Gathers: contiguous pieces of the destination, written element by element."""

@@ -1,7 +1,8 @@
-"""Relayouts that gather elements one by one into pieces of the destination, which are written as one stream.
+"""Gather elements one by one into contiguous pieces of the destination, which are written as one stream.
 
-A table says where the elements of a piece lie, many small matrices together. So short rows cost no more than long ones:
-an element is a load and a store within the cache. Squares are better only where rows and columns fill whole lines.
+A table has the source offsets of the elements of a piece, which holds many small matrices. So short rows cost no more
+than long ones: an element is a load and a store within the cache. Transposes in squares are better only if rows and
+columns fill whole lines.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
 
-#: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and what is read behind them.
+#: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and a line that is read after them.
 SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
 
 
@@ -23,7 +24,7 @@ def _gather(width, target, source, places, count, asked):  # type: ignore[no-unt
     upcoming, lines, line_count, at_once = asked
     last = 0
     for i in range(0, whole, 8):
-        # Lines are prefetched a few at a time: all of a piece at once would wait for each other.
+        # Prefetch a few lines at a time: those of a whole piece at once would wait for each other.
         first, last = last, min(last + at_once, line_count)
         for k in range(first, last):
             prefetch(upcoming + entry(lines, k))
@@ -38,10 +39,10 @@ def _gather(width, target, source, places, count, asked):  # type: ignore[no-unt
 
 @subroutine("width")
 def _gather_elements(width, target, source, places, count, asked):  # type: ignore[no-untyped-def]
-    """Put elements next to each other; `places` is the address of a table of their byte offsets from `source`.
+    """Gather elements to contiguous places; `places` is the address of a table of their byte offsets from `source`.
 
-    `asked` is what to prefetch: (a piece that is read later, the table of its lines, how many lines, how many with
-    every eight elements).
+    `asked` is what to prefetch: (base of a later piece, table of its lines, number of lines, lines for every eight
+    elements).
     """
     if width == 4:
         _gather(4, target, source, places, count, asked)
@@ -62,8 +63,8 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
     Parameters
     ----------
     target, source, table, scratch
-        As for `copy_chunks`; the kernel's own numbers are a `GatherGeometry`. The second table has the offset of each
-        element of a piece in the source, then those of the lines to prefetch.
+        As for `copy_chunks`; the kernel's own numbers are a `GatherGeometry`. The second table has the source offset of
+        each element of a piece, then the offsets of the lines to prefetch.
     width, ways
         Not used.
     """

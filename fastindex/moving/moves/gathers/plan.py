@@ -1,7 +1,7 @@
-"""Passes that gather: pieces of the destination are written element by element, from wherever these lie.
+"""Passes that gather: contiguous pieces of the destination are written element by element, by a table of offsets.
 
-This pays where all elements of a line of the source go to one short piece, as in small matrices, or where a line
-has a single element. A piece holds many such matrices.
+This pays off if all elements of a line of the source go to one short piece, as in small matrices, or if a line has a
+single element. A piece holds many such matrices.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fastindex.runtime.numbers import LINE_BYTES
 
 
 def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
-    """Yield the passes that gather the elements of a nest, in bytes; none where lines are shared far from each other.
+    """Yield the passes that gather the elements of a nest, in bytes; none if distant pieces share lines of the source.
 
     Parameters
     ----------
     nest : Nest
     context : Context
-        With the bytes of an element.
+        Its width is the bytes of an element.
     """
     if context.width not in GATHERED_BYTES:
         return
@@ -36,9 +36,9 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     if not chain or any(k not in chain for k in near):
         return
     if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= joined_bytes):
-        # Elements at even steps along long rows: their lines follow each other as they are.
+        # Elements with one stride along long rows: their lines are consecutive without a gather.
         return
-    # The loops of a piece: all that share lines, perhaps a part of the last, and more up to `gathered_chunk_bytes`.
+    # The loops of a piece: all that share lines, perhaps a part of the last, then others up to `gathered_chunk_bytes`.
     last = max((chain.index(k) for k in near), default=0)
     taken = context.width * iterations(chain[:last])
     if 4 * taken > MOST_PIECE_BYTES:
@@ -58,7 +58,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 
 
 def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
-    """Return the pass whose pieces are some loops, which are adjacent in the destination."""
+    """Return the pass whose pieces are the loops `taken`, which are adjacent in the destination."""
     width, tuning = context.width, context.tuning
     piece = blocks(taken, iterations(taken))
     piece_bytes = width * piece.places
@@ -94,7 +94,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
 
 
 def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]], l1: Cache) -> Counts:
-    """Count what a gather does; `piece` is how many elements a piece has, and the lines that they lie in."""
+    """Count the work of a gather; `piece` is (elements of a piece, lines of the source that hold them)."""
     elements, lines = piece
     pieces = nest.element_count // elements
     return Counts(

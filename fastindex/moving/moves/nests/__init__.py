@@ -1,1 +1,1 @@
-"""A nest of loops as passes: which kernel, in which order, in which blocks."""
+"""From a nest of loops to passes: the choice of kernel, order and blocks."""

@@ -1,10 +1,10 @@
-"""From loops to passes: which kernel moves a nest, in which order, in which blocks, and why.
+"""From loops to passes: the kernel that moves a nest, its order and its blocks, and the reason for the choice.
 
-What decides is which side is contiguous along which loop. A run that is contiguous on both sides is copied. Otherwise
-one loop, the columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each
-other in the destination are interleaved into one stream; few columns next to each other in the source are
-deinterleaved; everything else is transposed in squares. Where rows and columns are short, as in small matrices,
-elements are gathered one by one. All strides here are in bytes.
+The choice depends on the loops along which each side is contiguous. A run that is contiguous on both sides is copied.
+Otherwise one loop, the columns, is contiguous in the source, and another, the rows, in the destination. Few rows next
+to each other in the destination are interleaved into one stream; few columns next to each other in the source are
+deinterleaved; everything else is transposed in squares. If rows and columns are short, as in small matrices, elements
+are gathered one by one. All strides here are in bytes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fastindex.runtime.tuning import TUNING, Tuning
 _MOST_RUNS = 64
 # Longer columns of elements of two bytes and more are transposed, those of bytes from `MOST_COLUMN_BYTES` on.
 # Microseconds, interleaved and transposed, plain sources of 24 MB: bf16[132,177,512] 1876 and 1656, u8[264,1420,64]
-# 1662 and 1813;
-# fractions of copy: f32[98,3826,16] 0.55 and 0.62, f64[33,11363,8] 0.45 and 0.60, f32[34,3676,48] 0.58 and 0.49.
+# 1662 and 1813; fractions of copy: f32[98,3826,16] 0.55 and 0.62, f64[33,11363,8] 0.45 and 0.60, f32[34,3676,48] 0.58
+# and 0.49.
 _MOST_WIDE_COLUMN_BYTES = 256
 
 
@@ -56,7 +56,7 @@ def passes(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = 
 
 
 def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over the loops that both sides share, none of which gather."""
+    """Return the passes over the loops that both sides share, without gathers."""
     slots = problem.slots
     if slots.loops is None:
         return None
@@ -64,7 +64,7 @@ def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def gathers(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return such passes that gather elements one by one wherever they can; None if they can nowhere."""
+    """Return the passes over shared loops, with gathers of elements wherever possible; None if nowhere."""
     loops, width = problem.slots.loops, problem.slots.width
     if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
         return None
@@ -79,7 +79,7 @@ def _may_gather(nest: Nest, problem: Problem) -> bool:
 
 
 def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return passes that expand or compress runs of packed elements while they move them."""
+    """Return passes that expand or compress runs of packed elements as they move; None if there are none."""
     slots = problem.slots
     if slots.loops is None or slots.conversion is None:
         return None
@@ -90,7 +90,7 @@ def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
 def drafts(
     loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = TUNING, gathers: bool | None = None
 ) -> tuple[Draft, ...]:
-    """Choose the kernels that copy and fill, for elements of `width` bytes."""
+    """Choose the kernels that copy and fill, for elements of `width` bytes; `gathers` is that of a `Context`."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     context = Context(width, total >= tuning.streamed_bytes, tuning, machine, gathers=gathers)
     found: list[Draft] = []
@@ -106,7 +106,7 @@ def _filled_run(fill: Nest, width: int) -> Loop:
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
-    """Move a short run that is contiguous on both sides as one unit, if there are units of its size."""
+    """Merge short runs that are contiguous on both sides into wider units, if there are units of these sizes."""
     for loop in nest.loops:
         run_bytes = loop.size * width
         if loop.source_stride == loop.destination_stride == width and run_bytes in UNIT_BYTES[1:]:
@@ -134,7 +134,7 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 
 
 def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
-    """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
+    """Choose the passes that copy a nest without runs, by the loops along which each side is contiguous."""
     width, loops = context.width, nest.loops
     column = nest.loop_of(source=width)
     row = nest.loop_of(destination=width)
@@ -146,7 +146,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
-    # Of narrow rows that do not fill a lane little is interleaved at once; squares hold several of them.
+    # Interleaves of narrow rows that do not fill a lane move little at once; squares hold several such rows.
     half_a_lane = width in NARROW_BYTES and LANE_BYTES // 2 <= width * column.size < LANE_BYTES <= column_bytes
     is_short = half_a_lane and row_bytes >= LINE_BYTES
     if few and not is_short and width <= LANE_BYTES and column.destination_stride == row_bytes:
@@ -160,7 +160,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 def packed_drafts(
     loops: RelayoutLoops, per_byte: int, kernel: str, machine: Machine, tuning: Tuning = TUNING
 ) -> tuple[Draft, ...] | None:
-    """Choose the passes that expand packed elements to bytes while they move, or compress them.
+    """Choose the passes that expand packed elements to bytes, or compress bytes, while they move.
 
     Parameters
     ----------
@@ -174,8 +174,8 @@ def packed_drafts(
     Returns
     -------
     tuple of Draft or None
-        None where runs do not begin with a byte on the packed side, or do not end with one of the destination. Offsets
-        there count elements.
+        None if runs do not begin on a byte boundary of the packed side, or do not end on one of a packed destination.
+        Offsets on the packed side count elements.
     """
     written = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     if kernel == "compress":
@@ -194,11 +194,11 @@ def packed_drafts(
 
 
 def packed_nest_passes(nest: Nest, per_byte: int, kernel: str, context: Context) -> tuple[Draft, ...] | None:
-    """Choose the passes that expand or compress the elements of a nest; None as `packed_drafts`."""
+    """Choose the passes that expand or compress the elements of a nest; None as for `packed_drafts`."""
     run = nest.loop_of(1, 1)
     if run is None:
         return None
-    # What is expanded may end within a byte: the rest of it is not written anywhere.
+    # An expanded run may end within a byte: the remaining bits are not written anywhere.
     numbers = [nest.source_start] if kernel == "expand" else [nest.destination_start, run.size]
     others = [loop for loop in nest.loops if loop is not run]
     numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
@@ -210,7 +210,7 @@ def packed_nest_passes(nest: Nest, per_byte: int, kernel: str, context: Context)
 def whole_buffer_passes(
     slots: int, per_byte: int, kernel: str, machine: Machine, tuning: Tuning = TUNING
 ) -> tuple[Pass, ...]:
-    """Choose the passes that expand or compress all slots of a buffer; what the last byte has left over becomes 0.
+    """Choose the passes that expand or compress all slots of a buffer; unused bits of the last byte become 0.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context) -> Draft
 
 
 def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
-    """Count elements that move one by one, and the lines of a large source that they wait for."""
+    """Count elements that move one by one, and the lines of a large source that must come from memory."""
     nearest = min((abs(k.source_stride) for k in nest.loops), default=width)
     far = nest.element_count * min(nearest / LINE_BYTES, 1) if is_large else 0
     return Counts(lines=nest.element_count * width / LINE_BYTES, gathered=nest.element_count, elements=far)

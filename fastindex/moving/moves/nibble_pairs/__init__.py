@@ -1,1 +1,1 @@
-"""Packed elements of four bits, transposed by pairs of rows."""
+"""Transposes of packed elements of four bits: nibbles of pairs of rows are transposed first, then bytes."""

@@ -1,7 +1,11 @@
-"""Rows of packed elements of four bits that become rows of bytes: a byte of each two elements of two rows.
+"""Pair rows of packed elements of four bits: a 2 by 2 transpose of nibbles, for whole vectors of two rows.
 
-Neighbours in the destination lie in two rows of the source. Once these are paired, bytes move, by any kernel for
-bytes, in place of nibbles.
+Neighbours in the destination lie in two rows of the source. Once these are paired, any kernel for bytes moves them::
+
+    first row    a1a0 a3a2 ..      low     b0a0 b2a2 ..   = (first & 0x0F) | (second << 4)
+    second row   b1b0 b3b2 ..      high    b1a1 b3a3 ..   = (first >> 4) | (second & 0xF0)
+
+Here the high nibble of a byte is on the left. `fastindex.moving.moves.nibble_pairs.plan` says which rows are paired.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from fastindex.runtime.lines.vectors import pair_groups, pair_rows
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128
-# The most bytes of rows that are read by less than a line.
+# The most bytes of a row that is read by less than a line.
 _SHORT_BYTES = 16
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = 2 * _STAGE_BYTES
@@ -34,8 +38,8 @@ SCRATCH_BYTES = 2 * _STAGE_BYTES
 def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: ignore[no-untyped-def]
     """Pair two rows of `elements` elements.
 
-    `sources` is where the rows are, in nibbles from the first address of `ends`, (source, end of what may be
-    read, scratch memory); `ahead` is where the rows are that are read later, in bytes.
+    `sources` are the offsets of the rows in nibbles; `ends` is (base of these, end of the readable source, scratch
+    memory); `ahead` are the addresses of the rows to prefetch.
     """
     source, end, stage = ends
     odd = (sources[0] & 1, sources[1] & 1)
@@ -44,7 +48,7 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     reach = max(first, second) + 64 + literal(shifted)
     at = 0
     if size <= _SHORT_BYTES and reach <= end:
-        # A whole line would often reach into the next one, which has not been prefetched.
+        # Loading a whole line would often touch the next one, which has not been prefetched.
         for row in ahead:
             prefetch_to_l2(row)
             prefetch_to_l2(row + size - 1)
@@ -53,12 +57,12 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     while at < size:
         prefetch_to_l2(ahead[0] + at)
         prefetch_to_l2(ahead[1] + at)
-        # The last line of long rows overlaps the one before: rows lie behind each other without gaps.
+        # The last line of a long row overlaps the one before: paired rows are adjacent, without gaps.
         place = min(at, max(size - 64, 0))
         if reach + place <= end:
             pair_rows(64, shifted, target + place, target + high + place, (first + place, second + place), odd)
         else:
-            # No more than the bytes that hold elements may be read.
+            # Only bytes that hold elements may be read.
             copy_run(stage, first + place, min(((elements + odd[0] + 1) >> 1) - place, 65), False)
             copy_run(stage + 128, second + place, min(((elements + odd[1] + 1) >> 1) - place, 65), False)
             pair_rows(64, shifted, target + place, target + high + place, (stage, stage + 128), odd)
@@ -81,11 +85,11 @@ def _pair_alternating(group_bytes, target, high, source, elements, end, stage): 
 
 @kernel
 def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of the pairs of rows of a box.
+    """Run the tasks `first` to `last` that pair rows of a box.
 
     The parameters are those of `copy_chunks`, except that source offsets count nibbles; the kernel's own numbers
-    are a `PairGeometry`. Chunks follow each other in the destination: behind each, up to a line is written that belongs
-    to the next one; what is written behind the last is not used.
+    are a `PairGeometry`. Chunks are adjacent in the destination: up to a line after each chunk is overwritten, which
+    the next chunk writes again; bytes after the last chunk are not used.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     elements, apart = entry(geometry, PAIR_ELEMENTS), entry(geometry, PAIR_APART)

@@ -1,9 +1,24 @@
 """Passes that transpose packed elements of four bits: rows are paired, and pairs move as bytes, box by box.
 
 A box is a part of a nest that stays in the cache. Two rows of the source whose elements are neighbours in the
-destination become rows of bytes that hold an element of each, and bytes move from there to the destination, by the same
-passes as any others. Columns of the destination that begin within a byte take the pairs that begin one row later; what
-is left over, a nibble at either end of a column, is copied by itself.
+destination become rows of bytes that hold an element of each: a 2 by 2 transpose of nibbles, the innermost step of a
+recursive transpose (Eklundh). Then bytes move to the destination, by the same passes as any others::
+
+    source                  paired, in scratch memory        destination
+      row 0   a0a1 a2a3       even columns   a0b0 a2b2 ..      column 0   a0b0 c0d0 ..
+      row 1   b0b1 b2b3       odd columns    a1b1 a3b3 ..      column 1   a1b1 c1d1 ..
+      row 2   c0c1 ..         ... of rows 2 and 3: c0d0 ..     column 2   a2b2 c2d2 ..
+
+The parity of a column's first place in the destination, `odd`, decides which rows are paired. Of a column of `n` rows:
+
+- even, ``odd == 0``: rows (0, 1), (2, 3), ... share bytes
+- odd, ``odd == 1``: row 0 is the high nibble of a byte begun before; rows (1, 2), (3, 4), ... share bytes
+- either way there are ``(n - odd) // 2`` pairs. Row 0 remains if `odd`, and the last row if ``n - odd`` is odd: such a
+  nibble at either end of a column is copied by itself.
+
+Loops with an odd stride are split into their even and odd iterations, so that parities are constant in a nest. If boxes
+split the rows, they overlap by a row where columns may be odd. A row with an odd first place in the source has its
+nibbles shifted as it is loaded.
 """
 
 from __future__ import annotations
@@ -26,26 +41,26 @@ from fastindex.moving.passes import Draft, blocks, cost, cut, even_steps, iterat
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LINE_BYTES
 
-#: Packed elements of a byte.
+#: Packed elements per byte.
 PER_BYTE = 8 // NIBBLE_BITS
-# The most elements of a box, and the fewest: with gaps, a box may have to be smaller to fit scratch memory.
+# The most elements of a box, and the fewest: with gaps, a box may need to be smaller to fit scratch memory.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# Shorter runs in boxes are transposed where that is cheaper than to copy them.
+# Shorter runs in boxes are transposed if that is cheaper than copying them.
 _SHORT_RUN = 32
-# The most nibbles of a task that copies them one by one.
+# The most nibbles that a task copies one by one.
 _MOST_NIBBLES = 4096
-# How many times as long as its elements a run may be with its gaps.
+# The factor by which gaps may lengthen a run.
 _MOST_GAP = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """Where the pairs of a box are in scratch memory.
+    """The layout of the pairs of a box in scratch memory.
 
     Attributes
     ----------
     strides : dict
-        Bytes from one pair to the next along each loop but the columns: of the rows, from a pair of rows to the next.
+        Stride in bytes along each loop except the columns; along the rows, from one pair of rows to the next.
     high : int
         Bytes from the pairs of even columns to those of odd ones.
     group_bytes : int
@@ -60,7 +75,7 @@ class _Image:
 
 
 def nibble_pairs(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes between two packed sides, or None where there are none."""
+    """Return the passes between two packed sides, or None if there are none."""
     source, destination, loops = problem.source, problem.destination, problem.slots.loops
     if loops is None or problem.slot_bits != (NIBBLE_BITS, NIBBLE_BITS) or not problem.may_convert:
         return None
@@ -70,7 +85,7 @@ def nibble_pairs(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: int) -> tuple[Draft, ...] | None:
-    """Return the passes between two packed sides, or None where there are none; what cannot be paired moves by nibbles.
+    """Return the passes between two packed sides, or None if there are none; nests without pairs move by nibbles.
 
     Parameters
     ----------
@@ -78,7 +93,7 @@ def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: in
         In elements.
     context : Context
     slots, readable : int
-        Slots of the destination, and bytes of the source.
+        Number of slots of the destination, and of bytes of the source.
     """
     fills = grouped(RelayoutLoops((), loops.fills), PER_BYTE)
     if fills is None or any(min(k.source_stride, k.destination_stride) < 0 for n in loops.copies for k in n.loops):
@@ -98,19 +113,19 @@ def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: in
 
 
 class _Pairs:
-    """The boxes of one nest, whose rows are paired.
+    """The boxes of one nest of which rows are paired.
 
     Attributes
     ----------
     row : Loop
-        The one that is contiguous in the destination.
+        The loop that is contiguous in the destination.
     """
 
     def __init__(self, nest: Nest, row: Loop, context: Context, slots: int, readable: int) -> None:
         self.nest, self.row, self.context, self.slots, self.readable = nest, row, context, slots, readable
 
     def passes(self) -> list[Draft] | None:
-        """Return the passes over the largest boxes that scratch memory holds, and over what is left between bytes."""
+        """Return the passes over the largest boxes that scratch memory holds, and over single nibbles at row ends."""
         most = _MOST_ELEMENTS
         while most >= _LEAST_ELEMENTS:
             made = self._of_boxes(most)
@@ -120,13 +135,13 @@ class _Pairs:
         return None
 
     def _of_boxes(self, most: int) -> list[Draft] | None:
-        """Return the passes over boxes of at most `most` elements; None where they are too large or cut bytes."""
+        """Return the passes over boxes of at most `most` elements; None if they are too large or split bytes."""
         sizes = box_sizes(self.nest.loops, (), 1, most, most)
         if sizes is None or (sizes[self.row] < self.row.size and sizes[self.row] % PER_BYTE):
             return None
         others = [k for k in self.nest.loops if k is not self.row]
         is_shifted = self.nest.destination_start % PER_BYTE or any(k.destination_stride % PER_BYTE for k in others)
-        # Where rows begin within a byte, boxes have a row more than they write.
+        # If columns may begin within a byte, boxes have one more row than they write: they overlap.
         more = int(is_shifted and sizes[self.row] < self.row.size)
         written = {k: k._replace(size=k.size - more) if k is self.row else k for k in self.nest.loops}
         shorter: Sizes = {written[k]: sizes[k] for k in self.nest.loops}
@@ -142,7 +157,7 @@ class _Pairs:
         return found
 
     def _box_passes(self, box: tuple[Loop, ...], outer: Nest) -> list[Draft] | None:
-        """Return the pass over boxes, none where only single nibbles are written; None where they are too large."""
+        """Return the pass over boxes, an empty list if they have no pairs; None if they are too large."""
         row = next((k for k in box if k.destination_stride == 1), Loop(1, 0, 1))
         columns = _columns([k for k in box if k is not row])
         others = [k for k in box if k is not row and k not in columns]
@@ -165,7 +180,7 @@ class _Pairs:
     def _moves(
         self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int
     ) -> Iterator[tuple[int, Nest]]:
-        """Yield how pairs move as bytes, and with which of the first two rows these pairs begin."""
+        """Yield, for each parity, the first row of its pairs (0 or 1), and the nest that moves these pairs as bytes."""
         column, *further = columns
         around = [Loop(k.size, image.strides[k], k.destination_stride) for k in others]
         around += [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride) for k in further]
@@ -194,9 +209,9 @@ class _Pairs:
     def _pairing(
         self, loops: tuple[Loop, list[Loop], list[Loop]], image: _Image, begin: int, odd: int, count: int
     ) -> Draft:
-        """Return the pass that makes `count` pairs of the rows of a box, from its row `odd` on.
+        """Return the pass that makes `count` pairs of the rows of a box, beginning with row `odd`.
 
-        `loops` are those of the rows, of the columns, and others.
+        `loops` is (loop of the rows, loops of the columns, other loops).
         """
         row, columns, others = loops
         pairs = Loop(count, PER_BYTE * row.source_stride, image.strides[row])
@@ -232,7 +247,7 @@ class _Pairs:
 
 
 def _columns(loops: list[Loop]) -> list[Loop]:
-    """Return the loops that are one run of the source, with short gaps, where nibbles stay nibbles."""
+    """Return the loops that form one run of the source, with short gaps, and keep the parity of places."""
     found = [next((k for k in loops if k.source_stride == 1), Loop(1, 1, 0))]
     for loop in sorted(loops, key=lambda k: k.source_stride):
         length = _span(found)
@@ -243,12 +258,12 @@ def _columns(loops: list[Loop]) -> list[Loop]:
 
 
 def _span(loops: Sequence[Loop]) -> int:
-    """Return how many elements lie from the first to the last."""
+    """Return the number of places from the first element to the last."""
     return 1 + sum((k.size - 1) * k.source_stride for k in loops)
 
 
 def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) -> _Image:
-    """Return where the pairs of a box are: in the order of the source, rows of bytes without gaps."""
+    """Return the layout of the pairs of a box: in the order of the source, rows of bytes without gaps."""
     pairs = -(-row.size // PER_BYTE)
     length = _span(columns)
     group = length // PER_BYTE
@@ -272,21 +287,21 @@ def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) ->
 
 
 def _apart(nbytes: int) -> int:
-    """Return how far apart rows of `nbytes` are: long ones an odd number of lines, so that they do not meet."""
+    """Return the pitch of rows of `nbytes`: an odd number of lines for long ones, to spread them over cache sets."""
     return nbytes if nbytes < 4 * LINE_BYTES else LINE_BYTES * (-(-nbytes // LINE_BYTES) | 1)
 
 
 def _by_parity(outer: Nest) -> Iterator[Nest]:
-    """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on each side."""
+    """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on both sides."""
     for part in even_steps(outer, 0):
         yield from even_steps(part, 1)
 
 
 @lru_cache(maxsize=16)
 def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
-    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose.
+    """Return the passes that move a box: a transpose, if that is cheaper than the choice by loops.
 
-    The boxes at the ends of loops often move as others do, so results are cached.
+    Partial boxes at the ends of loops often have the same nest, so results are cached.
     """
     if any(k.source_stride == k.destination_stride == 1 and k.size >= _SHORT_RUN for k in nest.loops):
         return tuple(copy_passes(nest, context))
@@ -302,7 +317,7 @@ def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
 def _pass_over(
     box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int, streamed: bool
 ) -> Draft:
-    """Return the pass that runs others within each box; `readable` is how many bytes the source has.
+    """Return the pass that runs the `inner` ones within each box; `readable` is the number of bytes of the source.
 
     `streamed` says whether the destination is too large for the cache.
     """
@@ -324,9 +339,9 @@ def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
     nest : Nest
         In elements.
     row : Loop
-        The one that is contiguous in the destination.
+        The loop that is contiguous in the destination.
     slots : int
-        Of the destination.
+        Number of slots of the destination.
     """
     others = Nest(tuple(k for k in nest.loops if k is not row), nest.source_start, nest.destination_start)
     last = (row.size - 1) * row.source_stride, row.size - 1
@@ -339,7 +354,7 @@ def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
 
 
 def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
-    """Yield the passes that copy every element of a nest by itself; the destination has `slots`."""
+    """Yield the passes that copy the elements of a nest one by one; the destination has `slots` slots."""
     longest = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
     for piece in cut(nest, longest, _MOST_NIBBLES):
         along = max(piece.loops, key=lambda k: k.size, default=Loop(1, 0, 0))

@@ -1,10 +1,16 @@
-"""Relayouts that deinterleave one sequential stream into a few rows, an element to each in turn.
+"""Deinterleave one sequential stream into a few rows, one element to each in turn.
 
-Numbers of rows that vectors know are deinterleaved in registers: rows that all begin equally far from a line boundary
-are written by whole lines straight from there, others are staged in scratch memory first, a piece of each. Any other
-number is deinterleaved in lanes, whatever the width of elements: a piece of each row is collected behind the part of a
-line that the piece before left. So rows that begin anywhere are written by whole lines, several neighbouring lines at a
-time, and the source is read once, in order.
+In the literature this is a conversion from an array of structures to a structure of arrays (AoS to SoA, `ld3` on Arm)::
+
+                                                 row 0       a0 a1 a2 a3 ..
+    stream   a0 b0 c0  a1 b1 c1  a2 b2 c2 ..  -> row 1       b0 b1 b2 b3 ..
+             a column  a column                  row 2       c0 c1 c2 c3 ..
+
+For the numbers of rows in `VECTOR_WAYS`, the stream is deinterleaved in registers: if all rows have the same offset
+from a line boundary, whole lines are stored directly from registers; otherwise a piece of each row is staged in scratch
+memory first. Any other number is deinterleaved by a byte shuffle within lanes of 16 bytes, for every width of elements:
+a piece of each row is collected after the partial line that the piece before left. So rows with any alignment are
+written by whole lines, several neighbouring lines at a time, and the source is read once, in order.
 """
 
 from __future__ import annotations
@@ -28,17 +34,17 @@ from fastindex.runtime.lines.vectors import deinterleave_line
 
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64
-# Scratch memory of vectors: up to 64 staged rows, and their addresses.
+# Scratch memory of the kernel in vectors: up to 64 staged rows, and their addresses.
 _PLACES = 64 * _ROW_BYTES
 
-# How much of all rows is collected at a time in lanes, at most and at least of one. Reading and writing alternate: 40
-# rows of bytes 29 GB/s with 6 KiB, 20 with 12 KiB; 25 with 4 KiB (one thread, AMD EPYC, 2026-11-22).
+# Bytes collected at a time in lanes: of all rows together, the most of one row, and the least. Reading and writing
+# alternate: 40 rows of bytes 29 GB/s with 6 KiB, 20 with 12 KiB; 25 with 4 KiB (one thread, AMD EPYC, 2026-11-22).
 _COLLECTED_BYTES = 6144
 _MOST_PIECE_BYTES = 512
 _LEAST_PIECE_BYTES = 128
-# Scratch memory of lanes: collected pieces, and a staged line's worth of columns.
+# Scratch memory of the kernel in lanes: collected pieces, and a staged line's worth of columns.
 _LANE_STAGE = _COLLECTED_BYTES + MOST_LANE_ROWS * (_LEAST_PIECE_BYTES + 128) + 16 * 128
-# How far ahead the source is then prefetched. 1 KiB: 38 and 26 GB/s for 3 and 12 channels of bytes; 4 KiB: 43 and 38;
+# Prefetch distance of the source in lanes. 1 KiB: 38 and 26 GB/s for 3 and 12 channels of bytes; 4 KiB: 43 and 38;
 # 8 KiB and more: 42 to 44 (one thread, AMD EPYC, 2026-11-22).
 _LANES_AHEAD_BYTES = 12288
 
@@ -48,9 +54,9 @@ SCRATCH_BYTES = max(_PLACES + 64 * 8, _LANE_STAGE + 64 * MOST_COLUMN_BYTES + 64)
 
 @subroutine("width", "ways", "streamed", inline=True)
 def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deinterleave a stream into rows that all begin equally far from a line boundary, whole lines from registers.
+    """Deinterleave a stream into rows with equal offsets from a line boundary; store whole lines from registers.
 
-    `sources` is where the stream is, and the next one, 0 where that has been prefetched.
+    `sources` is (address of the stream, address of the next one, 0 if that is prefetched already).
     """
     source, upcoming = sources
     w, count = literal(width), literal(ways)
@@ -80,7 +86,7 @@ def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scra
 
 @subroutine("width", "ways", "streamed", inline=True)
 def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deinterleave a stream into any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
+    """Deinterleave a stream into rows of any alignment, piece by piece; `counts` is (rows, elements of each)."""
     w, (count, run) = literal(width), counts
     per_line = 64 // w
     places = scratch + _PLACES
@@ -99,9 +105,9 @@ def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, sc
 
 @subroutine("streamed")
 def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ignore[no-untyped-def]
-    """Write the lines that a piece of a row completes, and keep what is left of the last one.
+    """Write the lines that a piece of a row completes, and keep its last, partial line for the next piece.
 
-    The piece is at ``column + 64``; the 64 bytes in front of it are the end of the piece before, if there is one.
+    The piece is at ``column + 64``; the 64 bytes before it are the end of the piece before, if there is one.
     """
     lead = 64 - (target & 63)
     at = 0
@@ -126,10 +132,10 @@ def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ig
 
 @subroutine("streamed")
 def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
-    """Deinterleave a stream; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
+    """Deinterleave a stream in lanes, piece by piece.
 
-    `ends` is (end of what may be read, the next stream, which is prefetched where this one ends; 0 where that has been
-    done).
+    `numbers` is (number of rows, elements of each, bytes of an element), `lanes` is (unit, mask). `ends` is (end of the
+    readable source, address of the next stream, which is prefetched at the end of this one; 0 if it is already).
     """
     end, upcoming = ends
     (count, run, width), (unit, mask) = numbers, lanes
@@ -138,7 +144,7 @@ def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scra
     line_bytes = per_line * column_bytes
     reach = line_bytes - stride + max(16, column_bytes)
     piece = max(min(_COLLECTED_BYTES // max(count, columns), _MOST_PIECE_BYTES), _LEAST_PIECE_BYTES) & ~63
-    # An odd number of lines, so that rows do not meet in few sets of the cache.
+    # An odd number of lines, so that rows do not share few sets of the cache.
     pitch = piece + 64 | 64
     row_bytes, total = run * width, run * width * count
     for first in range(0, row_bytes, piece):
@@ -167,7 +173,7 @@ def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scra
 
 @subroutine(inline=True)
 def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
-    """Whether all rows begin equally far from a line boundary."""
+    """Whether all rows have the same offset from a line boundary."""
     aligned = True
     for i in range(count):
         aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
@@ -175,7 +181,7 @@ def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
 
 
 def _kernel(in_vectors: bool) -> Any:
-    """Make one of two kernels; each is compiled without what only the other needs."""
+    """Make one of two kernels; each is compiled without the code that only the other needs."""
 
     @kernel
     def deinterleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
@@ -184,7 +190,8 @@ def _kernel(in_vectors: bool) -> Any:
         Parameters
         ----------
         width, ways : literal int
-            Bytes of an element and how many rows, a power of two of at most 32 bytes, where vectors know both.
+            Bytes of an element, and number of rows: a power of two, at most 32 bytes in all. The kernel in lanes uses
+            neither.
         target, source, table, scratch
             As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
             byte offsets in the destination of the rows.
@@ -222,5 +229,5 @@ def _kernel(in_vectors: bool) -> Any:
     return deinterleave_chunks
 
 
-#: For any number of rows, and for those that vectors know.
+#: For any number of rows, and for those in `VECTOR_WAYS`.
 deinterleave_lane_chunks, deinterleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)

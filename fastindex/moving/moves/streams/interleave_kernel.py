@@ -1,7 +1,14 @@
-"""Relayouts that make one stream of a few rows: an element of each in turn.
+"""Interleave a few rows into one sequential stream, one element of each in turn.
 
-Numbers of rows that vectors know are interleaved in registers, long runs straight into lines of the destination. Any
-others are interleaved in lanes, whatever the width of elements.
+In the literature this is a conversion from a structure of arrays to an array of structures (SoA to AoS, `st3` on Arm)::
+
+    row 0       a0 a1 a2 a3 ..
+    row 1       b0 b1 b2 b3 ..   --->   stream   a0 b0 c0  a1 b1 c1  a2 b2 c2 ..
+    row 2       c0 c1 c2 c3 ..                   a column  a column
+
+For the numbers of rows in `VECTOR_WAYS`, rows are interleaved in registers, and long runs are stored directly as lines
+of the destination. Any other number is interleaved by a byte shuffle within lanes of 16 bytes, for every width of
+elements, and appended to the pending bytes of the stream.
 """
 
 from __future__ import annotations
@@ -17,30 +24,31 @@ from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, pre
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
 from fastindex.runtime.lines.vectors import interleave_rows
 
-# Scratch memory: pending bytes, a line of each of a few rows, and the addresses of these.
+# Scratch memory: pending bytes, a line of each of up to 16 rows, and the addresses of these.
 _STAGE = PENDING_ROOM
 _PLACES = _STAGE + 64 * 16
 
 #: Bytes of scratch memory that these kernels need.
 SCRATCH_BYTES = _PLACES + 8 * 16
 
-# How much of all rows becomes pending at a time, and the most of one row.
+# The most bytes that become pending at a time: of all rows together, and of one row.
 _PENDING_BYTES = 16384
 _MOST_PIECE_BYTES = 256
-# How far ahead all rows together are prefetched, and at least how far each is. 512 bytes of each: 23 GB/s for 3
-# channels of bytes, 2 KiB: 32 to 37 (one thread, AMD EPYC, 2026-11-22).
+# Prefetch distance of all rows together, and the least distance of each. 512 bytes of each: 23 GB/s for 3 channels of
+# bytes, 2 KiB: 32 to 37 (one thread, AMD EPYC, 2026-11-22).
 _ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
-# The same of rows that vectors interleave, and of what is written; and how many lines ahead chunks are prefetched of
-# rows that are no longer.
+# For rows interleaved in vectors: prefetch distance of the destination, and of each row; and the distance in lines at
+# which chunks are prefetched if their rows are no longer than that.
 _AHEAD_BYTES, _ROW_AHEAD_BYTES, _LINES_AHEAD = 1024, 256, 32
 
 
 @subroutine("width", "ways", "streamed", inline=True)
 def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
+    """Write `run` elements of each row, in turn; whole lines are stored directly from registers.
 
-    The first column is chosen so that whole lines of the target are written. The rest at both ends comes from groups
-    that overlap others. `sources` is where the rows are, and the next ones, 0 where these are prefetched already.
+    The first column is chosen so that whole lines of the target are written. The partial lines at both ends come from
+    groups of columns that overlap others. `sources` is (base of the rows, base of the next rows to prefetch, 0 if they
+    are prefetched already).
     """
     source, upcoming = sources
     w, count = literal(width), literal(ways)
@@ -74,8 +82,8 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
 def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
     """Append a run of each row; return the new stream.
 
-    `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask). `upcoming` is where the next runs are,
-    which are prefetched when these end; 0 where that has been done.
+    `numbers` is (number of rows, elements of each, bytes of an element), `lanes` is (unit, mask). `upcoming` is the
+    base of the next runs, which are prefetched at the end of these; 0 if they are prefetched already.
     """
     (count, run, width), (unit, mask) = numbers, lanes
     per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width
@@ -86,7 +94,7 @@ def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streame
         size = min(piece, run - first)
         begin, behind = 0, pending + stream[1]
         while True:
-            # A few rows at a time, some lines of each.
+            # A few rows at a time, several lines of each.
             places = rows + 8 * begin
             for at in range(0, size, per_line):
                 read, target = source + (first + at) * width, behind + at * column_bytes + begin * width
@@ -108,19 +116,20 @@ def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streame
 
 
 def _kernel(in_vectors: bool) -> Any:
-    """Make one of two kernels; each is compiled without what only the other needs."""
+    """Make one of two kernels; each is compiled without the code that only the other needs."""
 
     @kernel
     def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-        """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, in turns.
+        """Run the tasks `first` to `last` of a relayout that interleaves a few rows into one stream.
 
         Parameters
         ----------
         width, ways : literal int
-            Bytes of an element and how many rows, a power of two of at most 32 bytes, where vectors know both.
+            Bytes of an element, and number of rows: a power of two, at most 32 bytes in all. The kernel in lanes uses
+            neither.
         target, source, table, scratch
             As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
-            byte offsets in the source of the rows, the last repeated up to 16 bytes of a column.
+            byte offsets in the source of the rows; the last one is repeated until a column has 16 bytes.
         """
         geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
         run, row_count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
@@ -157,5 +166,5 @@ def _kernel(in_vectors: bool) -> Any:
     return interleave_chunks
 
 
-#: For any number of rows, and for runs of at least a line of as many as vectors know.
+#: For any number of rows, and for runs of at least a line of the numbers of rows in `VECTOR_WAYS`.
 interleave_lane_chunks, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)

@@ -1,6 +1,6 @@
-"""Copies of runs: written as one stream, or run by run where the source is read in order.
+"""Copies of runs: written as one stream, or run by run if the source is read in order.
 
-A run is a piece that both sides keep contiguous; `chunks` says where the runs begin.
+A run is contiguous on both sides; a table of chunks has their offsets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-unt
 
 @subroutine("size", inline=True)
 def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
-    """Copy a run within the cache; what ends within a line, by two moves that overlap."""
+    """Copy a run within the cache; a partial line at its end by a move that overlaps the one before."""
     if size < 64:
         copy_short(target, source, size)
         return
@@ -66,7 +66,7 @@ def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
 
 @subroutine("vector_bytes", inline=True)
 def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
-    """Put runs one after the other by whole vectors: each run overwrites what the one before wrote too much."""
+    """Concatenate runs by whole vectors: each run overwrites the excess bytes of the one before."""
     for i in range(row_count):
         start = source + entry(rows, i)
         for at in range(0, run, vector_bytes):
@@ -76,7 +76,7 @@ def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: i
 
 @subroutine("exactly")
 def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
-    """Put runs one after the other; if `exactly`, without reading beyond them."""
+    """Concatenate runs; if `exactly`, without reading beyond them."""
     if exactly:
         for i in range(row_count):
             copy_run(target + i * run, source + entry(rows, i), run, False)
@@ -90,7 +90,7 @@ def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-u
 
 @subroutine()
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
-    """Return whether a chunk continues another one in the destination, and whether another one continues it."""
+    """Return whether a chunk continues the one before in the destination, and whether the next one continues it."""
     every, count = entry(geometry, STREAM.follower_every), entry(geometry, STREAM.follower_count)
     block = entry(geometry, STREAM.chunk_block)
     blocks = (entry(geometry, STREAM.chunk_count) + block - 1) // block
@@ -100,9 +100,9 @@ def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def _copy_following(target, source, before, size, goes_on, scratch):  # type: ignore[no-untyped-def]
-    """Copy a run of at least a line past the cache; the line that it shares with the run before belongs to it.
+    """Copy a run of at least a line with non-temporal stores, including the line that it shares with the run before.
 
-    `before` is where that run is in the source, 0 for none; `goes_on` says that there is a run after it.
+    `before` is the source address of the run before, 0 if there is none; `goes_on` says that a run follows.
     """
     shared = target & 63
     head = (-shared) & 63
@@ -121,7 +121,7 @@ def _copy_following(target, source, before, size, goes_on, scratch):  # type: ig
 
 @kernel
 def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that keeps runs of bytes.
+    """Run the tasks `first` to `last` of a relayout that copies runs of bytes.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         Addresses.
     table : int64
         Address of a `PassTable`; the kernel's own numbers are a `StreamGeometry`. The first table of offsets holds, for
-        each chunk of a block, byte offsets in the source and in the destination; the second the offsets in the source
-        of the runs of a chunk, which follow each other in the destination.
+        each chunk of a block, byte offsets in the source and in the destination; the second holds the source offsets of
+        the runs of a chunk, which are adjacent in the destination.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     width, ways

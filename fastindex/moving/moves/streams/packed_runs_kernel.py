@@ -1,4 +1,4 @@
-"""Runs of packed elements, expanded to bytes on the way or compressed from them, and written as one stream."""
+"""Expand runs of packed elements to bytes, or compress bytes to packed elements, and write them as one stream."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CHUNKS_AHEAD = 8
 
 @subroutine("line_bytes", inline=True)
 def _packed_bytes(elements, line_bytes):  # type: ignore[no-untyped-def]
-    """Return how many bytes hold packed elements, 64 in `line_bytes`: a product is faster than a quotient."""
+    """Return the bytes of packed elements, 64 of which have `line_bytes`: a product is faster than a quotient."""
     return (elements * line_bytes + 63) >> 6
 
 
 @subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
 def _append_expanded(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append `size` packed elements, a byte each; return the new stream."""
+    """Append `size` packed elements, expanded to a byte each; return the new stream."""
     for _ in range(size >> 6):
         prefetch(source + _AHEAD_BYTES)
         line, fill, skip = stream
@@ -37,7 +37,7 @@ def _append_expanded(per_byte, line_bytes, stream, pending, source, size, stream
             stream = added(stream, 64, pending, streamed)
         source += line_bytes
     if size & 63:
-        # No bytes beyond those that hold elements may be read; what is written behind the last element is overwritten.
+        # Only bytes that hold elements may be read; bytes written after the last element are overwritten later.
         stage = pending + PENDING_ROOM
         copy_short(stage, source, _packed_bytes(size & 63, line_bytes))
         expand_line(per_byte, 0, pending + stream[1], stage)
@@ -47,7 +47,7 @@ def _append_expanded(per_byte, line_bytes, stream, pending, source, size, stream
 
 @subroutine("per_byte", "line_bytes", "size", inline=True)
 def _expand_run(per_byte, line_bytes, target, source, size, stage):  # type: ignore[no-untyped-def]
-    """Expand `size` packed elements, a byte each, to where they stay in the cache."""
+    """Expand `size` packed elements to a byte each, with ordinary stores."""
     for _ in range(size >> 6):
         expand_line(per_byte, 0, target, source)
         target, source = target + 64, source + line_bytes
@@ -59,7 +59,7 @@ def _expand_run(per_byte, line_bytes, target, source, size, stage):  # type: ign
 
 @subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
 def _append_compressed(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append `size` elements of a byte each, packed; return the new stream."""
+    """Append `size` elements of a byte each, compressed; return the new stream."""
     lines = size & ~63
     for at in range(0, lines, 64):
         compress_line(per_byte, pending + stream[1], source + at)
@@ -78,8 +78,8 @@ def _append_compressed(per_byte, line_bytes, stream, pending, source, size, stre
 def expand_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from packed elements to bytes, by runs.
 
-    The parameters are those of `copy_chunks`, except that `WAYS` elements share a byte and that source offsets count
-    elements, each of them the first of a byte.
+    The parameters are those of `copy_chunks`, except that `ways` elements share a byte, and that source offsets count
+    elements; each is that of the first element of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
@@ -107,8 +107,8 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
 def compress_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from bytes to packed elements, by runs.
 
-    The parameters are those of `copy_chunks`, except that `WAYS` elements share a byte and that destination offsets
-    count elements, each of them the first of a byte.
+    The parameters are those of `copy_chunks`, except that `ways` elements share a byte, and that destination offsets
+    count elements; each is that of the first element of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0

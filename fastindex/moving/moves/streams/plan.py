@@ -34,32 +34,32 @@ from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
-# The most lines of a chunk that are prefetched at once.
+# The most lines of a chunk to prefetch at once.
 _MOST_CHUNK_LINES = 128
-# Pieces that are interleaved or deinterleaved are this many times as long as a task of a copy.
+# Length of pieces that are interleaved or deinterleaved, in tasks of a copy.
 _PIECE_TASKS = 4
 #: Bytes of narrow elements: a lane of 16 bytes holds eight or more.
 NARROW_BYTES = (1, 2)
 
 
 class Chunk(NamedTuple):
-    """What a stream moves at a time.
+    """The unit of work of a stream.
 
     Attributes
     ----------
     loops : iterable of Loop
-        The loops within a chunk; the others make the chunks and the tasks.
+        The loops within a chunk; the others iterate over chunks and tasks.
     offsets : callable or None
-        Returns the offsets of the rows of a chunk in the source, or of its columns in the destination.
+        Returns the source offsets of the rows of a chunk, or the destination offsets of its columns.
     run, ways : int
         As in `StreamGeometry`.
     nbytes : int
-        How much a chunk writes.
+        Bytes that a chunk writes.
     by_source : bool
-        Whether chunks follow the order of the source. Long pieces are written anywhere as fast as in order, so the
-        source is then read as one sequential stream.
+        Whether chunks are in the order of the source. Long pieces are written as fast in any order, so the source is
+        then read as one sequential stream.
     first : tuple of Loop
-        The loops along which chunks follow each other first, otherwise.
+        The innermost loops over chunks, unless `by_source`.
     """
 
     loops: Iterable[Loop]
@@ -100,7 +100,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
     counted = [_counts(kernel, chunk, context, chunks)]
     apart = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > context.machine.caches.l1.ways]
     if apart and not chunk.by_source:
-        # Each chunk is read from a page of its own, and from more of them than L1 keeps a line of each of.
+        # Each chunk is read from a different page, and from more pages than L1 has ways.
         counted.append(Counts(blocks=chunks))
     return Draft(
         kernel,
@@ -117,12 +117,12 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
 
 
 def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bool) -> float:
-    """Count the ends within lines of what a stream writes; `continues` tells whether pieces are joined by source."""
+    """Count the ends of a stream's pieces within lines; `continues` tells whether pieces by source are joined."""
     if kernel == "compress":
         return 0
     offset = context.tuning.line_offset
     if chunk.by_source and not continues:
-        # Each piece is written by itself.
+        # Each piece is written separately.
         loops = tuple(chunk.loops)
         run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deinterleave" else (loops[0], chunk.run)
         others = tuple(k for k in nest.loops if k is not run)
@@ -131,12 +131,12 @@ def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bo
 
 
 def _counts(kernel: str, chunk: Chunk, context: Context, chunks: int) -> Counts:
-    """Count what a stream of `chunks` chunks does."""
+    """Count the work of a stream of `chunks` chunks."""
     width, caches = context.width, context.machine.caches
     nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
     lines = nbytes / LINE_BYTES
     if kernel == "copy":
-        # Where runs are not whole lines, their ends take as long as their beginnings.
+        # If runs are not whole lines, their ends take as long as their beginnings.
         return Counts(lines=lines, runs=nbytes / chunk.run * (2 if chunk.run % LINE_BYTES else 1))
     if kernel in ("expand", "compress"):
         written = lines if kernel == "expand" else lines / chunk.ways
@@ -144,7 +144,7 @@ def _counts(kernel: str, chunk: Chunk, context: Context, chunks: int) -> Counts:
     rows = nbytes / run_bytes
     if are_vectors(kernel, width, chunk.ways, chunk.run):
         missed = lines if kernel == "deinterleave" and _leaves_l1(chunk, caches.l1) else 0
-        # Of rows shorter than a line every element is moved by itself, and then the row.
+        # Rows shorter than a line are moved element by element, and then copied.
         short, blocks = (rows, chunks) if run_bytes < LINE_BYTES else (0, 0)
         return Counts(lines, shuffled=lines, missed=missed, runs=short, gathered=short * chunk.run, blocks=blocks)
     missed = rows if kernel == "interleave" and run_bytes < LINE_BYTES and _leaves_l2(chunk, caches.l2) else 0
@@ -156,17 +156,17 @@ def _counts(kernel: str, chunk: Chunk, context: Context, chunks: int) -> Counts:
 
 
 def _leaves_l1(chunk: Chunk, l1: Cache) -> bool:
-    """Whether lines of the columns that are deinterleaved leave L1 before they are full."""
+    """Whether lines of deinterleaved columns are evicted from L1 before they are full."""
     return chunk.offsets is not None and overflows(chunk.offsets(), l1.sets, 2 * l1.ways)
 
 
 def _leaves_l2(chunk: Chunk, l2: Cache) -> bool:
-    """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
+    """Whether lines of rows of less than a line are evicted from L2 before the next chunk reads their remainder."""
     return chunk.offsets is not None and overflows(chunk.offsets(), *l2)
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
-    """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
+    """Return the bytes of each column in a lane of 16 bytes (the unit), and the byte shuffle that groups them."""
     if kernel not in VECTOR_WAYS or width > LANE_BYTES:
         return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
     ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
@@ -184,7 +184,7 @@ def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
 
 
 def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
-    """Return how many chunks ahead lines of a chunk are prefetched, 0 where runs are prefetched as they are read."""
+    """Return the prefetch distance in chunks; 0 if runs are prefetched as they are read."""
     if kernel not in ("copy", "interleave", "deinterleave"):
         return 0
     rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deinterleave": 1}[kernel]
@@ -199,7 +199,7 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
 
 
 def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:
-    """Return how chunks continue each other in the destination: step in chunks, number, step in the source."""
+    """Return how chunks continue each other in the destination: (distance in chunks, count, source stride)."""
     every = 1
     for loop in ordered[: len(ordered) - len(found.outer)]:
         if loop.destination_stride == run_bytes:
@@ -214,11 +214,11 @@ def run_of(nest: Nest, width: int) -> Loop:
 
 
 def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:
-    """Return the passes that copy runs."""
+    """Yield the passes that copy runs."""
     for part, rows, column in _gathered(nest, run_of(nest, context.width).size * context.width, context):
         run = run_of(part, context.width)
         run_bytes = run.size * context.width
-        # Rows of a byte each that are not cut are up to twice as many.
+        # Rows of a byte each that are not split are up to twice as many.
         together = blocks(rows, 2 * context.tuning.gathered_chunk_bytes)
         by_source = together.places == 1 and run_bytes >= context.tuning.by_source_bytes
         size = run_bytes * together.places
@@ -229,10 +229,10 @@ def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 def _gathered(
     nest: Nest, run_bytes: int, context: Context
 ) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
-    """Choose in which order runs are copied, and cut the nest for it.
+    """Choose the order in which runs are copied, and split the nest accordingly.
 
-    Yields the part of the nest, the loops along which its runs are adjacent in the destination, which make one chunk,
-    and the loop along which they are adjacent in the source, which comes next.
+    Yields a part of the nest, the loops along which its runs are adjacent in the destination, which form a chunk, and
+    the loop along which they are adjacent in the source, which is the innermost loop over chunks.
     """
     tuning = context.tuning
     column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
@@ -255,10 +255,10 @@ def _gathered(
 
 
 def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, context: Context) -> Iterator[Draft]:
-    """Return the passes that interleave a few rows into one stream."""
+    """Yield the passes that interleave a few rows into one stream."""
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
-    # Lanes read as many rows as make 16 bytes of a column.
+    # Lanes read as many rows as give 16 bytes of a column.
     more = max(LANE_BYTES // context.width - ways, 0)
 
     def offsets() -> NDArray[np.int64]:
@@ -274,12 +274,12 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, context: C
 
 
 def _piece_columns(context: Context, column_bytes: int) -> int:
-    """Return how many columns a piece has: every piece has two ends in every row, so it is longer than a task."""
+    """Return the columns of a piece: every piece has two ends in every row, so it is longer than a task."""
     return max(_PIECE_TASKS * context.tuning.task_bytes // column_bytes, 1)
 
 
 def deinterleave_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:
-    """Return the passes that deinterleave one stream into a few rows."""
+    """Yield the passes that deinterleave one stream into a few rows."""
     width, tuning = context.width, context.tuning
     together = blocks(columns, LINE_BYTES)
     ways = together.places
@@ -292,9 +292,9 @@ def deinterleave_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context:
 
 
 def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, context: Context) -> Iterator[Draft]:
-    """Return the passes that expand or compress runs of packed elements."""
+    """Yield the passes that expand or compress runs of packed elements."""
     why = f"{per_byte} elements a byte on one side, one on the other"
-    # Pieces begin and end with a byte on the packed side, and with a line on the other.
+    # Pieces begin and end on a byte boundary of the packed side, and on a line boundary of the other.
     most = max(context.tuning.task_bytes // LINE_BYTES, 1) * LINE_BYTES
     for part in cut(nest, run, most):
         piece = run_of(part, 1)

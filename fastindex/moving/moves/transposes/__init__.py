@@ -1,1 +1,1 @@
-"""Transposes: neighbours in the source go to different rows of the destination."""
+"""Transposes: neighbours in the source go to different lines of the destination."""

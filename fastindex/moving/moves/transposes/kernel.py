@@ -1,12 +1,12 @@
 """Transposes: elements that are neighbours in the source go to different lines of the destination.
 
-A panel is a set of rows and a set of columns. Source elements of one row are contiguous along the columns; destination
-elements of one column are contiguous along the rows; two tables of byte offsets say where the rows start in the source
-and the columns in the destination. Any permutation of any loops has this form.
+A panel is a set of rows and a set of columns. A row is contiguous in the source, a column in the destination; two
+tables of byte offsets have the start of each row in the source, and of each column in the destination. Any permutation
+of any loops has this form.
 
-Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
-neighbouring lines of each column are written at a time. Elements of one or two bytes are staged, see `staged_bands`:
-two lines of them take too many rows to read at once.
+Few rows are read at a time, over many columns: long sequential streams that the hardware prefetches. Two whole
+neighbouring lines of each column are written at a time: the rows of these form a band. Elements of one or two bytes are
+staged, see `staged_bands`: two lines of them take too many rows to read at once.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from fastindex.runtime.lines.memory import (
 )
 from fastindex.runtime.lines.vectors import transpose_rows, transpose_stage_lanes
 
-# A staged band of rows: two lines' worth, and one more square where columns start off a line boundary.
+# A staged band of rows: two lines' worth, and one more square if columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
-# How many rows ahead those are prefetched that are read a line or less at a time.
+# Prefetch distance, in rows, of rows that are read a line or less at a time.
 _ROWS_AHEAD = 64
-# How many lines of each column are then written at a time: the elements have left the store buffer by then.
+# Lines of each column to write at a time for few columns: by then the elements have left the store buffer.
 _FEW_COLUMNS_LINES = 16
 _PITCH_BYTES = 192
 
-#: Bytes of scratch memory that edges need: staged rows, transposed columns, and where these start.
+#: Bytes of scratch memory that edges need: staged rows, transposed columns, and the offsets of these.
 EDGE_BYTES = 2 * _STAGE_BYTES + 8 * 64
 #: Bytes of scratch memory that a transpose needs.
 SCRATCH_BYTES = EDGE_BYTES + STAGED_BYTES
@@ -54,14 +54,14 @@ SCRATCH_BYTES = EDGE_BYTES + STAGED_BYTES
 
 @subroutine()
 def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
-    """Write the table of 64 places that are equally far apart."""
+    """Write a table of 64 offsets, `pitch_bytes` apart."""
     for j in range(64):
         set_entry(table, j, j * pitch_bytes)
 
 
 @subroutine("width")
 def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[no-untyped-def]
-    """Copy up to a line of each of some rows to where they are a line apart."""
+    """Copy up to a line of each row to the stage, at a pitch of a line."""
     size = columns * literal(width)
     if size == 64:
         for i in range(row_count):
@@ -73,9 +73,9 @@ def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[
 
 @subroutine("size", inline=True)
 def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-def]
-    """Return where a row of less than a line is, and prefetch one that is read later, to L2.
+    """Return the address of a row of less than a line, and prefetch a later one to L2.
 
-    `sources` is where this panel is and the next one, whose rows come behind the last.
+    `sources` is (base of this panel, base of the next one, whose rows follow the last row).
     """
     following = i + _ROWS_AHEAD - row_count
     if following < 0:
@@ -96,7 +96,7 @@ def _is_few(width, column_count):  # type: ignore[no-untyped-def]
 
 @subroutine("width", inline=True)
 def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  # type: ignore[no-untyped-def]
-    """Write the columns of such rows, `pitch_bytes` apart, element by element."""
+    """Transpose rows of few elements, element by element, to columns `pitch_bytes` apart."""
     (first, end), (row_count, column_count) = band, counts
     w = literal(width)
     for i in range(first, end):
@@ -107,10 +107,10 @@ def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  
 
 @subroutine("width", inline=True)
 def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untyped-def]
-    """Return where the lines are that are read a little later, and the table of their rows, `reach` of them.
+    """Return the base of the lines to prefetch, and the table of their `reach` rows.
 
-    Behind the last column comes the next band, behind the last band the next panel; `sources` is where this panel is,
-    and the next one, `band` is (first row, end of rows, number of columns).
+    After the last column comes the next band, after the last band the next panel. `sources` is (base of this panel,
+    base of the next one), `band` is (first row, end of rows, number of columns).
     """
     (source, upcoming), (first, end, column_count) = sources, band
     w = literal(width)
@@ -125,12 +125,11 @@ def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untype
 
 @subroutine("width")
 def edge_band(width, target, sources, tables, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Write a part of each column that is less than whole lines, or of less columns than make a square.
+    """Write a part of each column that is less than whole lines, or has fewer columns than a square.
 
-    `tables` is (rows, columns), the addresses of where they start; `band` is (first row, end of rows, begins on lines,
-    ends on lines). What begins or ends on lines does so where the
-    column has a line boundary next: up to a line later than in another column. `sources` is where this panel is, and
-    the next one.
+    `tables` is (rows, columns), the addresses of the tables of offsets; `band` is (first row, end of rows, begins on
+    lines, ends on lines). A part that begins or ends on lines does so at the next line boundary of its column, which is
+    up to a line later than in another column. `sources` is (base of this panel, base of the next one).
     """
     source, upcoming = sources
     w = literal(width)
@@ -148,7 +147,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
         if is_few:
             _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end), counts)
         elif column_count < per_line:
-            # What lies before the end of another row is part of the source.
+            # Bytes before the end of another row are part of the source, so a whole line may be read.
             end = source + entry(rows, row_count - 1) + column_count * w
             for i in range(first, rows_end):
                 read = _short_row(i, sources, rows, row_count, column_count * w)
@@ -198,7 +197,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
                 lane_table = table + 8 * lane * (16 // w)
                 transpose_stage_lanes(width, start, lane_table, scratch + 16 * lane)
         elif known and w > 2:
-            # Columns that the square before has written are left out.
+            # Columns that the square before has written are skipped.
             transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
             for line in range(2):
                 square, later = 8 * per_line * line, asked_rows + 8 * per_line * line
@@ -219,7 +218,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
 
 @subroutine("width", inline=True)
 def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
-    """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
+    """Write two whole lines of each column; they begin at its own line boundary, up to a line after the first row."""
     w = literal(width)
     per_line = 64 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
@@ -253,14 +252,14 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
 
 @subroutine("width")
 def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
-    """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
+    """Run a panel whose columns have a line boundary after `lead[0]` rows, and its rows after `lead[1]` columns."""
     w = literal(width)
     per_line = 64 // w
     lead, column_first = lead
     row_count, column_count, is_first, following = panel
     is_few = _is_few(width, column_count)
     window = (_FEW_COLUMNS_LINES if is_few else 2) * per_line
-    # This panel writes what the next one has before its first line boundary.
+    # This panel also writes the rows of the next one before its first line boundary.
     end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
     counts = (end, column_count)
     first = min(lead, end)
@@ -270,7 +269,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
     while first < end:
         left = end - first
         if not is_few and per_line <= left < window and first + left // per_line * per_line - window >= lead:
-            # A whole band, which writes some lines again, is quicker than half a band.
+            # A whole band that writes some lines again is faster than half a band.
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
@@ -288,21 +287,21 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
 
 @subroutine("width", inline=True)
 def _staged_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
-    """Write the lines of such a panel that begin in bands of it; return the row from which others begin."""
+    """Write the lines of a shifted panel that begin in its bands, staged; return the first row of the others."""
     w = literal(width)
     per_line = 64 // w
     window = 2 * per_line
     (rows, columns), (row_count, column_count, _, following) = tables, panel
     done = 0
     for begin in range(0, column_count, MOST_CARRIED):
-        # The last line of a row overlaps the one before, so that it is whole.
+        # The last line of a row overlaps the one before, so that it is a whole line.
         column = min(begin, column_count - per_line)
         at, places = (sources[0] + column * w, sources[1]), (rows, columns + 8 * column)
         count = min(MOST_CARRIED, column_count - column)
         for first in range(0, row_count - window + 1, window):
             lines = (first, row_count, column_first, count)
             staged_band(width, target, at, places, lines, SHIFTED if first else FIRST_SHIFTED, scratch + EDGE_BYTES)
-        # The rest of the last of them is read again, with the rows behind it.
+        # The end of the last band is read again, with the rows that follow.
         done = max(row_count // window * window - per_line, 0)
         while done < row_count and done + window <= row_count + following:
             lines = (done, row_count + following, column_first, count)
@@ -314,7 +313,7 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
 
 @subroutine("width")
 def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
-    """A panel each of whose columns has its line boundaries elsewhere."""
+    """Run a panel whose columns have different offsets from a line boundary."""
     w = literal(width)
     per_line = 64 // w
     row_count, column_count, is_first, following = panel
@@ -339,10 +338,10 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
 
 @subroutine("width", "streamed", inline=True)
 def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
+    """Run a panel in bands; `panel` is (rows, columns, whether it begins its columns, rows that follow)."""
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
-    # Source rows that all begin equally far from a line boundary are best read from a boundary on.
+    # Source rows with equal offsets from a line boundary are best read from a boundary on.
     column_first = ((-(sources[0] + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
         lead = (lead_bytes // w, column_first)
@@ -353,7 +352,7 @@ def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  
 
 @subroutine("width")
 def _start_of_panel(source, target, table, task, width):  # type: ignore[no-untyped-def]
-    """Return where a task starts on both sides, and which block of rows and of columns it has."""
+    """Return the start of a task on both sides, and the indices of its block of rows and of columns."""
     geometry = entry(table, GEOMETRY)
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
     row_blocks = (entry(geometry, TRANSPOSE.row_count) + row_block - 1) // row_block
@@ -380,9 +379,9 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         Addresses.
     table : int64
         Address of a `PassTable`; the kernel's own numbers are a `TransposeGeometry`. The first table of offsets holds
-        the byte offsets in the source of the rows of a block; where there are several blocks of rows, it goes on with a
-        line's worth of the next block; where columns are joined, with a line's worth of the next column. The second
-        holds the byte offsets in the destination of the columns of a block.
+        the byte offsets in the source of the rows of a block, followed by a line's worth of the next block if there
+        are several blocks of rows, or of the next column if columns are joined. The second holds the byte offsets in
+        the destination of the columns of a block.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     ways
@@ -409,7 +408,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         joined = entry(geometry, TRANSPOSE.columns_joined) != 0
         is_last = column_index == column_blocks - 1
         if joined and streamed and column_index == 0:
-            # Up to the first line boundary; after that, each column ends with the line that the next one begins.
+            # Up to the first line boundary; from there on, each column writes the line that it shares with the next.
             ends = (panel[0], 1)
             tables = rows, columns
             sources = at_source, upcoming

@@ -31,7 +31,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
     tasks = row_blocks.number * column_blocks.number * iterations(outer)
     sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
     follow = columns[0].destination_stride == row_bytes
-    # A line that has more than the ends of two columns is no end of one and beginning of the next.
+    # Columns of less than a line are not joined: a line may hold more than the end of one and the start of the next.
     joined = follow and row_blocks.number == 1 and len(columns) == 1 and row_bytes >= LINE_BYTES
     step = width if joined else row_blocks.source_stride
 
@@ -73,7 +73,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
 
 
 def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
-    """Whether the rows that make a line of the destination fall into so few sets of L1 that they evict each other."""
+    """Whether the rows of a line of the destination map to so few sets of L1 that they evict each other."""
     # Narrow elements are staged, fewer rows at a time.
     if width in NARROW_BYTES or width >= LINE_BYTES:
         return False
@@ -81,45 +81,45 @@ def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
 
 
 def _evicting_pitch(width: int, l1: Cache) -> int:
-    """Return how far apart rows are that meet in one set of L1, where that has fewer ways than rows are staged."""
+    """Return the pitch at which rows share one set of L1, if that has fewer ways than there are staged rows."""
     return l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH
 
 
 def is_few(columns: int, width: int) -> bool:
-    """Whether so few columns of elements of `width` bytes are moved one by one."""
+    """Whether columns are so few that their elements, of `width` bytes, are moved one by one."""
     return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTES)
 
 
 def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
-    """Count what a transpose of a nest does.
+    """Count the work of a transpose of a nest.
 
-    `sizes` are the bytes of a row of the destination, of one of the source, and of an element.
+    `sizes` are the bytes of a contiguous run of the destination, of one of the source, and of an element.
     """
     row, column, width = sizes
     lines = nest.element_count * width / LINE_BYTES
     squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
     few = is_few(column // width, width)
-    # Narrow elements are transposed with as many rows as a line has elements: more streams than the prefetcher follows.
+    # Narrow elements are transposed with a line's worth of rows: more streams than the hardware prefetcher follows.
     is_turned = width in NARROW_BYTES and not few
     return Counts(
         lines=lines,
         shuffled=0 if is_turned else squares,
         turned=squares if is_turned else 0,
-        # Shorter runs of the destination are parts of lines, copied one by one; of narrow elements a square for each.
+        # Runs of less than a line in the destination are copied one by one; of narrow elements, a square each.
         elements=lines * LINE_BYTES / row if row < LINE_BYTES and not is_turned else 0,
-        # Short rows that are scattered are read more slowly than rows in order.
+        # Short scattered rows are read more slowly than rows in order.
         missed=lines if is_turned and is_scattered(nest, width) else 0,
         tasks=tasks,
     )
 
 
 def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> list[Loop]:
-    """Return the loops whose lines lie between those of one row and of the next, where lines are far from each other.
+    """Return the loops with smaller source strides than the rows, if lines are far apart; else none.
 
-    These are read with the rows, so that the source is read in the order of memory.
+    They are iterated before the next block of rows, so that the source is read in the order of memory.
     """
     stride, width = abs(rows[0].source_stride), context.width
-    # Shorter rows go on where they continue each other: their ends are parts of lines.
+    # Shorter rows are kept adjacent if they continue each other: their ends are partial lines.
     least_row_bytes = context.tuning.least_row_bytes
     apart = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
     if not (apart or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
@@ -129,7 +129,7 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context:
 
 
 def _block_bytes(stride: int, context: Context) -> int:
-    """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
+    """Return the bytes of a row that a block has, with the loops of `_between`: fewer if lines would not stay in L2.
 
     f64[768,3,128] reversed out of T(64,128)(8,1), microseconds: 857, 678, 562 and 598 with 64 to 512 bytes, 665 with
     2 KiB, 1047 with 8 KiB.
@@ -141,14 +141,14 @@ def _block_bytes(stride: int, context: Context) -> int:
 
 
 def column_panels(columns: Sequence[Loop], context: Context) -> tuple[Blocks, bool]:
-    """Cut columns into blocks; return also whether they all begin at the same place of a line."""
+    """Split columns into blocks; return also whether all have the same offset from a line boundary."""
     aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
     most_bytes = context.tuning.aligned_column_bytes if aligned else context.tuning.column_bytes
     return blocks(columns, most_bytes // context.width), aligned
 
 
 def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, context: Context) -> Blocks:
-    """Cut rows into blocks: as long as leaves enough tasks for threads."""
+    """Split rows into blocks, as long as possible with enough tasks for all threads."""
     tuning, width = context.tuning, context.width
     most = block_bytes // width
     while True:
