@@ -1,4 +1,4 @@
-"""Compile every kernel before it is needed, so that no first call has to wait."""
+"""Compile every kernel in advance, so that no first call has to wait."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from fastindex.runtime.machine_code import CALLED, address, is_missing
 from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.threads import thread_count
 
-#: What a process that compiles for another one runs.
+#: Program of a worker process that compiles kernels.
 _COMPILE = "from fastindex.moving.warmup import compile_on_request; compile_on_request()"
 _LEAST_KERNELS_OF_A_PROCESS = 4
-#: Compilers make reference cycles by the million and keep them; at Python's default of 700, garbage collection takes a
+#: Compilers create and keep millions of reference cycles; at Python's default of 700, garbage collection takes a
 #: sixth of the time.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Progress(Protocol):
-    """Receives progress."""
+    """Receiver of progress."""
 
     def start(self, total: int) -> None:
-        """Receive the number of kernels."""
+        """Receive the total number of kernels."""
 
     def advance(self, count: int) -> None:
-        """Receive how many have been compiled since the last call."""
+        """Receive the number of kernels compiled since the last call."""
 
 
 def warm_up(progress: Progress | None = None) -> int:
-    """Compile every kernel for the CPU, or load it from the cache on disk, where the next process finds it.
+    """Compile every kernel for the CPU into the disk cache, or load it from there.
 
-    Missing kernels are compiled in as many processes as this one may use processors. Where no cache folder can
-    be written, this process compiles alone, and only for itself.
+    Missing kernels are compiled in one process per processor that this process may use. Where no cache folder is
+    writable, this process compiles alone and keeps the kernels in memory only.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def warm_up(progress: Progress | None = None) -> int:
     Returns
     -------
     int
-        How many kernels there are.
+        The number of kernels.
     """
     kernels = every_kernel()
     missing = [name for name, kernel in kernels.items() if is_missing(kernel)]
@@ -74,13 +74,13 @@ def warm_up(progress: Progress | None = None) -> int:
 
 
 def every_kernel() -> dict[str, Kernel]:
-    """Return every kernel by a name that is the same in every process."""
+    """Return every kernel by name; names are the same in every process."""
     passes = {" ".join(map(str, (name, *key))): PASS_KERNELS[name].of(*key) for name, *key in relayout_kernels()}
     return CALLED | passes
 
 
 def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[str], None]) -> None:
-    """Have other processes compile kernels and keep them; what fails there is left to the caller."""
+    """Compile kernels into the disk cache in worker processes; kernels that fail there are left to the caller."""
     folder = os.path.dirname(PACKAGE_FOLDER)
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     waiting, lock = deque(names), Lock()
@@ -114,12 +114,12 @@ def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[s
             for job in [drivers.submit(drive) for _ in range(processes)]:
                 job.result()
         finally:
-            # An interrupted caller waits for no more than what is being compiled.
+            # After an interrupt, wait only for the kernels that are being compiled.
             waiting.clear()
 
 
 def compile_on_request() -> None:
-    """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line."""
+    """Compile kernels of `every_kernel` named on stdin, one per line; echo each line once its kernel is compiled."""
     kernels = every_kernel()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
