@@ -222,7 +222,7 @@ def _lines_of(nest: Nest, width: int) -> int:
 
 
 def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tuning:
-    """Return thresholds for a relayout that reads more lines than it writes, so that its tasks do not grow.
+    """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than usual.
 
     Parameters
     ----------
