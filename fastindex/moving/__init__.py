@@ -1,1 +1,1 @@
-"""Relayouts: what has to move, the passes that move it, the choice among them, and how they run."""
+"""Relayouts: the problem, the candidate passes, the choice among them, and their execution."""

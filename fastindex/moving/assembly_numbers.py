@@ -1,4 +1,4 @@
-"""What planner and kernels know of block permutes and column gathers: blocks of the destination, made of vectors."""
+"""Records shared by planner and kernels of block permutes and column gathers: destination blocks made of vectors."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from typing import NamedTuple
 
 from fastindex.runtime.numbers import places
 
-#: Bits of packed elements that permutations know.
+#: Bits of the packed elements that permutations support.
 NIBBLE_BITS = 4
-#: Of a byte of a permutation: nothing comes from the piece; the high nibble of packed elements is taken.
+#: Flags in a pattern byte: take nothing from the fragment; take the high nibble, for packed elements.
 NOTHING, HIGH_NIBBLE = 0x80, 0x40
 
 
 def patterns_of_piece(nibbles: int) -> int:
-    """Return how many patterns a piece has.
+    """Return how many patterns a fragment of the source has.
 
-    One for bytes. For nibbles, `nibbles` being 2, one for the low nibbles of the vector, one for the high ones,
-    and a mask of all ones for the nibbles that the piece has.
+    One for bytes. Three for nibbles, where `nibbles` is 2: one for the low nibbles of the vector, one for the high
+    nibbles, and a mask with ones at the nibbles that the fragment provides.
     """
     return 3 if nibbles == 2 else 1
 
 
-#: Bytes of the elements of columns that are gathered; nibbles are the other width.
+#: Element sizes of a column gather, in bytes; nibbles are the only other size.
 COLUMN_ELEMENT_BYTES = (1, 2, 4, 8, 16)
 
-#: The most elements of a block whose elements are gathered column by column: what the kernel's scratch memory holds.
+#: The most elements of a block of a column gather: the capacity of the kernel's scratch memory.
 MOST_ROWS = 1024
 
-#: The most bytes of a block: what the kernel's scratch memory holds.
+#: The most bytes of a block: the capacity of the kernel's scratch memory.
 MOST_BLOCK_BYTES = 64 << 10
 
 
 class VectorRun(NamedTuple):
-    """Vectors one after the other that have as many pieces each.
+    """Consecutive vectors with the same number of fragments.
 
     Attributes
     ----------
     pieces : int
-        Of each vector; with none, it is padding alone.
+        Fragments of each vector; 0 for vectors of padding only.
     vectors : int
     patterns, pattern_step : int
-        Where the patterns of the first are, behind the patterns of the first run, and how far it is to those of the
-        next, in bytes: 0 where all have the same.
+        Byte offset of the patterns of the first vector, from the patterns of the first run, and stride to those of the
+        next vector: 0 where all share one pattern.
     """
 
     pieces: int
@@ -54,21 +54,21 @@ VECTOR_RUN = places(VectorRun)
 VECTOR_RUN_BYTES = 8 * len(VECTOR_RUN)
 
 
-#: How much is read of pieces that are needed no further, of vectors of several pieces: few such reads cross a line.
+#: Bytes read of short fragments, in vectors of several: few reads of this length cross a line.
 SHORT_PIECE_BYTES = 16
 
 
 class VectorHeader(NamedTuple):
-    """What the table of a block begins with.
+    """Header of the table of a block.
 
     Attributes
     ----------
     runs : int
-        How many runs of vectors follow.
+        Number of runs of vectors that follow.
     pieces_begin : int
-        Where the offsets of the pieces begin, in bytes.
+        Byte offset of the table of fragment offsets.
     short : int
-        Whether no more than `SHORT_PIECE_BYTES` are read of each piece, where a vector has several.
+        Whether only `SHORT_PIECE_BYTES` are read of each fragment, in vectors of several.
     """
 
     runs: int
@@ -81,24 +81,24 @@ VECTOR_HEADER_BYTES = 8 * len(VECTOR_HEADER)
 
 
 class AssemblyGeometry(NamedTuple):
-    """The numbers of an assembly.
+    """Geometry of a block permute.
 
     Attributes
     ----------
     chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
-        As of a `StreamGeometry`; a chunk is a block.
+        As in a `StreamGeometry`; a chunk is a block.
     block_bytes : int
-        How much a block writes.
+        Bytes that a block writes.
     streamed : int
-        Whether lines go past the cache.
+        Whether lines are written with non-temporal stores.
     readable_bytes : int
-        How many bytes may be read from the start of the source on.
+        Bytes that may be read, counted from the start of the source.
     vectors, filled, pieces : int
-        How many vectors a block has, how many of them are padding alone, and how many pieces all have together.
+        Vectors of a block, how many of them are padding only, and the fragments of all of them.
     lines, lines_every, lines_ahead : int
-        How many lines of the source are prefetched, before every how many chunks, and how many chunks ahead.
+        Source lines to prefetch at a time, interval between prefetches in chunks, and prefetch distance in chunks.
     low, high : int
-        Where the source of a block begins and ends, in bytes behind the place of its chunk.
+        Start and end of the source of a block, as byte offsets from its chunk.
     """
 
     chunk_block: int
@@ -122,28 +122,28 @@ ASSEMBLY = places(AssemblyGeometry)
 
 
 class ColumnsGeometry(NamedTuple):
-    """The numbers of a column gather: its blocks differ by the column that they take of the same rows of the source.
+    """Geometry of a column gather: each block takes one column of the same rows of the source.
 
     Attributes
     ----------
     block_bytes, streamed : int
-        As of an `AssemblyGeometry`.
+        As in an `AssemblyGeometry`.
     whole_lines : int
-        Whether every block has whole lines, if the first one begins with a line.
+        Whether every block consists of whole lines, if the first one starts on a line boundary.
     readable : int
-        How many bytes may be read from the place of the first block in the source on.
+        Bytes that may be read, counted from the first block in the source.
     bands, groups : int
-        Bands of lines of a block, and groups of columns, that are moved together.
+        Number of bands of lines of a block, and of groups of columns; each is moved together.
     chunks : int
-        A line of each row is a chunk of columns: those of all groups.
+        Number of chunks of all groups; a chunk is the columns in one line of each row.
     lines, rows : int
-        Lines of a block that have elements, the others are padding; and how many elements these have.
+        Lines of a block that hold elements, the others being padding; and elements of a block.
     pitch : int
-        Bytes from one vector of lanes to the next, of the same chunk.
+        Stride of the vectors of lanes of a chunk, in bytes.
     shifted : int
-        Whether rows of packed elements begin with either nibble; else all begin with the low nibble.
+        Whether rows of packed elements may start with either nibble; else all start with the low nibble.
     apart : int
-        Whether a band is written before the next one is read; else while it is.
+        Whether a band is written before the next one is read; else reading and writing overlap.
     """
 
     block_bytes: int
@@ -162,7 +162,7 @@ class ColumnsGeometry(NamedTuple):
 
 COLUMNS = places(ColumnsGeometry)
 
-#: The place of a block that a column does not have, of a row that is padding, and of a line that is.
+#: Marks a column without a block, a row of padding, and a line of padding.
 NOWHERE = -(1 << 62)
 
 
@@ -172,13 +172,13 @@ class ColumnGroup(NamedTuple):
     Attributes
     ----------
     source : int
-        Where the first is in the source, in bytes, of packed elements in nibbles of them.
+        Offset of the first column in the source, in bytes, or in nibbles for packed elements.
     row_bytes : int
-        How many bytes of each row lie between its first and its last column.
+        Bytes of each row from its first to its last column.
     chunks : int
-        How many lines of each row there are.
+        Lines of each row.
     places, offsets : int
-        Where the places of the columns of each chunk are in the table, and where the chunks begin in a row; in bytes.
+        Byte offsets in the table: of the block offsets of each chunk's columns, and of the chunks' offsets in a row.
     """
 
     source: int
@@ -193,7 +193,7 @@ COLUMN_GROUP_BYTES = 8 * len(COLUMN_GROUP)
 
 
 class ColumnBand(NamedTuple):
-    """Lines of a block that are moved together: the first, how many, where their rows begin, how many rows."""
+    """Lines of a block that are moved together: first line, line count, offset of the row table, row count."""
 
     first: int
     lines: int
@@ -204,11 +204,11 @@ class ColumnBand(NamedTuple):
 COLUMN_BAND = places(ColumnBand)
 COLUMN_BAND_BYTES = 8 * len(COLUMN_BAND)
 
-#: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
-#: columns of a band: what the kernel's scratch memory holds twice, and a quarter of L2.
+#: The most lines with elements of a band, consecutive lines of each row, and bytes of the collected columns of a band:
+#: the kernel's scratch memory holds two such bands, each about a quarter of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10
-#: How many blocks ahead the ends of blocks are prefetched before they are written, where these end within lines of
-#: others; behind the places of the columns there are as many `NOWHERE`.
+#: Prefetch distance for the ends of blocks that share lines with other blocks, in blocks; the table of block offsets
+#: ends with this many `NOWHERE`.
 ENDS_AHEAD = 8
-#: The most lines between the first and the last column of a group: a row of padding has as many.
+#: The most lines from the first to the last column of a group: the length of a row of padding.
 MOST_ROW_LINES = 128

@@ -1,7 +1,7 @@
-"""Arrays in memory as sources and targets of jobs that run box by box; pages of memory maps do not stay resident.
+"""Arrays as sources and targets of box jobs; pages of memory maps do not stay resident.
 
-Touching a page of a map makes it resident, and the system adds what lies around it. So boxes are copied in pieces, and
-after each piece the pages that it touched are dropped.
+Touching a page of a map makes it resident, and the system adds the pages around it. So boxes are copied in fragments,
+and after each fragment the pages that it touched are dropped.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from fastindex.moving.memory_maps import (
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]
 
-#: What one touch may make resident before and behind it: a huge page of the system's cache.
+#: Bytes that one access may make resident on either side of it: a huge page of the page cache.
 _AROUND_BYTES = 2 << 20
-#: What a piece may make resident.
+#: Bytes that a fragment may make resident.
 _PIECE_BYTES = 16 << 20
 
 
 class _Boxes:
-    """What is the same for buffers and logical arrays.
+    """Base class of boxes of buffers and of logical arrays.
 
     Parameters
     ----------
     shape : Shape
-        The layout in which boxes come and go.
+        The layout in which boxes are read and written.
     array : array
     is_target : bool
     """
@@ -61,7 +61,7 @@ class _Boxes:
 
     @property
     def steps(self) -> Sizes:
-        """Boxes may have any edges that the layout allows."""
+        """1 for each dimension: boxes may have any edges that the layout allows."""
         return (1,) * self.shape.rank
 
     @lazy_property
@@ -70,16 +70,16 @@ class _Boxes:
 
     @property
     def bytes_to_come(self) -> int:
-        """What the array itself may add to the resident memory."""
+        """Bytes that the array itself may add to the resident memory."""
         return bytes_to_come(described(self.array), self.mappings, self._is_target)
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the memory and the cost of a box of some sizes."""
+        """Return the memory in bytes and the cost of a box of the given sizes."""
         nbytes, cost = segment_costs(self.shape, sizes)
         return nbytes + (_PIECE_BYTES if self._is_mapped else 0), cost
 
     def watched(self) -> AbstractContextManager[Watched]:
-        """Return the surroundings in which the array is touched: where its file ends before it does, that is an error.
+        """Return the context for accesses to the array: it raises where the file is shorter than the map.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class _Boxes:
             drop_pages(self.mappings, max(begin - _AROUND_BYTES, first), min(end + _AROUND_BYTES, last))
 
     def _parts(self, box: Box, content: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield pieces of the array and of the content of a box that belong together."""
+        """Yield matching fragments of the array and of the content of a box."""
         at = 0
         for view in self._views(box):
             part = content[at : at + view.nbytes].view(view.dtype.newbyteorder("=")).reshape(view.shape)
@@ -152,14 +152,12 @@ class BufferBoxes(_Boxes):
 
 
 class ArrayBoxes(_Boxes):
-    """A logical array of any strides and byte order.
-
-    Its boxes come in the order in which it lies in memory.
+    """A logical array of any strides and byte order; its boxes have the order of its memory.
 
     Parameters
     ----------
     shape : Shape
-        Its element type and dimensions.
+        The element type and dimensions of the array.
     array : array
     is_target : bool
     """
@@ -168,19 +166,19 @@ class ArrayBoxes(_Boxes):
         order = sorted(range(array.ndim), key=lambda d: -abs(array.strides[d]))
         layout = Layout(tuple(reversed(order)))
         super().__init__(Shape(shape.element_type, shape.dimensions, layout), array, is_target)
-        # NumPy copies elements of types that are not its own one by one.
+        # NumPy copies elements of user-defined types one by one, so copy their bits.
         bits = array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
         self._ordered = bits.transpose(order)
 
     def _views(self, box: Box) -> list[NDArray[Any]]:
         order = reversed(self.shape.layout.minor_to_major)
-        # The dots keep an array of no dimensions an array.
+        # The ellipsis keeps the result for zero dimensions an array, not a scalar.
         place: tuple[Any, ...] = (*(slice(box[d].start, box[d].stop) for d in order), ...)
         return [self._ordered[place]]
 
 
 def _pieces(view: NDArray[Any], part: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Cut a view of a memory map, and what belongs to it, so that no piece makes much memory resident."""
+    """Cut a view of a memory map, and the matching content, so that no fragment makes much memory resident."""
     touched = _touched_bytes(view)
     cut = next((d for d, size in enumerate(view.shape) if size > 1), None)
     if touched <= _PIECE_BYTES or cut is None:
@@ -194,7 +192,7 @@ def _pieces(view: NDArray[Any], part: NDArray[Any]) -> Iterator[tuple[NDArray[An
 
 
 def _touched_bytes(view: NDArray[Any]) -> int:
-    """Return how much of a map is resident when all elements of a view have been touched, at most."""
+    """Return an upper bound of the resident bytes of a map after all elements of a view have been accessed."""
     run = view.itemsize
     rows = 1
     for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
@@ -214,19 +212,19 @@ Boxes = BufferBoxes | ArrayBoxes
 def move_boxes(
     source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int
 ) -> None:
-    """Move what is in memory box by box, so that the process never has more than `max_memory` bytes.
+    """Move an array box by box, so that the process never has more than `max_memory` bytes in memory.
 
     Parameters
     ----------
     source, target : BufferBoxes or ArrayBoxes
     pattern, casting, threads
-        As of `plan_boxes` and `BoxJob.run`.
+        As for `plan_boxes` and `BoxJob.run`.
     max_memory : int
 
     Raises
     ------
     ArgumentTypeError, FastIndexError
-        The limit is not a number of bytes that holds the program, or both sides are maps of one file.
+        The limit is no integer or does not hold the program, or both sides are maps of the same bytes of a file.
     """
     _check_limit(max_memory)
     if source.mappings is None or target.mappings is None:

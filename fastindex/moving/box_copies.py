@@ -1,7 +1,8 @@
-"""Copying a box of one array into a box of another: the loops, whatever the two layouts are.
+"""Loop nests that copy a box of one array into a box of another, for any two layouts.
 
-Each dimension is looked at alone: between two cuts of its tiles, slots on both sides go on in equal steps, and such
-pieces repeat in equal steps themselves. What `*` has merged cannot be looked at alone; there, every element is.
+Each dimension is analysed separately: between two tile boundaries, slots on both sides have a constant stride, and such
+fragments repeat with constant strides themselves. Dimensions that `*` has merged cannot be separated; there, every
+element is enumerated.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from fastindex.index.programs import linear_program
 
 Numbers = NDArray[np.int64]
 
-#: Pieces of one kind: the loops inside each, and where each begins on both sides.
+#: Fragments by kind: the loops within a fragment, and the start of each fragment on both sides.
 Pieces = dict[tuple[Loop, ...], tuple[Numbers, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where tiles cut a dimension.
+    """The tile boundaries of a dimension.
 
     Attributes
     ----------
     step : int
-        All cuts are multiples of it; 0 where there are none.
+        Divisor of all boundaries; 0 where there are none.
     period : int
-        A coordinate this much further on lies a fixed distance further on, wherever it is.
+        Increment of the coordinate that always changes the slot by the same amount.
     """
 
     step: int
@@ -46,7 +47,7 @@ class Cuts:
 
 @lru_cache(maxsize=256)
 def cuts_of(shape: Shape) -> tuple[Cuts, ...] | None:
-    """Return where tiles cut each dimension, or None where `*` has merged some.
+    """Return the tile boundaries of each dimension, or None where `*` has merged dimensions.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def cuts_of(shape: Shape) -> tuple[Cuts, ...] | None:
 
 
 def slots_along(shape: Shape, dimension: int, coordinates: Numbers) -> Numbers:
-    """Return what coordinates of one dimension add to the slot; only where nothing is merged."""
+    """Return the contribution of coordinates of one dimension to the slot; only without merged dimensions."""
     inputs = [np.zeros(1, np.int64)] * shape.rank
     inputs[dimension] = coordinates
     (slots,), _ = linear_program(shape).evaluate(inputs)
@@ -81,15 +82,15 @@ def slots_along(shape: Shape, dimension: int, coordinates: Numbers) -> Numbers:
 def box_nests(
     source: Shape, target: Shape, source_start: Sequence[int], target_start: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Nest, ...]:
-    """Return the loops that copy a box, in elements, from the slot of its first element on both sides.
+    """Return the loop nests that copy a box, in elements, relative to the slot of its first element on both sides.
 
     Parameters
     ----------
     source, target : Shape
     source_start, target_start : sequence of int
-        Where the box begins in either array.
+        Start of the box in either array.
     sizes : sequence of int
-        Of the box, at least 1 each.
+        Sizes of the box, at least 1 each.
 
     Examples
     --------
@@ -114,7 +115,7 @@ def box_nests(
 
 
 def nests_of(pieces: Pieces) -> list[Nest]:
-    """Return the nest of loops of each piece."""
+    """Return the loop nest of each fragment."""
     return [
         Nest(loops, int(begin), int(end))
         for loops, (begins, ends) in pieces.items()
@@ -167,7 +168,7 @@ def _merged_pieces(
 
 
 def gathered(pieces: Pieces) -> Pieces:
-    """Put pieces of one kind that are equally far apart in a loop, again and again.
+    """Merge fragments of one kind with a constant stride into a loop, until nothing more can be merged.
 
     Examples
     --------
@@ -191,7 +192,7 @@ def gathered(pieces: Pieces) -> Pieces:
 
 
 def nest_offsets(nest: Nest) -> Numbers:
-    """Return where every iteration of a nest lies, on both sides, as pairs; the last loop the fastest.
+    """Return the offsets of every iteration of a nest on both sides, as pairs; the last loop is the innermost.
 
     Examples
     --------

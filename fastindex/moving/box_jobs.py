@@ -1,8 +1,8 @@
 """Jobs on arrays larger than memory: boxes are read, moved and written, a few at a time.
 
-A box owns whole segments of the buffer on both sides (`fastindex.algebra.segments`), so moving it is a
-relayout of a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the
-target, and the boxes of the source around each are read.
+A box owns whole segments of the buffer on both sides (`fastindex.algebra.segments`), so moving it is a relayout of a
+small array. Where no box of a permitted size suits the tiles of both sides, boxes follow the tiles of the target, and
+the enclosing box of the source is read for each.
 """
 
 from __future__ import annotations
@@ -44,51 +44,51 @@ from fastindex.runtime.threads import run_chunks, thread_count
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]
 
-#: No limit may be lower: the interpreter and NumPy take about 50 MiB, and boxes are to be large enough to be quick.
+#: The lowest permitted limit: the interpreter and NumPy take about 50 MiB, and boxes must be large enough to be fast.
 LEAST_MEMORY_BYTES = 160 << 20
-#: Larger boxes are not faster.
+#: The largest box: larger ones are not faster.
 _MOST_BOX_BYTES = 256 << 20
-#: The fewest boxes of a worker: with fewer, workers would end at different times.
+#: The fewest boxes per worker: with fewer, workers would end at different times.
 _BOXES_OF_A_WORKER = 4
 
-#: What the program grows by while it works: stacks, plans, what the allocator keeps.
+#: Memory growth of the program during a job: stacks, plans, memory that the allocator retains.
 _MARGIN_BYTES = 16 << 20
-#: What loading the compiler adds to a process, with what compiling a job's kernels takes.
+#: Memory for loading the compiler and compiling a job's kernels.
 _KERNEL_BYTES = 352 << 20
-#: Below this limit NumPy moves the boxes.
+#: With a lower memory limit, NumPy moves the boxes.
 _LEAST_FOR_KERNELS = 512 << 20
 
 
 class BoxSource(Protocol):
-    """Where boxes come from."""
+    """A source of boxes."""
 
     @property
     def shape(self) -> Shape:
-        """The layout in which they come."""
+        """The layout of the source."""
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the bytes of memory to read a box of some sizes, its own included, and the cost of reading it."""
+        """Return the memory in bytes to read a box of the given sizes, the box included, and the cost of reading."""
 
     def read(self, box: Box, into: Bytes) -> None:
-        """Read a box as `box_shape` packs it; several threads read at the same time."""
+        """Read a box in the layout of `box_shape`; called from several threads concurrently."""
 
 
 class BoxTarget(Protocol):
-    """Where boxes go."""
+    """A target of boxes."""
 
     @property
     def shape(self) -> Shape:
-        """The layout in which they go."""
+        """The layout of the target."""
 
     @property
     def steps(self) -> Sizes:
-        """What the edges of boxes have to be multiples of, besides `box_steps` of the layout."""
+        """Required divisors of the edges of boxes, in addition to `box_steps` of the layout."""
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the bytes of memory to write a box of some sizes, its own included, and the cost of writing it."""
+        """Return the memory in bytes to write a box of the given sizes, the box included, and the cost of writing."""
 
     def write(self, box: Box, data: Bytes) -> None:
-        """Write a box as `box_shape` packs it; several threads write at the same time."""
+        """Write a box in the layout of `box_shape`; called from several threads concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ class BoxJob:
     grid : Grid
         Boxes of the target.
     workers : int
-        How many boxes are under way at a time.
+        Number of boxes that are moved concurrently.
     by_numpy : bool
         Whether NumPy moves the boxes, so that the compiler takes no memory.
     is_checked : bool
-        Whether integers that a target of fewer than 8 bits does not hold are errors.
+        Whether an integer out of range of a target type of fewer than 8 bits is an error.
     """
 
     source: BoxSource
@@ -118,7 +118,7 @@ class BoxJob:
 
     @property
     def order(self) -> Sizes:
-        """The dimensions from the most major to the most minor: boxes follow each other as in the target."""
+        """The dimensions from most major to most minor: boxes are taken in the order of the target."""
         return slab_order(self.target.shape)
 
     def run(self, pattern: bytes, after_box: Callable[[int], None], threads: int | None = None) -> None:
@@ -127,9 +127,9 @@ class BoxJob:
         Parameters
         ----------
         pattern : bytes
-            One unpacked value: what padding gets.
+            One unpacked value, written to padding.
         after_box : callable
-            Called with the bytes of each box when it is written; from one thread at a time.
+            Called with the size of each box in bytes after it is written; never concurrently.
         threads : int, optional
         """
         lock = threading.Lock()
@@ -164,26 +164,26 @@ def plan_boxes(
     target : BoxTarget
     max_memory : int
     threads : int, optional
-        The most boxes under way at a time.
+        The most boxes to move concurrently.
     held : int
-        What the arrays themselves will add to what the process has now.
+        Bytes that the arrays themselves will add to the resident memory of the process.
     casting : str
-        The rule by which elements are cast, where they are; it has been checked.
+        The casting rule where element types differ; it has been checked.
 
     Raises
     ------
     FastIndexError
-        The limit does not hold the program and one box; the message names one that does.
+        The limit is too low for the program and one box; the message names a sufficient one.
     """
     by_numpy = is_for_numpy(max_memory)
     taken = taken_bytes(by_numpy) + held
     dimensions, own_steps, costs = target.shape.dimensions, target.steps, _costs_of(source, target)
-    # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
+    # Boxes that suit both sides are read once; boxes of the target alone may be smaller, but read surrounding data too.
     steps = joint_steps(dimensions, box_steps(target.shape), own_steps)
     choices = list(dict.fromkeys([joint_steps(dimensions, steps, box_steps(source.shape)), steps]))
     for cut in choices:
         for workers in dict.fromkeys((thread_count(threads), 1)):
-            # The smallest box may have to be larger than boxes need to be.
+            # The smallest possible box may exceed `_MOST_BOX_BYTES`.
             most = min((max_memory - taken) // workers - SCRATCH_BYTES, max(_MOST_BOX_BYTES, costs(cut)[0]))
             sizes = box_sizes(dimensions, cut, costs, most, _BOXES_OF_A_WORKER * workers)
             if sizes is not None:
@@ -197,12 +197,12 @@ def plan_boxes(
 
 
 def taken_bytes(by_numpy: bool = False) -> int:
-    """Return the memory that the program takes, and is going to take, whatever it moves.
+    """Return the memory that the program itself takes and will take, independent of the arrays.
 
     Parameters
     ----------
     by_numpy : bool
-        Whether it does without the compiler.
+        Whether the compiler is not needed.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def taken_bytes(by_numpy: bool = False) -> int:
 
 
 def is_for_numpy(max_memory: int) -> bool:
-    """Whether a limit of memory leaves too little to load the compiler, so that NumPy moves what there is.
+    """Whether a memory limit is too low to load the compiler, so that NumPy moves the boxes.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
             memory += slots(source.shape, read) * formats[0].value_bytes
             memory += slots(target.shape, sizes) * formats[1].value_bytes
         if is_cast:
-            # The elements of the source, of the other type.
+            # The elements of the source, cast to the type of the target.
             memory += slots(source.shape, read) * formats[1].value_bytes
         if read != sizes:
             memory += 2 * math.prod(read) * formats[0].value_bytes
@@ -262,7 +262,7 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
 
 
 class _Worker:
-    """Moves one box at a time, in memory that it keeps for the next one."""
+    """Moves one box at a time, in buffers that are reused for the next box."""
 
     def __init__(self, job: BoxJob, pattern: bytes, threads: int | None) -> None:
         self._job = job
@@ -277,7 +277,7 @@ class _Worker:
         Raises
         ------
         MisfitError
-            An element is none of the type that it is cast to; its place is that in the whole array.
+            An element does not fit the type that it is cast to; its position is that in the whole array.
         """
         source, target = self._job.source, self._job.target
         around = covering(box, self._steps, source.shape.dimensions)
@@ -301,7 +301,7 @@ class _Worker:
             moved.run(*addresses, self._pattern, self._threads)
 
     def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
-        """Move a box of the target out of a larger one of the source."""
+        """Move a box of the target out of a larger box of the source."""
         dtype = source.element_type.numpy_dtype
         plain = Shape(source.element_type, source.dimensions)
         whole = scratch(plain.nbytes).view(dtype).reshape(source.dimensions)
@@ -314,7 +314,7 @@ class _Worker:
 
 
 class _Memory:
-    """Bytes that are used again, and go back to the system when there is no more use for them."""
+    """A reusable buffer that is returned to the system when no longer used."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -329,7 +329,7 @@ class _Memory:
 def resident_bytes() -> int | None:
     """Return the resident memory of this process in bytes, or None if it is unknown.
 
-    Systems without Linux's ``/proc`` tell the most that it has had.
+    Systems without Linux's ``/proc`` give the peak instead of the current value.
 
     Examples
     --------

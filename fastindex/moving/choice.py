@@ -1,4 +1,4 @@
-"""The candidates for a relayout, and the choice among them by the cost of their passes."""
+"""The candidates for a relayout, and the choice of the cheapest."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     name : str
-        As `plan.candidates` shows it.
+        As shown by `plan.candidates`.
     drafts : callable
         Returns the passes for a problem, or None where the candidate does not apply.
     converts : bool
-        Whether the passes read and write packed elements that do not move by whole bytes; else these are expanded to
-        bytes before the passes and compressed after them.
+        Whether the passes themselves read and write packed elements that do not move by whole bytes. Otherwise these
+        are expanded to bytes before the passes and compressed after them.
     bound : callable
-        Returns a lower bound of the cost, without drafting the passes; 0 where drafts are quick to make.
+        Returns a lower bound of the cost without drafting the passes; 0 where drafting is cheap.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
     bound: Callable[[Problem], float] = lambda _: 0
 
 
-#: Every candidate; of two that cost the same, the first.
+#: Every candidate; the first one wins a tie.
 CANDIDATES = (
     Candidate("loops", loop_passes, False),
     Candidate("gather", gathers, False),
@@ -54,7 +54,7 @@ CANDIDATES = (
 
 
 class Plan(NamedTuple):
-    """A candidate with its passes for a problem and what they count; without passes every slot is looked up."""
+    """A candidate with its passes for a problem and their counts; without passes, every slot is looked up."""
 
     name: str
     drafts: tuple[Draft, ...] | None
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 def plans(problem: Problem) -> Iterator[Plan]:
-    """Yield the plan of every candidate that applies to a problem; none where every slot has to be looked up."""
+    """Yield the plan of every candidate that applies to a problem; nothing where every slot has to be looked up."""
     for candidate in CANDIDATES:
         made = _plan_of(candidate, problem)
         if made is not None:
@@ -81,10 +81,10 @@ def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
 
 
 def _counts_apart(problem: Problem) -> Counts:
-    """Count slots that are expanded before anything moves, and compressed after, by passes of their own.
+    """Count slots that separate passes expand before the move and compress after it.
 
-    They lie in memory of their own between, and the system clears every page of it where that is large: this takes as
-    long as to move them one by one.
+    In between they lie in a separate buffer. Where that is large, the system clears every page of it, which takes as
+    long as moving the slots one by one.
     """
     slots = problem.slots_apart
     if slots >= problem.tuning.streamed_bytes:

@@ -1,4 +1,4 @@
-"""Passes with their kernels compiled: as the numbers that one native call per thread runs."""
+"""Passes with compiled kernels, encoded as tables that one native call per thread runs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from fastindex.runtime.tuning import TUNING, Tuning
 
 Bytes = NDArray[np.uint8]
 
-#: Bytes of scratch memory of a thread for one kernel. It is what column gathers take.
+#: Bytes of scratch memory of a thread for one kernel: the most is taken by column gathers.
 MOST_SCRATCH_BYTES = 764416
 
-#: Bytes of scratch memory of a thread: for a kernel, and behind that for boxes, within which kernels run.
+#: Bytes of scratch memory of a thread: for a kernel, followed by that for boxes, within which kernels run.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + MOST_SCRATCH_BYTES + 2 * BOX_BYTES
 
 
-# A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES` of them: only
-# in between can it be stopped.
+# A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES`: it can be
+# stopped only in between.
 _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
 
-# Padding is repeated to this many bytes for kernels: a line may begin anywhere in an element.
+# Length of the repeated padding pattern for kernels: a line may start anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES
 
 
@@ -50,11 +50,11 @@ def pass_kernel(name: str, width: int, variant: int) -> int:
     name : str
         One of `PASS_KERNELS`.
     width : int
-        Bytes of an element; of a block permute, those of a vector; of a cast, the number of the conversion; 1 where
+        Bytes of an element; for a block permute, bytes of a vector; for a cast, the code of the conversion; 1 where
         the kernel takes any width.
     variant : int
-        Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
-        by vectors, 0 where lanes take any number.
+        Selects a function of the kernel, or its second literal: for an interleave or deinterleave, the number of rows
+        that whole vectors take, or 0 for lanes, which take any number.
     """
     return address(PASS_KERNELS[name].of(width, variant))
 
@@ -65,14 +65,15 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
 
 
 class _ScratchMemory:
-    """Memory that goes with its thread, but never while a kernel may use it.
+    """Scratch memory that is freed with its thread, but never while a kernel may use it.
 
-    When the interpreter ends, it drops what daemon threads have of their own, while their kernels run on without the
-    GIL. What stands in the frames of such a thread is never dropped; what only an address points to is kept here.
+    When the interpreter exits, it drops the thread-local objects of daemon threads, while their kernels continue
+    without the GIL. Objects in the frames of such a thread are never dropped; this memory, which kernels know only by
+    address, is leaked instead.
     """
 
     def __init__(self) -> None:
-        # Pending bytes lie within a page: a store across two waits for all lines that are on their way past the cache.
+        # Page-aligned, so that pending bytes lie within a page: a store across two waits for all non-temporal stores.
         self._buffer = np.empty(SCRATCH_BYTES + PAGE_BYTES, np.uint8)
         begin = address_of(self._buffer) + SCRATCH_FRONT_BYTES
         self.address = -(-begin // PAGE_BYTES) * PAGE_BYTES - SCRATCH_FRONT_BYTES
@@ -88,14 +89,14 @@ class _ScratchMemory:
 
 
 class _Scratch(threading.local):
-    """Memory of a thread for the kernels it runs, on a line boundary."""
+    """Thread-local scratch memory for kernels, on a line boundary."""
 
     def __init__(self) -> None:
         self._memory = _ScratchMemory()
         self.address = self._memory.address
 
 
-#: The memory that kernels use on this thread.
+#: Scratch memory for kernels on the current thread.
 thread_scratch = _Scratch()
 
 
@@ -105,9 +106,9 @@ def _scratch_address() -> int:
 
 @lru_cache(maxsize=64)
 def repeated_padding(padding: bytes) -> tuple[Bytes, int]:
-    """Return padding as kernels read it, and its address.
+    """Return the repeated padding pattern for kernels, and its address.
 
-    It begins on a line boundary: where each read of it crossed two lines, padding was written at 63 GB/s, not at 90.
+    It starts on a line boundary: where each read crossed two lines, padding was written at 63 GB/s, not at 90.
     """
     repeated = aligned_bytes(_PADDING_BYTES)
     repeated[:] = np.frombuffer((padding * -(-_PADDING_BYTES // len(padding)))[:_PADDING_BYTES], np.uint8)
@@ -115,12 +116,12 @@ def repeated_padding(padding: bytes) -> tuple[Bytes, int]:
 
 
 class CompiledPasses:
-    """Passes with their kernels compiled.
+    """Passes with compiled kernels.
 
     Attributes
     ----------
     address, count : int
-        Where the rows of a `PassCall` are, and how many.
+        Address and length of the array of `PassCall` records.
     is_small : bool
         Whether a call stays on the caller's thread.
     """
@@ -134,7 +135,7 @@ class CompiledPasses:
         self._shares = sum(-(-call.tasks // call.tasks_at_once) for call in calls)
 
     def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
-        """Run them between two addresses; `padding` is what fills write, once or repeated."""
+        """Run the passes between two addresses; `padding` is the pattern for fills, once or repeated."""
         kept = repeated_padding(padding)
         addresses = self.address, self.count, destination, source, kept[1]
         helpers = self.helpers(threads)
@@ -144,16 +145,16 @@ class CompiledPasses:
             run_with_helpers(function("lead"), addresses, self.count, _scratch_address, helpers)
 
     def helpers(self, threads: int | None) -> int:
-        """Return how many threads may help the caller's."""
+        """Return how many helper threads a call may use."""
         return 0 if self.is_small else max(min(thread_count(threads), self._shares) - 1, 0)
 
     def is_one_call(self, helpers: int) -> bool:
-        """Whether one native call does it all: without helpers, and where it need not stop for signals."""
+        """Whether a single native call suffices: no helpers, and no pauses for signal handlers."""
         return self.is_small or not (helpers or looks_for_signals())
 
 
 def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
-    """Return the table of a pass, and what has to stay alive because the table points to it."""
+    """Return the table of a pass, and the objects to keep alive because the table points to them."""
     tables, kept = one.tables, list[Any]()
     if one.inner:
         calls, kept = _calls_of(one, tuning)
@@ -172,7 +173,7 @@ def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
 
 
 def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return the calls of the passes within a box, and what has to stay alive for them."""
+    """Return the calls of the passes within a box, and the objects to keep alive for them."""
     calls, kept = [], []
     for inner, from_scratch, to_scratch in one.inner:
         table, of_table = _table_of(inner, tuning)
@@ -202,7 +203,7 @@ def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
 
 def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
     at_once = _tasks_at_once(one, tuning)
-    # Offsets of packed elements count elements, all of them at the start of a byte.
+    # Starts of packed sides count elements; each of them lies at the start of a byte.
     return PassCall(
         kernel=pass_kernel(*kernel_key(one)),
         table=address_of(table),
@@ -218,25 +219,25 @@ def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
 def run_pass(
     one: Pass, source: int, destination: int, padding: bytes, threads: int | None, tuning: Tuning = TUNING
 ) -> None:
-    """Run one pass between two addresses; it adds where it starts on each side."""
+    """Run one pass between two addresses; the pass adds its start offset on each side."""
     CompiledPasses((one,), tuning).run(source, destination, padding, threads)
 
 
 class OneCall:
-    """Passes between two plain arrays as one native call, which checks the arrays too.
+    """Passes between two plain arrays as one native call, which also checks the arrays.
 
-    It moves nothing to an array whose address is no multiple of `multiple`.
+    It moves nothing if the address of the destination is not a multiple of `multiple`.
 
     Attributes
     ----------
     run : callable
-        Takes the ``id`` of both, `address` and the address of a thread's scratch memory; returns whether it has moved
-        anything; if not, the arrays have to be checked in Python.
+        Takes the ``id`` of both arrays, `address`, and the address of a thread's scratch memory; returns whether it
+        moved the data. If not, the arrays have to be checked in Python.
     address : int
     is_small : bool
-        Whether no other thread helps.
+        Whether no helper thread is used.
     scratch
-        With the address of the memory of this thread.
+        Its `address` is that of the scratch memory of the current thread.
     """
 
     scratch = thread_scratch
@@ -261,7 +262,7 @@ class OneCall:
         self.run, self.address, self.is_small = function("run_plain"), address_of(table), passes.is_small
 
     def run_on_threads(self, source: int, destination: int, threads: int | None) -> bool:
-        """Do the same on as many threads as help; takes the ``id`` of both arrays."""
+        """Do the same with helper threads; takes the ``id`` of both arrays."""
         passes = self._passes
         helpers = 0 if passes is None else passes.helpers(threads)
         if passes is None or passes.is_one_call(helpers):

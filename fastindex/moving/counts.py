@@ -1,4 +1,4 @@
-"""What a pass does, counted: elements, cache lines, blocks; and what each count costs."""
+"""The cost model of passes: counts of elements, cache lines and blocks, and the cost of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastindex.runtime.tuning import Tuning
 
 
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of an array in ascending order, each once.
+    """Return the distinct numbers of an array in ascending order.
 
     Examples
     --------
@@ -31,38 +31,38 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Counts(NamedTuple):
-    """How often a pass does what takes time, all its tasks together; a line is a cache line.
+    """Counts of the operations that take time, over all tasks of a pass; a line is a cache line.
 
     Attributes
     ----------
     lines, filled : float
-        Lines of the destination that get elements, and lines that get only padding.
+        Lines of the destination that receive elements, and lines that receive only padding.
     ends : float
-        Where the destination is written past the cache: ends of contiguous pieces that lie within a line. Another pass
-        or task writes the rest of that line, so it goes to memory twice. Also nibbles that are moved by themselves.
+        With non-temporal stores: ends of contiguous fragments that lie within a line. Another pass or task writes the
+        remainder of that line, so it goes to memory twice. Also nibbles that are moved one by one.
     runs : float
-        Runs that are copied, expanded or paired, those of each row in lanes, and blocks of a column gather. Counted
+        Runs that are copied, expanded or paired, runs of each row in lanes, and blocks of a column gather. Counted
         twice where both ends take time.
     shuffled : float
-        Lines that take few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
-        expanded, compressed or paired; transposed if elements are wide. Twice where wide elements are deinterleaved in
-        lanes.
+        Lines that need few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
+        expanded, compressed or paired; transposed if elements are wide. Counted twice where wide elements are
+        deinterleaved in lanes.
     turned : float
-        Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
-        interleaved in lanes, or deinterleaved to runs of less than a line.
+        Lines that need many shuffles: narrow elements transposed, with as many rows at a time as a line has elements;
+        wide elements interleaved in lanes, or deinterleaved to runs of less than a line.
     elements, gathered : float
-        Lines of a large source whose elements are moved one by one, and runs of less than a line that a transpose
-        writes; and the elements, of any source, that are moved one by one.
+        `elements`: lines of a large source whose elements are moved one by one, and runs of less than a line that a
+        transpose writes. `gathered`: elements of any source that are moved one by one.
     blocks, vectors, pieces : float
-        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, chunks in lanes or of
-        rows of less than a line, rests of a line that are expanded or compressed. Vectors of blocks, and the pieces of
-        the source that vectors are permuted from.
+        `blocks`: blocks of a block permute, gathered fragments, runs of padding, chunks on separate pages, chunks in
+        lanes or of rows of less than a line, partial lines that are expanded or compressed. `vectors`: vectors of
+        blocks. `pieces`: fragments of the source that vectors are permuted from.
     missed : float
-        Lines that have left the cache when they are read or written again.
+        Lines that are evicted from the cache before they are read or written again.
     rows, slots : float
-        Lines of rows that columns are gathered from, and slots that are filled from their lanes.
+        Lines of the rows that a column gather reads, and slots that it fills from lanes.
     scratch : float
-        Lines that are written to scratch memory, and that are read from it or come from L2 again.
+        Lines that are written to scratch memory, and lines that are read back from it or from L2.
     tasks : float
         Panels of transposes, and boxes.
     """
@@ -85,31 +85,31 @@ class Counts(NamedTuple):
     tasks: float = 0
 
     def times(self, number: float) -> Counts:
-        """Return every count `number` times."""
+        """Return every count multiplied by `number`."""
         return Counts(*[number * value for value in self])
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Return the sums of counts."""
+    """Return the sum of counts, field by field."""
     rows = list(counts)
     return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
 
 
 def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_order: bool = True) -> float:
-    """Return how many ends of contiguous pieces of the destination lie within lines; 0 where it stays in the cache.
+    """Return how many ends of contiguous destination fragments lie within a line; 0 without non-temporal stores.
 
     Parameters
     ----------
     nest : Nest
         In bytes.
     nbytes : int
-        Of what the loops move as one.
+        Bytes of the unit that the loops move.
     streamed : bool
-        Whether the destination is written past the cache.
+        Whether the destination is written with non-temporal stores.
     offset : int
-        Where the destination begins within a line.
+        Offset of the destination from a line boundary.
     in_order : bool
-        Whether pieces that continue each other are written after each other, so that no line between them is a part.
+        Whether adjacent fragments are written in order, so that lines between them are written whole.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_orde
     length, others = nbytes * math.prod(k.size for k in joined), [k for k in nest.loops if k not in joined]
     pieces = math.prod(k.size for k in others)
     apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
-    # Begins and ends of pieces are spread evenly over the multiples of `apart` within a line.
+    # Starts and ends of fragments are spread evenly over the multiples of `apart` within a line.
     ends = 0.0
     begin = nest.destination_start + offset
     for place in (begin, begin + length):
@@ -132,20 +132,20 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_orde
 
 
 def overflows(offsets: NDArray[np.int64], sets: int, ways: int) -> bool:
-    """Whether more lines fall into one set of a cache than it has ways; `offsets` are those of the lines, in bytes."""
+    """Whether more lines map to one set of a cache than it has ways; `offsets` are byte offsets of the lines."""
     lines = distinct(offsets // LINE_BYTES) if len(offsets) > ways else offsets
     return len(lines) > ways and int(np.bincount(lines % sets).max()) > ways
 
 
-#: Pieces of the source that are longer count as streams of their own.
+#: Longer fragments of the source count as separate streams.
 FEW_BYTES = 1024
-#: Within a page the processor prefetches lines itself; lines further apart are several streams to it.
+#: The hardware prefetcher works within a page; lines at larger distances are several streams.
 PAGE_BYTES = 4096
-#: How many lines that are far from each other are prefetched before they are read; 16 to 64 measure alike.
+#: Prefetch distance for scattered lines, in lines; 16 to 64 measure alike.
 LINES_AHEAD = 48
-# Lines that are far from each other take some four times as long.
+# Scattered lines take about four times as long.
 _FAR_LINES = 4
-# One thread reads fewer scattered lines than this before a second one has begun. Least microseconds of 9 calls, with
+# Fewer scattered bytes are read by one thread before a second one has started. Least microseconds of 9 calls, with
 # one thread and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
 # f32[12288,1,2] out of T(4,128)(2,1), 412 and 286 for 36,864 of f32[12288,1,6] out of T(8,128)(8,1), 541 and 407 for
 # 49,152 of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1) (2026-11-23).
@@ -153,7 +153,7 @@ _ALONE_BYTES = 20_000 * LINE_BYTES
 
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:
-    """Return about how many lines of the source hold elements of `width` bytes.
+    """Return the approximate number of source lines that hold elements of `width` bytes.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def read_lines(loops: RelayoutLoops, width: int) -> int:
 
 
 def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
-    """Return the bytes from the first element of `width` bytes that is read to the end of the last.
+    """Return the extent of the source in bytes, from the first element of `width` bytes to the end of the last.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
 
 
 def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
-    """Whether the source is read a few lines here and a few lines there, `most_bytes` at most; the nest is in bytes.
+    """Whether the source is read in short fragments, of at most `most_bytes`, with gaps; the nest is in bytes.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
 
 
 def lines_in_cache(stride: int, cache: Cache) -> int:
-    """Return how many lines of the source, `stride` bytes apart, stay in half of a cache together.
+    """Return how many source lines with a stride of `stride` bytes fit in half of a cache together.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def _lines_of(nest: Nest, width: int) -> int:
     span, number = width, 1
     for stride, size in sorted((abs(loop.source_stride) * width, loop.size) for loop in nest.loops):
         if stride <= max(span, LINE_BYTES):
-            # Steps of less than a line leave none out.
+            # Strides of less than a line skip no line.
             span += stride * (size - 1)
         else:
             number *= size
@@ -222,7 +222,7 @@ def _lines_of(nest: Nest, width: int) -> int:
 
 
 def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tuning:
-    """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than others do.
+    """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than usual.
 
     Parameters
     ----------
@@ -236,8 +236,8 @@ def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tun
     calls = tuning.small_call_bytes
     alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
     if spanned >= tuning.streamed_bytes:
-        # Out of a source this large it is faster to write past the cache: f32[24576,2,40] out of T(4,128)(2,1) in 0.78
-        # of the time, 0.95 with a reader after it, 0.82 where both sides are in L3. A second thread helps sooner.
+        # With a source this large non-temporal stores are faster: f32[24576,2,40] out of T(4,128)(2,1) in 0.78 of
+        # the time, 0.95 with a reader after it, 0.82 where both sides are in L3. A second thread helps sooner.
         tuning = replace(
             tuning,
             streamed_bytes=0,
@@ -255,16 +255,16 @@ def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tun
     )
 
 
-# What each count costs, in cycles: the one table of fitted numbers.
+# Cost of each count, in cycles: the only table of fitted numbers.
 #
-# Fitted by `benchmarks/fit_costs.py` on one half of the cells that `benchmarks/regret.py` has timed, and tested on the
-# other. Costs rank the candidates for one relayout; they do not predict a time.
+# Fitted by `benchmarks/fit_costs.py` on one half of the cells that `benchmarks/regret.py` timed, and tested on the
+# other half. Costs rank the candidates for one relayout; they do not predict a time.
 #
-# `runs` alone was set by hand, from 7.72, because `s32[98304,5]` out of `T(8,128)` went by blocks in 1.31 ms and not
-# by loops in 0.97. On 240 cells drawn later (seed 30500, 2026-11-25) the choice takes 1.048 times the best time with it
-# and 1.053 with 7.72, and fits to either half of these leave it as it is.
+# Only `runs` was changed manually, from 7.72, because `s32[98304,5]` out of `T(8,128)` was moved by blocks in 1.31 ms
+# and not by loops in 0.97. On 240 cells drawn later (seed 30500, 2026-11-25) the choice takes 1.048 times the best time
+# with it and 1.053 with 7.72, and fits to either half of these keep it.
 
-#: Where and when it was fitted.
+#: Where and when the costs were fitted.
 MACHINE, DATE = "AMD EPYC, 2 processors: AVX-512 and 1 MiB of L2; AVX2 and 512 KiB", "2026-11-23 and 2026-11-25"
 
 COEFFICIENTS = Counts(
@@ -288,5 +288,5 @@ COEFFICIENTS = Counts(
 
 
 def cycles(counts: Counts) -> float:
-    """Return what counts cost together."""
+    """Return the total cost of counts, in cycles."""
     return sum([value * each for value, each in zip(counts, COEFFICIENTS, strict=True)])

@@ -1,10 +1,10 @@
-"""Which arrays lie in memory maps of files, how their pages leave the memory of this process, and missing pages.
+"""Memory maps of files: find those of an array, drop their resident pages, and turn faults into errors.
 
-The pages of a shared map are the system's cache of the file: dropping them loses nothing, and the next access loads
-them again. The pages of all other memory are the only place where its content is.
+The pages of a shared map are the system's page cache of the file: dropping them loses nothing, and the next access
+loads them again. The pages of all other memory hold the only copy of their content.
 
-An access to a page of a map without a page of a file behind it raises SIGBUS. While maps are watched, a handler puts
-empty memory in the place of missing pages, so that loops over them can finish; then an error is raised.
+An access to a page of a map beyond the end of its file, or that cannot be read, raises SIGBUS. While maps are watched,
+a handler maps empty memory over missing pages, so that loops over them can finish; then an error is raised.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _PAGES_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """The memory of an array, or of a part of it, as the system has it.
+    """A system mapping that holds an array or a part of it, restricted to the array's pages.
 
     Attributes
     ----------
     begin, end : int
-        Addresses, at the edges of pages.
+        Addresses, on page boundaries.
     is_shared : bool
-        Whether the pages are those of a file, or of memory that has no name; writing to them changes it.
+        Whether the pages are shared, with a file or with anonymous shared memory; writes change it.
     device, inode : str, int
-        The file; inode 0 for memory that is not of a file.
+        The file; inode 0 for memory without a file.
     offset : int
-        Where in the file it begins.
+        Offset in the file.
     """
 
     begin: int
@@ -54,7 +54,7 @@ class Mapping:
 
 
 def mappings_of(array: Array) -> list[Mapping] | None:
-    """Return where the memory of an array comes from, in the order of addresses; None where the system does not say.
+    """Return the mappings of the memory of an array, by address; None where the system does not tell.
 
     Examples
     --------
@@ -82,15 +82,15 @@ def mappings_of(array: Array) -> list[Mapping] | None:
 
 
 def _pages(begin: int, end: int) -> tuple[int, int]:
-    """Return the edges of the pages that have some of the addresses."""
+    """Round an address range to page boundaries, outwards."""
     return begin & -mmap.PAGESIZE, end + -end % mmap.PAGESIZE
 
 
 def bytes_to_come(array: Array, mappings: list[Mapping] | None, is_written: bool) -> int:
-    """Return by how much the resident memory of this process may grow if all of an array is read, or written.
+    """Return by how many bytes the resident memory of this process may grow if a whole array is read, or written.
 
-    Shared maps count nothing: their pages can be dropped. So does memory that only this process has and that is read:
-    what it holds has been written before, so it is resident.
+    Shared maps do not count: their pages can be dropped. Private memory that is only read does not count either: its
+    content was written before, so it is resident.
     """
     if mappings is None:
         begin, end = array.extent
@@ -100,7 +100,7 @@ def bytes_to_come(array: Array, mappings: list[Mapping] | None, is_written: bool
         if mapping.is_shared:
             continue
         if mapping.inode:
-            # A private map of a file: pages that were read stay, and which were written is not known.
+            # A private map of a file: read pages stay resident, and it is unknown which were written.
             count += mapping.end - mapping.begin
         elif is_written:
             count += _absent_bytes(mapping)
@@ -108,7 +108,7 @@ def bytes_to_come(array: Array, mappings: list[Mapping] | None, is_written: bool
 
 
 def _absent_bytes(mapping: Mapping) -> int:
-    """Return how many bytes of memory that is not of a file have no pages yet."""
+    """Return how many bytes of a mapping without a file have no resident pages yet."""
     size = mapping.end - mapping.begin
     if _library is None:
         return size
@@ -122,7 +122,7 @@ def _absent_bytes(mapping: Mapping) -> int:
 
 
 def drop_pages(mappings: list[Mapping] | None, begin: int, end: int) -> None:
-    """Drop the pages between two addresses that lie in shared maps; the next access loads them again."""
+    """Drop the pages of shared maps between two addresses; the next access loads them again."""
     if _library is None:
         return
     begin, end = _pages(begin, end)
@@ -146,9 +146,9 @@ def share_bytes(some: list[Mapping] | None, others: list[Mapping] | None) -> boo
 
 
 def may_share_file(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two arrays may be maps of one file, where the system does not say what memory is of.
+    """Whether two arrays may be maps of one file, for systems that do not list mappings.
 
-    Maps that NumPy has made know the name of their file. Of others nothing is known, so two of these may share one.
+    Maps made by NumPy have the name of their file. Other maps may share a file with any map.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def may_share_file(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _mapped_file(array: Any) -> str | None:
-    """Return the file that an array is a map of: empty if it has no name, None if it is no map."""
+    """Return the file name of a mapped array: empty if unknown, None if the array is not a map."""
     while array is not None:
         name = getattr(array, "filename", None)
         if isinstance(array, np.memmap) and name is not None:
@@ -174,7 +174,7 @@ def _mapped_file(array: Any) -> str | None:
 
 
 def _loaded() -> Any:
-    """Return the C library, or None where it cannot do this."""
+    """Return the C library, or None without ``madvise`` and ``mincore``."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     library = ctypes.CDLL(None)
@@ -192,7 +192,7 @@ _library = _loaded()
 
 _WITH_DETAILS = 4  # SA_SIGINFO
 _FIXED, _ANONYMOUS, _PRIVATE = 0x10, 0x20, 0x02
-# Where a `siginfo_t` has the address; true of every 64-bit Linux.
+# Offset of the address in `siginfo_t`, on every 64-bit Linux.
 _ADDRESS_AT = 16
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -210,16 +210,16 @@ class _Action(ctypes.Structure):
 
 @dataclass(slots=True)
 class Watched:
-    """A map that is watched.
+    """A watched address range of a map.
 
     Attributes
     ----------
     begin, end : int
-        Its addresses.
+        The addresses.
     error : OSError
-        What is raised where a part of it is missing.
+        The error to raise if a page is missing.
     has_failed : bool
-        Whether a missing part has been touched.
+        Whether a missing page has been accessed.
     """
 
     begin: int
@@ -228,7 +228,7 @@ class Watched:
     has_failed: bool = False
 
     def check(self) -> None:
-        """Raise the error if a missing part has been touched: there is no point in going on."""
+        """Raise the error if a missing page has been accessed: further work is useless."""
         if self.has_failed:
             raise self.error
 
@@ -240,18 +240,18 @@ _before: _Action | None = None
 
 @contextlib.contextmanager
 def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[Watched]:
-    """Raise `error` at the end of the block if a part of a memory map was missing when accessed.
+    """Raise `error` at the end of the block if a missing page of a memory map was accessed.
 
     Parameters
     ----------
     data : array
-        The map, or a part of it; what is behind the part is not watched.
+        The map, or a part of it; memory after the part is not watched.
     error : OSError
 
     Yields
     ------
     Watched
-        To check for the error in between.
+        Its `check` raises the error earlier.
 
     Raises
     ------
@@ -293,19 +293,19 @@ def _remove(watched: Watched) -> None:
 
 
 def _handle(number: int, details: int, context: int) -> None:
-    """Handle SIGBUS, in the thread that accessed the memory, in the middle of a loop over it."""
+    """Handle SIGBUS, in the thread that accessed the memory, possibly inside a native loop."""
     has_memory = False
     try:
         has_memory = _put_memory(ctypes.c_void_p.from_address(details + _ADDRESS_AT).value or 0)
     finally:
         if not has_memory:
-            # Not in a watched map: on return the access faults again, without this handler.
+            # Not in a watched map: restore the previous handler; on return the access faults again.
             before = _before if _before is not None else _Action()
             _held_library.sigaction(signal.SIGBUS, ctypes.byref(before), None)
 
 
 def _put_memory(address: int) -> bool:
-    """Map empty memory from the page at an address to the end of its map."""
+    """Map empty memory over the pages from an address to the end of its watched map; return whether it worked."""
     for watched in [*_watched]:
         if watched.begin <= address < watched.end:
             begin = address & -mmap.PAGESIZE
@@ -316,7 +316,7 @@ def _put_memory(address: int) -> bool:
     return False
 
 
-# PyDLL keeps the interpreter's lock: otherwise another thread could run between the fault and its repair.
+# PyDLL holds the GIL: otherwise another thread could run between the fault and its repair.
 _held_library: Any = None
 if sys.platform.startswith("linux"):
     _held_library = ctypes.PyDLL(None)

@@ -1,8 +1,8 @@
-"""Moves data between two addresses: by passes on threads, or slot by slot where there are no passes.
+"""Move data between two addresses: by passes on threads, or slot by slot where there are no passes.
 
-Elements may become those of another type while they move. Where both sides hold plain values and share loops, passes
-cast them within the cache, so memory is read once and written once. Everything else, packed elements and tiles that
-share no loops, is first cast as it lies to a buffer of the other type, which then moves as any other.
+Elements may be cast during the move. Where both sides hold plain values and share loops, passes cast them within the
+cache, so memory is read once and written once. All others, packed elements and tiles that share no loops, are first
+cast, in the order of the source, to a buffer of the target type, which then moves like any other.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """How data moves from one layout to another.
+    """A planned move of data from one layout to another.
 
     Attributes
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
-        Of elements of the new type, where they are cast.
+        For elements of the target type, if they are cast.
     tuning : Tuning
     machine : Machine, optional
-        That it is planned for; None for this one, which is asked once kernels are to run.
+        The machine to plan for; None for this one, which is queried once kernels are needed.
     choice : str, optional
-        The name of a candidate to take instead of the one that costs least. One that does not apply is ignored.
+        The name of a candidate to use instead of the cheapest. A candidate that does not apply is ignored.
     cast : Cast, optional
-        What elements become.
+        The cast of the elements.
     """
 
     source: Shape | Strides
@@ -84,7 +84,7 @@ class Movement:
 
     @lazy_property
     def exists(self) -> bool:
-        """Whether there is a way: strides may share no loops with a shape, and have no slots to look up."""
+        """Whether the move is possible: strides may share no loops with a shape, and have no slots to look up."""
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape):
             return True
         if self.cast is not None:
@@ -112,18 +112,18 @@ class Movement:
 
     @lazy_property
     def depends_on_lines(self) -> bool:
-        """Whether a destination that begins within a line has a plan of its own: it is written past the cache."""
+        """Whether a destination off line boundaries has a separate plan, because it uses non-temporal stores."""
         least = max(self.tuning.streamed_bytes, self.tuning.shifted_bytes)
         return self.cast is None and not self.tuning.line_offset and self.problem.written_bytes >= least
 
     @lazy_property
     def within_lines(self) -> Movement:
-        """The movement to a destination that begins within a line."""
+        """The movement to a destination off line boundaries."""
         return replace(self, tuning=replace(self.tuning, line_offset=LANE_BYTES))
 
     @lazy_property
     def known(self) -> Choice | None:
-        """What has been timed on this machine before, if anything has; a cast has a single candidate."""
+        """The stored timings for this machine, or None; a cast has a single candidate, and no timings."""
         if self.cast is not None:
             return None
         load("fastindex.moving.timed_choices")
@@ -146,16 +146,16 @@ class Movement:
 
     @property
     def unpacks(self) -> bool:
-        """Whether the slots of the source become values before anything moves."""
+        """Whether the slots of the source are unpacked to values before the move."""
         return self.slots.unit == "value" and not self.converts and not self.slots.source.is_plain
 
     @property
     def packs(self) -> bool:
-        """Whether values become the slots of the destination after everything has moved."""
+        """Whether values are packed into the slots of the destination after the move."""
         return self.slots.unit == "value" and not self.converts and not self.slots.destination.is_plain
 
     def describe(self) -> str:
-        """Return one line per pass, and one for what comes before and after them."""
+        """Return one line per pass, and one for each conversion before or after them."""
         if self.cast is not None and self.passes is None:
             return f"first every element from {self.cast.source} to {self.cast.target}\n{self._after.describe()}"
         source, destination = self.slots.source, self.slots.destination
@@ -171,7 +171,7 @@ class Movement:
         return "\n".join(lines)
 
     def padding(self, pattern: bytes) -> bytes:
-        """Return what the passes write to padding, for the bytes of one unpacked value."""
+        """Return the bytes that the passes write to padding, given one unpacked value."""
         if self.converts and self.slots.destination.is_packed:
             return packed_byte(pattern, self.slots.destination.bits)
         return self.slots.padding(pattern)
@@ -182,7 +182,7 @@ class Movement:
         Raises
         ------
         MisfitError
-            The cast is checked, and an element is none of the new type.
+            The cast is checked, and an element does not fit the target type.
         """
         if bytes_by_numpy(self.nbytes):
             with numpys_time():
@@ -191,7 +191,7 @@ class Movement:
             self.run_kernels(source, destination, pattern, threads)
 
     def run_by_numpy(self, source: int, destination: int, pattern: bytes) -> None:
-        """Do the same by NumPy alone, however large it is."""
+        """Do the same by NumPy alone, for any size."""
         side = self.source
         if self.cast is not None:
             if self.cast.is_checked:
@@ -201,7 +201,7 @@ class Movement:
         move_by_numpy((side, self.destination), self.slots, source, destination, pattern)
 
     def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Do the same by kernels, however small the arrays are."""
+        """Do the same by kernels, for any size."""
         if self.cast is not None:
             self._run_cast(self.cast, source, destination, pattern, threads)
             return
@@ -220,7 +220,7 @@ class Movement:
         pack_slots(slots.destination, self.destination.slot_count, address_of(moved), destination, threads)
 
     def _move(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
-        """Run the passes, or else look up the source slot of each slot of the destination."""
+        """Run the passes; without passes, look up the source slot of each slot of the destination."""
         if self.passes is not None:
             self.compiled.run(source, destination, padding, threads)
             return
@@ -244,18 +244,18 @@ class Movement:
 
     @lazy_property
     def _between(self) -> Shape:
-        """Where elements of the new type lie before they move on: as in the source, or else as in the destination."""
+        """The layout of the cast elements before the move: the source's, or the destination's for a strided source."""
         side = self.source if isinstance(self.source, Shape) else self.destination
         assert isinstance(side, Shape)
         return side if self.cast is None else of_type(side, self.cast.target)
 
     @lazy_property
     def _after(self) -> Movement:
-        """What moves them on."""
+        """The move of the cast elements to the destination."""
         return movement(self._between, self.destination, self.tuning, self.machine)
 
     def _run_cast(self, cast: Cast, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Move and cast at once, or else cast elements as they lie, padding too, and move them on."""
+        """Cast within the passes; without passes, cast the whole buffer, padding included, then move it."""
         if self.passes is not None:
             with self._checked(cast, source):
                 self.compiled.run(source, destination, pattern, threads)
@@ -277,7 +277,7 @@ class Movement:
         self._after.run_kernels(address_of(converted), destination, pattern, threads)
 
     def _values_by_numpy(self, cast: Cast, source: int) -> NDArray[np.uint8]:
-        """Return elements of the new type where they lie between, for those at `source`."""
+        """Return the elements at `source` cast to the target type, in the layout `_between`."""
         plain = of_type(self._between, cast.source)
         values = scratch(0)
         if not isinstance(self.source, Shape) or not slot_format(self.source).is_plain:
@@ -288,15 +288,15 @@ class Movement:
 
     @contextmanager
     def _checked(self, cast: Cast, source: int) -> Iterator[None]:
-        """Raise MisfitError after the block if its kernels found, in an element at `source`, what does not fit."""
+        """Raise MisfitError after the block if its kernels found an element at `source` that does not fit."""
         before = cast.counted_misfits if cast.is_checked else 0
         yield
-        # Other calls of the cast count too, and so does what lies in padding.
+        # The counter includes concurrent calls of the cast, and padding: check the elements.
         if cast.is_checked and cast.counted_misfits != before:
             self._require_fitting(cast, source)
 
     def _require_fitting(self, cast: Cast, source: int) -> None:
-        """Raise MisfitError for the first element at `source` that is none of the new type."""
+        """Raise MisfitError for the first element at `source` that does not fit the target type."""
         side, dtype = self.source, cast.source.numpy_dtype
         if isinstance(side, Shape):
             plain = Shape(side.element_type, side.dimensions)
@@ -318,7 +318,7 @@ class Movement:
 
     @lazy_property
     def compiled(self) -> CompiledPasses:
-        """The passes, ready to run; none where every slot has to be looked up."""
+        """The passes, compiled; empty where every slot has to be looked up."""
         check_runs_here(self.machine)
         from fastindex.moving.compiled_passes import CompiledPasses
 
@@ -326,7 +326,7 @@ class Movement:
 
     @property
     def alone(self) -> CompiledPasses | None:
-        """The compiled passes, where they are all there is to do: no slots are unpacked, no misfits are errors."""
+        """The compiled passes if they do the whole move: no unpacking or packing, no check of misfits; else None."""
         is_checked = self.cast is not None and self.cast.is_checked
         return None if self.passes is None or self.unpacks or self.packs or is_checked else self.compiled
 
@@ -339,7 +339,7 @@ def movement(
     machine: Machine | None = None,
     cast: Cast | None = None,
 ) -> Movement:
-    """Plan how data moves from one side to the other; plans are cached.
+    """Plan a move of data from one side to the other; plans are cached.
 
     Parameters
     ----------
@@ -349,12 +349,12 @@ def movement(
     machine : Machine, optional
         This one by default.
     cast : Cast, optional
-        What elements of the source become.
+        The cast of the elements of the source.
 
     Returns
     -------
     Movement
-        See `Movement.exists` where a side are strides.
+        See `Movement.exists` where a side is strides.
     """
     between = source if isinstance(source, Shape) else destination
     slots = slot_move(source if cast is None else between, destination, None if cast is None else cast.target)
@@ -364,13 +364,13 @@ def movement(
 
 
 def cast_between(source: ElementType, destination: ElementType, is_checked: bool) -> Cast | None:
-    """Return what elements of one type become, None where they stay as they are.
+    """Return the cast from one element type to another, None where they are equal.
 
     Parameters
     ----------
     source, destination : ElementType
     is_checked : bool
-        Whether integers that a type of fewer than 8 bits does not hold are errors.
+        Whether an integer out of range of a target type of fewer than 8 bits is an error.
     """
     return None if source is destination or source == destination else cast_of(source, destination, is_checked)
 
@@ -388,7 +388,7 @@ def movement_between(
 
 
 def unpacked_slots(slots: SlotFormat, count: int, source: int, threads: int | None) -> NDArray[np.uint8]:
-    """Return `count` slots as values."""
+    """Unpack `count` slots; return the values."""
     values = aligned_bytes(count * slots.value_bytes)
     if count:
         _conversion(slots, count, False).run(source, address_of(values), b"\0", threads)

@@ -1,7 +1,6 @@
-"""Numbers on which plans and kernels of passes agree: tables of passes, and the record of each kind of move.
+"""Records shared by planner and kernels: pass tables, and one geometry record per kind of move.
 
-Each record is written by the planner or the executor; a kernel reads it as a table of int64, by the
-places of its fields.
+The planner or the executor writes each record; a kernel reads it as a table of int64, indexed by field.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ SCRATCH_FRONT_BYTES = LINE_BYTES
 
 
 class PassTable(NamedTuple):
-    """What the kernel of a pass gets: addresses and lengths of its tables.
+    """The argument of a pass's kernel: addresses and lengths of its tables.
 
     Attributes
     ----------
     loops : int
-        How many loops are around the tasks.
+        Number of loops around the tasks.
     outer : int
-        Address of these loops, innermost first: rows of an `OuterLoop`.
+        Address of these loops, innermost first: an array of `OuterLoop`.
     first, second : int
-        Addresses of the tables of byte offsets; which ones, the kernel says.
+        Addresses of two tables of byte offsets; their meaning depends on the kernel.
     second_length : int
     geometry : int
-        Address of the kernel's own numbers.
+        Address of the kernel's geometry record.
     """
 
     loops: int
@@ -59,14 +58,14 @@ class PassCall(NamedTuple):
     Attributes
     ----------
     kernel, table : int
-        The address of the compiled kernel, and of its `PassTable`.
+        Addresses of the compiled kernel and of its `PassTable`.
     source_start, target_start : int
-        Bytes from the addresses that a call is given.
+        Byte offsets from the source and target addresses of a call.
     tasks : int
     tasks_at_once, most_at_once : int
-        The fewest that a thread takes at a time, and the most.
+        Fewest and most tasks that a thread takes at a time.
     fills : int
-        Whether it writes padding, so that the padding is its source.
+        Whether the pass writes padding: its source is then the padding pattern.
     """
 
     kernel: int
@@ -84,20 +83,20 @@ PASS_CALL_BYTES = 8 * len(PASS_CALL)
 
 
 class StridedGeometry(NamedTuple):
-    """What a task copies one by one: runs of elements.
+    """A task of a strided copy: runs of elements, copied one element at a time.
 
     Attributes
     ----------
     element_bytes : int
-        0 for nibbles. Then all strides, also those of the loops around the tasks, count nibbles.
+        0 for nibbles; all strides, those of the loops around the tasks included, then count nibbles.
     elements, source_stride, target_stride : int
-        Of a run, and how many bytes these are apart on each side.
+        Elements of a run, and their stride in bytes on each side.
     runs, run_source_stride, run_target_stride : int
-        The same of runs.
+        Number of runs, and their stride in bytes on each side.
     source_nibble, target_nibble : int
-        Where the first task begins, of nibbles.
+        Start of the first task, in nibbles; for nibbles only.
     last_nibble : int
-        The nibble in the middle of whose byte the destination ends, -1 where there is none: that byte is written whole.
+        The last nibble of a destination that ends in the middle of a byte, else -1; that byte is written whole.
     """
 
     element_bytes: int
@@ -116,7 +115,7 @@ STRIDED = places(StridedGeometry)
 
 
 class FillGeometry(NamedTuple):
-    """What a task fills: the bytes of a run, past the cache or not."""
+    """A task of a fill: the bytes of a run, and whether to use non-temporal stores."""
 
     run_bytes: int
     streamed: int
@@ -125,62 +124,62 @@ class FillGeometry(NamedTuple):
 FILL = places(FillGeometry)
 
 
-#: The numbers of rows that vectors interleave or deinterleave, by the bytes of an element: those of which real layouts
-#: have short runs. Others go in lanes. Deinterleaved images, 224 by 224, time in lanes over time by vectors: 8 channels
-#: of one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24). In the
+#: Row counts with a whole-vector interleave or deinterleave, by element bytes: those for which real layouts have short
+#: runs. Other counts use lanes. Deinterleaved images, 224 by 224, time of lanes over time of vectors: 8 channels of
+#: one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24). In the
 #: cache lanes take longer: c64[512,128,2] out of pairs 3.2 times as long, s64[301,77,2] 1.3 (2026-11-26).
 VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
     "interleave": {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4), 8: (2,)},
     "deinterleave": {1: (2, 4), 2: (2,), 4: (2, 4, 8), 8: (2,)},
 }
 
-#: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
+#: The longest column that an interleave collects, in bytes: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
 
-#: What vectors may move of a column at once within a lane of 16 bytes.
+#: Bytes of one column that a 16-byte lane may hold: the unit of a transpose in lanes.
 LANE_UNITS_BYTES = (1, 2, 4, 8, 16)
 
-#: The most rows that are deinterleaved or interleaved in lanes, whose elements have at most `LANE_BYTES` each.
+#: The most rows that are deinterleaved or interleaved in lanes; their elements have at most `LANE_BYTES` bytes.
 MOST_LANE_ROWS = 128
 
 
-#: How many chunks ahead lines are prefetched where they are in L1 already.
+#: Value of `chunks_ahead` where all data is in L1 already: nothing is prefetched.
 AT_HAND = -1
 
 
-#: How far ahead lines are prefetched where chunks are several runs, and where each is one.
+#: Prefetch distance for chunks of several runs, and for chunks of one run.
 ROW_AHEAD_BYTES, RUN_AHEAD_BYTES = 256, 1024
 
 
 class StreamGeometry(NamedTuple):
-    """The numbers of a stream.
+    """Geometry of a stream: a copy, interleave, deinterleave, expand or compress.
 
     Attributes
     ----------
     chunk_block, chunk_count : int
-        A task moves `chunk_block` of `chunk_count` chunks, the last task what is left.
+        A task moves `chunk_block` of `chunk_count` chunks; the last task moves the remainder.
     chunk_source_stride, chunk_target_stride : int
-        Bytes from the chunks of a task to those of the next.
+        Bytes from the chunks of one task to those of the next.
     run : int
-        Of a copy, the bytes of a run; of packed elements, the elements of a run; else, the elements of each row.
+        Bytes of a run for a copy; elements of a run for packed elements; else elements of each row.
     ways : int
-        Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; else 1.
+        Rows to interleave, columns to deinterleave, packed elements per byte; else 1.
     by_source : int
-        Whether the chunks follow each other in the source, not in the destination.
+        Whether chunks are taken in the order of the source, not of the destination.
     streamed : int
-        Whether lines go past the cache.
+        Whether lines are written with non-temporal stores.
     readable_bytes : int
-        How many bytes may be read from the start of the source on.
+        Bytes that may be read, counted from the start of the source.
     follower_every, follower_count, follower_source_stride : int
-        Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
-        is `follower_source_stride` bytes on in the source.
+        Chunks with a distance of `follower_every` are adjacent in the destination, in groups of `follower_count`; in
+        the source they are `follower_source_stride` bytes apart.
     element_bytes, unit_bytes : int
-        Bytes of an element, and of what vectors move of a column at once, of a deinterleave or an interleave in lanes.
+        Bytes of an element, and of a column within a lane; for deinterleaves and interleaves in lanes.
     mask_low, mask_high : int
-        The 16 bytes of the permutation within lanes.
+        The 16 bytes of the shuffle mask within lanes.
     chunks_ahead : int
-        Where chunks are small and far apart, how many chunks before it is read all lines of a chunk are prefetched; 0
-        where a chunk is long enough to be prefetched as it is read; `AT_HAND` where all of it is in the cache.
+        Prefetch distance in chunks, for small chunks with large strides; 0 where chunks are long enough to be
+        prefetched while they are read; `AT_HAND` where all data is in the cache.
     """
 
     chunk_block: int
@@ -206,26 +205,27 @@ STREAM = places(StreamGeometry)
 
 
 def are_vectors(kernel: str, width: int, ways: int, run: int) -> bool:
-    """Whether vectors interleave or deinterleave `run` elements of each of `ways` rows in turn; lanes do otherwise."""
+    """Whether whole vectors interleave or deinterleave `ways` rows of `run` elements; otherwise lanes do."""
     is_long = kernel == "deinterleave" or run * width >= LINE_BYTES
     return is_long and ways in VECTOR_WAYS[kernel].get(width, ())
 
 
-#: Bytes of the elements of a box, one each, as they come from the source, and as they go to the destination.
+#: Bytes of each half of the scratch memory for boxes. With packed elements, one half holds a box as read and the other
+#: as written, a byte per element.
 BOX_BYTES = 256 << 10
 
 
 class BoxGeometry(NamedTuple):
-    """How a box is moved.
+    """Geometry of a pass over boxes.
 
     Attributes
     ----------
     calls : int
-        How many calls move it, one after the other.
+        Number of calls that move a box, one after the other.
     row_bytes : int
-        Its bytes where all calls write to scratch memory, from where it is written as one run; else 0.
+        Bytes of a box that is assembled in scratch memory and then written as one run; else 0.
     readable_bytes : int
-        How many bytes may be read from the first box on, where a call asks for it.
+        Bytes that may be read, counted from the first box, for calls that need this bound.
     """
 
     calls: int
@@ -242,12 +242,11 @@ class BoxCall(NamedTuple):
     Attributes
     ----------
     kernel, table, tasks : int
-        As of a `PassCall`.
+        As in a `PassCall`.
     from_scratch, to_scratch : int
-        Whether it reads from scratch memory, or writes to it, instead of the place of the box in the source and in the
-        destination.
+        Whether it reads from scratch memory instead of the source, or writes there instead of the destination.
     source_start, target_start : int
-        Bytes from there.
+        Byte offsets from there.
     """
 
     kernel: int
@@ -263,32 +262,32 @@ CALL_KERNEL, CALL_TABLE, CALL_TASKS, FROM_SCRATCH, TO_SCRATCH, CALL_SOURCE_START
 BOX_CALL_BYTES = 8 * 7
 
 
-#: The most bytes of a box whose rows are put together in the cache, so that it stays in L2.
+#: The most bytes of a box that is assembled in scratch memory: it stays in L2.
 MOST_ROW_BOX_BYTES = 128 << 10
 
-#: Smaller boxes are written one by one, even if they continue each other.
+#: Smaller boxes are written separately, even where they are adjacent in the destination.
 LEAST_CARRIED_BYTES = 128
 
 
 class PairGeometry(NamedTuple):
-    """How a task pairs rows of packed elements: a byte of each two elements, which neighbour in the destination.
+    """Geometry of a nibble pairing: two elements that are neighbours in the destination make one byte.
 
     Attributes
     ----------
     chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
-        As of a `StreamGeometry`; a chunk is a pair of rows. Offsets in the source count nibbles.
+        As in a `StreamGeometry`; a chunk is a pair of rows. Offsets in the source count nibbles.
     begin : int
-        The nibble with which the first row begins.
+        First nibble of the first row.
     elements : int
-        Of each row; where rows alternate, of all rows together.
+        Elements of a row; where rows alternate, of all rows together.
     apart : int
-        Nibbles from the first row of a pair to the second.
+        Stride from the first row of a pair to the second, in nibbles.
     high : int
-        Bytes from the pairs of the low nibbles of the source's bytes to those of the high nibbles.
+        Bytes in the destination from the pairs of the source's low nibbles to those of its high nibbles.
     group_bytes : int
-        The bytes of rows that alternate, 1, 2 or 4; else 0.
+        Bytes of each row where rows alternate, 1, 2 or 4; else 0.
     chunks_ahead : int
-        How many chunks ahead the lines of the source are prefetched.
+        Prefetch distance in the source, in chunks.
     """
 
     chunk_block: int
@@ -306,40 +305,40 @@ class PairGeometry(NamedTuple):
 (PAIR_BEGIN, PAIR_ELEMENTS, PAIR_APART, PAIR_HIGH, PAIR_GROUP_BYTES, PAIR_CHUNKS_AHEAD) = range(4, 10)
 
 
-#: Bytes of the units that are transposed.
+#: Bytes of the elements that a transpose moves.
 UNIT_BYTES = (1, 2, 4, 8, 16, 32, 64)
 
-#: Rows of the source of no more elements, or bytes where an element is one, are moved one by one. Within L2, ns a row
-#: in squares and one by one: of f64[64,3,64] reversed out of T(64,128)(8,1) 13.9 and 7.7, of bf16[1024,2,5] out of
-#: T(256) 7.8 and 5.2, of u8[1024,2,8] 7.2 and 8.2.
+#: Longest source rows whose elements are moved one by one, in elements, and in bytes for elements of one byte. Within
+#: L2, ns per row in squares and one by one: f64[64,3,64] reversed out of T(64,128)(8,1) 13.9 and 7.7, bf16[1024,2,5]
+#: out of T(256) 7.8 and 5.2, u8[1024,2,8] 7.2 and 8.2.
 FEW_COLUMNS, FEW_BYTES = 8, 4
 
 
-#: No two rows are so far apart.
+#: Value of `evicting_pitch` for no limit: larger than any row stride.
 NO_PITCH = 1 << 62
 
 
 class TransposeGeometry(NamedTuple):
-    """The numbers of a transpose.
+    """Geometry of a transpose.
 
     Attributes
     ----------
     row_block, row_count : int
-        A task takes `row_block` of `row_count` rows, the last one what is left.
+        A task takes `row_block` of `row_count` rows; the last task takes the remainder.
     row_source_stride : int
-        Bytes in the source from one block of rows to the next.
+        Stride of blocks of rows in the source, in bytes.
     column_block, column_count, column_target_stride : int
-        The same of columns, in the destination.
+        The same for columns, in the destination.
     columns_aligned : int
-        Whether all columns begin equally far from a line boundary.
+        Whether all columns have the same offset from a line boundary.
     columns_joined : int
-        Whether each column begins in the destination where the one before ends.
+        Whether columns are contiguous in the destination, each starting where the previous one ends.
     streamed : int
-        Whether lines go past the cache.
+        Whether lines are written with non-temporal stores.
     inner_iterations : int
-        How many iterations of the loops around the blocks come before the next block of rows.
+        Iterations of the outer loops that run before the next block of rows.
     evicting_pitch : int
-        Long rows that are staged and a multiple of it apart lose what is prefetched of them; see `staged_bands`.
+        Long staged rows whose stride is a multiple of this evict their own prefetched lines; see `staged_bands`.
     """
 
     row_block: int
@@ -358,34 +357,34 @@ class TransposeGeometry(NamedTuple):
 TRANSPOSE = places(TransposeGeometry)
 
 
-#: Binary digits of the place of an element of four bits in a vector of a line; the lowest is the nibble of a byte.
+#: Binary digits of the position of a nibble in a 64-byte vector; the lowest selects the nibble of a byte.
 DIGITS = 7
-#: The most rows of a task; all of its vectors stay in registers.
+#: Binary digits of the largest number of rows of a task: all of its vectors stay in registers.
 MOST_ROW_DIGITS = 4
-#: Bytes of the pieces that vectors are written in; lanes, where these are the vectors, are pieces too.
+#: Bytes of the fragments in which vectors are written; where the vectors are lanes, a fragment is a lane.
 PIECES = (64, 32)
 
-#: What happens to the lowest digit: nothing, a swap with the digit of the first two rows, a swap within the vector.
+#: Handling of the lowest digit: kept, swapped with the lowest row digit, or swapped with a digit of the same vector.
 KEPT, OF_ROWS, WITHIN = range(3)
 
 
 class SwapGeometry(NamedTuple):
-    """How a task permutes digits.
+    """Geometry of a permutation of binary digits, done as a butterfly network.
 
-    A chunk is a vector of each of a few rows, a power of two. Each step swaps a digit of the place in a vector with one
-    of the row; then the bytes of each vector are put in order, and its pieces are written. Where vectors are lanes, it
-    has four for each row.
+    A chunk is one vector from each of a few rows, a power of two. Each step swaps a digit of the position in a vector
+    with a digit of the row. The bytes of each vector are then shuffled, and its fragments written. Where vectors are
+    lanes, a chunk has four for each row.
 
     Attributes
     ----------
     chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
-        As of a `StreamGeometry`.
+        As in a `StreamGeometry`.
     halves : int
         `KEPT`, `OF_ROWS`, `WITHIN`.
     again : int
-        Whether the first digit of the row is swapped once more, after all others.
+        Whether the lowest digit of the row is swapped once more, after all others.
     streamed : int
-        Whether whole lines go past the cache, where the destination begins with one.
+        Whether whole lines are written with non-temporal stores, if the destination starts on a line boundary.
     """
 
     chunk_block: int
@@ -399,32 +398,32 @@ class SwapGeometry(NamedTuple):
 
 SWAP = places(SwapGeometry)
 
-#: Words of a pattern of bytes.
+#: int64 words of a shuffle pattern.
 PATTERN_WORDS = 8
 
 
-#: Bytes of the elements that may be gathered.
+#: Element sizes that may be gathered, in bytes.
 GATHERED_BYTES = (4, 8, 16, 32, 64)
 
-#: The most bytes of a piece.
+#: The most bytes of a gathered fragment.
 MOST_PIECE_BYTES = 8192
 
 
 class GatherGeometry(NamedTuple):
-    """The numbers of a gather; a chunk is a piece, whose elements are contiguous in the destination.
+    """Geometry of a gather; a chunk is a fragment: elements that are contiguous in the destination.
 
     Attributes
     ----------
     chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
-        As of a `StreamGeometry`.
+        As in a `StreamGeometry`.
     element_bytes, elements : int
-        How long an element is, and how many a piece has.
+        Bytes of an element, and elements of a fragment.
     streamed : int
-        Whether lines go past the cache.
+        Whether lines are written with non-temporal stores.
     lines : int
-        How many lines of the source a piece has elements of.
+        Lines of the source that hold elements of a fragment.
     chunks_ahead : int
-        How many pieces before they are read they are prefetched.
+        Prefetch distance in fragments.
     """
 
     chunk_block: int

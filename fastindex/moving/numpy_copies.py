@@ -1,7 +1,7 @@
 """`copyto`, `ascontiguousarray` and `asfortranarray` with NumPy's results and errors, faster for transposed arrays.
 
-Large arrays of one dtype that holds no Python objects run on fastindex's kernels. Everything else, errors included,
-is passed on to NumPy.
+Large arrays of dtypes without Python objects are copied by fastindex's kernels. Everything else, errors included, is
+passed on to NumPy.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.threads import thread_count
 
-#: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
-#: about 0.3 nanoseconds an element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).
+#: With fewer elements NumPy finishes before a kernel starts: a call of a kernel takes about 3 microseconds, NumPy about
+#: 0.3 nanoseconds per element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).
 SMALLEST_COUNT = 12_000
-#: Between contiguous arrays NumPy copies at the speed of one thread, which only a second one or streaming beats.
+#: Between contiguous arrays NumPy reaches the speed of one thread; only a second one or non-temporal stores are faster.
 SMALLEST_CONTIGUOUS_BYTES = 8 << 20
 
 _ndarray = np.ndarray
-# What `numpy.copyto` runs where no argument overrides it: a third of a small call is looking for one that does.
+# `numpy.copyto` without its dispatch on ``__array_function__``, which takes a third of a small call.
 _copyto_of_arrays = getattr(np.copyto, "_implementation", np.copyto)
 
 
 def copyto(
     dst: Any, src: Any, *, casting: Casting = "same_kind", threads: int | None = None, stream: Any = None
 ) -> None:
-    """Copy values from one array to another, broadcasting as necessary, as `numpy.copyto` does; faster.
+    """Copy values from one array to another, broadcasting as necessary, as `numpy.copyto` does, but faster.
 
     Parameters
     ----------
     dst : ndarray or CUDA array
         The array to copy into, of any strides.
     src : array_like
-        The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast while it moves. Where
-        both share memory the result is as if `src` had been copied first. For a CUDA array, a CUDA array or a
+        The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast during the move. Where
+        both share memory, the result is as if `src` had been copied first. For a CUDA array, a CUDA array or a
         scalar.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
-        NumPy's rule for another dtype; ml_dtypes tells NumPy what its types may become. Kernels warn of no overflow.
+        NumPy's rule for another dtype; ml_dtypes registers the rules of its types with NumPy. Kernels do not warn of
+        overflow.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
@@ -60,14 +61,14 @@ def copyto(
     Raises
     ------
     TypeError, ValueError
-        As `numpy.copyto`.
+        As for `numpy.copyto`.
     ArgumentTypeError
         CUDA arrays whose dtypes `casting` does not allow, or one array on the host and one on the GPU.
     FastIndexError
-        The elements of a CUDA array to copy into share memory with each other.
+        Elements of the CUDA array to copy into overlap each other.
     KeyboardInterrupt
-        The call was interrupted. Some elements of `dst` hold new values, the others what they held before, and nobody
-        writes to it any more. Copies that are left to NumPy, such as those of floats to integers, end first.
+        The call was interrupted. Some elements of `dst` hold new values, the others their old ones; no further writes
+        happen. Copies that are left to NumPy, such as those of floats to integers, are completed first.
 
     Examples
     --------
@@ -97,12 +98,12 @@ def copyto(
 
 
 def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None) -> Any:
-    """Return a contiguous array in memory, C order, as `numpy.ascontiguousarray` does; faster.
+    """Return a contiguous array in memory, in C order, as `numpy.ascontiguousarray` does, but faster.
 
     Parameters
     ----------
     a : array_like or CUDA array
-        An array that is contiguous already is returned as it is.
+        An array that is already contiguous is returned unchanged.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
@@ -124,9 +125,9 @@ def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None)
 
 
 def asfortranarray(a: Any, *, threads: int | None = None, stream: Any = None) -> Any:
-    """Return an array laid out in Fortran order in memory, as `numpy.asfortranarray` does; faster.
+    """Return an array laid out in Fortran order in memory, as `numpy.asfortranarray` does, but faster.
 
-    Parameters, results and errors are those of `ascontiguousarray`, but for the order: the first dimension is the
+    Parameters, results and errors are those of `ascontiguousarray`; only the order differs: the first dimension is the
     most minor.
 
     Examples
@@ -152,7 +153,7 @@ def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None, stream: A
 
 
 def _copied(dst: NDArray[Any], src: Any, threads: int | None, casting: Casting = "no") -> bool:
-    """Copy, or return False where NumPy is to copy, or to say what is wrong."""
+    """Copy, or return False where NumPy has to copy, or to raise an error."""
     if type(src) is not _ndarray:
         return False
     dtype = dst.dtype
@@ -180,7 +181,7 @@ def _copied(dst: NDArray[Any], src: Any, threads: int | None, casting: Casting =
 
 
 def _left_to_numpy(nbytes: int) -> bool:
-    """Whether NumPy copies now: while no kernel is loaded, or where there is no compiler, whatever the size."""
+    """Whether NumPy copies now: while no kernel is loaded, or, for any size, where there is no compiler."""
     try:
         return bytes_by_numpy(nbytes)
     except UnsupportedError:
@@ -199,9 +200,9 @@ def _broadcast_strides(src: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, 
 
 @lru_cache(maxsize=512)
 def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> Cast | None:
-    """Return the cast from one dtype to another, None where NumPy does it, or says why it may not be.
+    """Return the cast from one dtype to another; None where NumPy has to do it, or to reject it.
 
-    What NumPy makes of floats that an integer type cannot hold depends on the processor; it is left to NumPy.
+    The result of casting floats to integers depends on the processor where they overflow; it is left to NumPy.
     """
     kinds = element_type_of(source), element_type_of(target)
     if kinds[0] is None or kinds[1] is None or not (source.isnative and target.isnative):
@@ -217,9 +218,9 @@ def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> 
 def _steps(
     dimensions: tuple[int, ...], what: Cast | int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
-    """Plan a copy of elements of some bytes, or one that casts; kept for the next call.
+    """Plan a copy of elements of some size, or a cast; plans are cached.
 
-    None where the elements of the destination overlap, or those to cast lie at no whole multiples of their bytes.
+    None where elements of the destination overlap, or where strides of a cast are not multiples of the element size.
     """
     from fastindex.moving.compiled_passes import CompiledPasses
 

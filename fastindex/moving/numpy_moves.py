@@ -1,7 +1,7 @@
-"""Copies between strided arrays whose columns fall into few sets of the cache: block by block, through a small array.
+"""Moves by NumPy alone, without a compiler; strided copies avoid conflict misses by a staging array.
 
-Elements that lie a power of two apart share a few sets of the cache, and evict one another before their neighbours
-are read. A block copied row by row to rows that are an odd number of cache lines apart does not have this problem.
+Elements with a stride of a power of two map to few cache sets, and evict one another before their neighbours are read.
+So blocks are first copied to a small array whose rows have a pitch of an odd number of cache lines.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fastindex.moving.problem import SlotMove
 from fastindex.runtime.machine import Cache, these_caches
 from fastindex.runtime.numbers import LINE_BYTES
 
-#: Smaller arrays stay in the cache whatever their strides.
+#: Smaller arrays stay in the cache for any strides.
 _LEAST_BYTES = 1 << 18
-#: A block, which is to stay in the L2 cache together with what it is copied to.
+#: Bytes of a block, which must fit in L2 together with its copy.
 _BLOCK_BYTES = 1 << 18
 
 
 def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
-    """Copy an array to another of the same shape and element type that does not overlap it; all strides positive.
+    """Copy an array to another of the same shape and element type, without overlap and with positive strides.
 
-    AMD EPYC (family 26), one thread, 2026-11-22, ``f32[512,16384]`` to columns: `numpy.copyto` 0.3 GiB/s, this 2.8.
+    AMD EPYC (family 26), one thread, 2026-11-22, ``f32[512,16384]`` to columns: `numpy.copyto` 0.3 GiB/s, `copy` 2.8.
 
     Examples
     --------
@@ -60,10 +60,10 @@ def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 
 def collides(target: NDArray[Any], source: NDArray[Any], l2: Cache) -> bool:
-    """Whether lines of the source, read in the order of the target, leave L2 before their next element is read."""
+    """Whether source lines, read in the order of the target, are evicted from L2 before their next element is read."""
     if source.nbytes < _LEAST_BYTES:
         return False
-    # Others use half of each set.
+    # Assume that other data takes half of each set.
     ways = l2.ways // 2
     most_lines = 2 * l2.sets * ways
     together, lines = source.itemsize, np.zeros(1, np.int64)
@@ -84,7 +84,7 @@ def collides(target: NDArray[Any], source: NDArray[Any], l2: Cache) -> bool:
 
 
 def _block_sizes(target: NDArray[Any], source: NDArray[Any]) -> tuple[int, ...]:
-    """Return how much of each dimension a block has: about as much in a row of the source as in one of the target."""
+    """Return the sizes of a block: rows of about equal length in the source and in the target."""
     sizes = [1] * source.ndim
     most = _BLOCK_BYTES // source.itemsize
     for array, count in ((source, 1 << most.bit_length() // 2), (target, most)):
@@ -99,7 +99,7 @@ def _outwards(array: NDArray[Any]) -> list[int]:
 
 
 def _stage(source: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array for a block, in the order of the source; its rows are an odd number of cache lines apart."""
+    """Return an array for a block, in the order of the source; its row pitch is an odd number of cache lines."""
     strides, step, next_stride, is_row = [0] * len(sizes), source.itemsize, source.itemsize, True
     for d in _outwards(source):
         if is_row and sizes[d] > 1 and source.strides[d] != next_stride:
@@ -112,11 +112,11 @@ def _stage(source: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[Any]:
 
 Bytes = NDArray[np.uint8]
 
-#: What a move takes beside its arrays and the values that it unpacks, at most; it stays in the cache.
+#: Most bytes of scratch memory of a move, besides its arrays and unpacked values; it stays in the cache.
 SCRATCH_BYTES = 2 << 20
 #: Elements that are cast at a time.
 _CAST_AT_ONCE = 1 << 15
-#: Larger arrays go back to the system when they are no longer used, which the allocator does not promise.
+#: Larger arrays are mapped, so that they are returned to the system when freed, which the allocator does not guarantee.
 _LEAST_MAPPED_BYTES = 1 << 16
 
 _BYTE = np.dtype(np.uint8)
@@ -127,7 +127,7 @@ _UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 def move_by_numpy(
     sides: tuple[Shape | Strides, Shape | Strides], slots: SlotMove, source: int, destination: int, pattern: bytes
 ) -> None:
-    """Move data between two addresses, and write `pattern`, an unpacked value, to all padding.
+    """Move data between two addresses by NumPy, and write `pattern`, an unpacked value, to all padding.
 
     Parameters
     ----------
@@ -159,14 +159,14 @@ def move_by_numpy(
 
 
 def scratch(nbytes: int) -> Bytes:
-    """Return memory for a while."""
+    """Return temporary memory; large blocks are returned to the system when freed."""
     if nbytes < _LEAST_MAPPED_BYTES:
         return np.empty(nbytes, np.uint8)
     return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
 
 
 class PreparedLoops:
-    """Loops between two plain arrays, prepared for many calls by NumPy: a call only checks the arrays and copies.
+    """Loops between two plain arrays, prepared for repeated calls by NumPy: a call only checks the arrays and copies.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ class PreparedLoops:
         In units of `width` bytes.
     width : int
     arrays : pair of (dtype, int)
-        The element type and the length that the source and the destination have to have, if they are not bytes.
+        The expected element type and length of source and destination; arrays of bytes are accepted too.
     padding : bytes
-        Of a unit.
+        One unit of padding.
     """
 
     def __init__(
@@ -190,13 +190,13 @@ class PreparedLoops:
 
     @staticmethod
     def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-        """Return the shape, the offset and the strides of what a nest walks over on a side, in bytes."""
+        """Return the shape of a nest, and its offset and strides on one side in bytes."""
         strides = tuple(width * (k.destination_stride if side else k.source_stride) for k in nest.loops)
         start = nest.destination_start if side else nest.source_start
         return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
 
     def run(self, source: NDArray[Any], destination: NDArray[Any]) -> bool:
-        """Copy and fill; return False, and do nothing, where the arrays have to be checked more closely."""
+        """Copy and fill; return False without effect where the arrays are not of the expected kind."""
         for array, allowed in zip((source, destination), self._arrays, strict=True):
             if (array.dtype, array.shape) not in allowed or not array.flags.c_contiguous:
                 return False
@@ -212,7 +212,7 @@ class PreparedLoops:
 
 
 def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:
-    """Copy and fill what loops say, in elements of `width` bytes."""
+    """Execute the copies and fills of loops, in elements of `width` bytes."""
     for nest in loops.copies:
         read = _view(source, nest.source_start, nest.loops, [k.source_stride for k in nest.loops], width)
         strides = [k.destination_stride for k in nest.loops]
@@ -224,19 +224,19 @@ def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: i
 
 
 def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int], width: int) -> NDArray[Any]:
-    """Return the elements that loops walk over, as an array; start and strides in elements."""
+    """Return the elements that loops traverse, as an array; start and strides are in elements."""
     first = memory_at(address + start * width, width).view(_UNITS[width])
     return as_strided(first, [loop.size for loop in loops] or (1,), [stride * width for stride in strides] or (width,))
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:
-    """Return the bytes at an address; the caller keeps them alive."""
+    """Return the bytes at an address as an array; the caller keeps the memory alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)
 
 
 def strided_at(address: int, dimensions: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the array at an address, with strides in bytes; the caller keeps it alive."""
+    """Return the memory at an address as an array with strides in bytes; the caller keeps the memory alive."""
     return as_strided(memory_at(address, dtype.itemsize).view(dtype), dimensions, strides, writeable=False)
 
 
@@ -247,12 +247,12 @@ def _element(padding: bytes, width: int) -> Any:
 def look_up_by_numpy(
     sides: tuple[Shape, Shape], width: int, source: int, destination: int, padding: bytes, wanted: range
 ) -> None:
-    """Fill some slots of the destination with what the index program finds."""
+    """Fill the slots `wanted` of the destination from the source slots that the index program gives."""
     left, right = sides
     read = memory_at(source, left.slot_count * width).view(_UNITS[width])
     written = memory_at(destination, right.slot_count * width).view(_UNITS[width])
     program = conversion_program(right, left)
-    # The slots, each quotient, and what is on the way to the sum: a product, two sums, two masks, places and values.
+    # Temporaries: the slots, each quotient, a product, two sums, two masks, positions and values.
     at_once = SCRATCH_BYTES // (8 * (len(program.quotients) + 8))
     for begin in range(wanted.start, wanted.stop, at_once):
         part = written[begin : min(begin + at_once, wanted.stop)]
@@ -264,7 +264,7 @@ def look_up_by_numpy(
 
 
 def convert_by_numpy(cast: Cast, count: int, source: int) -> Bytes:
-    """Return the bytes of `count` elements of another type, for those that lie one after the other."""
+    """Cast `count` contiguous elements at an address; return the bytes of the result."""
     read, width = cast.source.nbytes, cast.target.nbytes
     converted = scratch(count * width)
     for begin in range(0, count, _CAST_AT_ONCE):
@@ -295,12 +295,12 @@ def pack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> N
 
 
 def _values_at_once(layout: SlotFormat) -> int:
-    """Return how many values to convert at a time; whole bytes of slots, and four arrays of slots or values."""
+    """Return how many values to convert at a time: whole bytes of slots, with four temporaries of slots or values."""
     return SCRATCH_BYTES // (4 * max(layout.bits // 8, layout.value_bytes)) & -8
 
 
 def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:
-    """Return the bytes of `count` values, for slots that hold each in some bits, or in its first bytes.
+    """Return the bytes of `count` values, from slots that are packed, or wider than a value.
 
     Examples
     --------
@@ -314,7 +314,7 @@ def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:
 
 
 def packed_by_numpy(values: Bytes, layout: SlotFormat, count: int) -> Bytes:
-    """Return the bytes of `count` slots that hold values, the rest of each and of the last byte 0.
+    """Return the bytes of `count` slots that hold values; the remainder of each slot and of the last byte is 0.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The threads that help with passes, what they sleep on, and the memory of a call that takes long.
+"""The thread pool for passes: helper threads, their semaphores, and the state of long calls.
 
-A thread that has done its share polls for the next one for some microseconds before it sleeps, without the GIL and
-without system calls: where calls follow each other closely, it need not be woken. ``FASTINDEX_SPIN_MICROSECONDS`` says
-for how long; with 0 it sleeps at once.
+A helper that has finished polls for more work for some microseconds before it sleeps, without the GIL and without
+system calls: in a sequence of short calls, it need not be woken. ``FASTINDEX_SPIN_MICROSECONDS`` sets the polling time;
+0 disables polling.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from fastindex.runtime.numbers import (
     LongCall,
 )
 
-# A slice costs what Python takes for a call, 2 us; where another thread runs Python meanwhile, 5 ms until it gives way.
+# Each slice costs a call from Python, 2 us; while another thread runs Python code, it takes 5 ms to get the GIL back.
 _SLICE_NANOSECONDS = 50_000_000
 
 
 def looks_for_signals() -> bool:
-    """Whether handlers of signals run on this thread."""
+    """Whether this is the thread on which Python runs signal handlers."""
     return threading.main_thread().ident == threading.get_ident()
 
 
 def long_call(passes: int) -> NDArray[np.int64]:
-    """Return a `LongCall`, and a counter for each pass behind it, all 0.
+    """Return a `LongCall` followed by a counter for each pass, all 0.
 
     Examples
     --------
@@ -90,12 +90,12 @@ def _address(function: str) -> int:
 
 
 class Semaphore(NamedTuple):
-    """A semaphore that nobody has raised yet, as native code needs it.
+    """A semaphore with value 0, for native code.
 
     Attributes
     ----------
     argument : int
-        What both functions take.
+        The argument of both functions.
     wait, post : int
         Addresses of C functions.
     """
@@ -106,14 +106,14 @@ class Semaphore(NamedTuple):
 
 
 def semaphore_at(address: int) -> Semaphore:
-    """Make a semaphore, in the memory at an address where the system keeps them there.
+    """Make a semaphore; POSIX semaphores are placed at the given address.
 
-    macOS has POSIX's functions, which fail with ENOSYS, and the semaphores of Mach, which have a number.
+    On macOS the POSIX functions fail with ENOSYS; its Mach semaphores are port numbers.
 
     Parameters
     ----------
     address : int
-        Of `SEMAPHORE_BYTES` bytes that stay where they are.
+        Address of `SEMAPHORE_BYTES` bytes that do not move.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _address_of(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-#: Environment variable that says for how long a thread polls for more work.
+#: Environment variable for the time that a helper polls for more work.
 SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
 _SPIN_MICROSECONDS, _MOST_SPIN_MICROSECONDS = 50, 1_000_000
 
@@ -154,7 +154,7 @@ class _Helper:
 
     def __init__(self, scratch: Callable[[], int]) -> None:
         self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES + LINE_BYTES) // 8, np.int64)
-        # In lines of its own.
+        # Aligned to cache lines, to avoid false sharing.
         self.fields = self._memory[-(address_of(self._memory) // 8) % (LINE_BYTES // 8) :]
         self.job = address_of(self.fields)
         self.fields[JOB.state] = WAITING
@@ -174,7 +174,7 @@ class _Helper:
 
 
 class _Crew:
-    """The helpers of this process; which of them belong to a call, their jobs say."""
+    """The thread pool of this process; the job of each helper records the call that owns it."""
 
     def __init__(self) -> None:
         self.helpers: list[_Helper] = []
@@ -184,15 +184,15 @@ class _Crew:
         self._is_closed = False
 
     def grow(self, count: int, scratch: Callable[[], int]) -> None:
-        """Start helpers until there are `count`, as far as the system allows; an interrupt leaves none half started."""
+        """Start helpers up to `count`, as far as the system allows; an interrupt leaves no helper half started."""
         uninterrupted(lambda: self._grow(count, scratch))
 
     def _grow(self, count: int, scratch: Callable[[], int]) -> None:
-        # RuntimeError: the interpreter is shutting down or the system grants no more threads; OSError: it grants no
-        # semaphores. Work with fewer.
+        # RuntimeError: the interpreter is shutting down, or no more threads are available. OSError: no semaphores.
+        # Work with fewer helpers.
         with self._growing, contextlib.suppress(RuntimeError, OSError):
             if not self.helpers:
-                # A bad setting raises here, before any thread is started.
+                # An invalid setting raises here, before any thread is started.
                 self._table[CREW.spins] = _spins()
                 atexit.register(self.close)
             while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
@@ -212,7 +212,7 @@ _crew = _Crew()
 
 
 def _forget_crew() -> None:
-    # A fork copies the records of threads, but not the threads.
+    # A fork copies the thread objects, but not the threads.
     global _crew
     atexit.unregister(_crew.close)
     _crew = _Crew()
@@ -225,10 +225,10 @@ if hasattr(os, "register_at_fork"):
 def run_with_helpers(
     lead: Callable[..., int], arguments: tuple[int, ...], passes: int, scratch: Callable[[], int], helpers: int
 ) -> bool:
-    """Run passes on the caller's thread, and on up to `helpers` others; return whether anything was run.
+    """Run passes on the caller's thread and on up to `helpers` helper threads; return whether anything was run.
 
-    On the main thread, signals are looked for now and then. All helpers have ended when it returns or raises: they use
-    the caller's arrays. Safe to call from many threads at once, from handlers of signals, and in a forked child.
+    On the main thread, signal handlers run between time slices. All helpers are idle when this returns or raises: they
+    use the caller's arrays. Safe to call concurrently, from signal handlers, and in a forked child.
 
     Parameters
     ----------
@@ -237,11 +237,11 @@ def run_with_helpers(
     arguments : tuple of int
         Its arguments between `helpers` and `scratch`.
     passes : int
-        How many there are.
+        Number of passes.
     scratch : callable
-        Returns the address of the memory for kernels of the thread that calls it.
+        Returns the address of the calling thread's scratch memory.
     helpers : int
-        The most threads beside the caller's.
+        The most helper threads to use.
     """
     crew = _crew
     if len(crew.helpers) < helpers:
@@ -251,8 +251,8 @@ def run_with_helpers(
     arguments = (*arguments, scratch(), call)
     found, missing = UNFINISHED, 0
     try:
-        # Not "while found & UNFINISHED": Python 3.12 and later leave the jump back of such a loop out of what "finally"
-        # covers, and look for signals in it.
+        # Not "while found & UNFINISHED": since Python 3.12, "finally" does not cover the backward jump of such a loop,
+        # and signal handlers run there.
         while True:
             found = lead(crew.address, helpers, *arguments)
             missing += found // MISSING
@@ -260,20 +260,20 @@ def run_with_helpers(
                 break
             helpers = 0
     finally:
-        # One native call, before which Python checks for no signal: whatever is raised, no thread writes afterwards.
+        # One native call, and Python handles no signal before it: whatever is raised, no thread writes afterwards.
         if found:
             dismiss(crew.address, call, passes)
     if found == REFUSED:
         return False
     if missing:
-        # Concurrent callers need helpers of their own; from the next call on there are enough.
+        # Concurrent callers need separate helpers; from the next call on there are enough.
         crew.grow(len(crew.helpers) + missing, scratch)
     return True
 
 
 @cache
 def _spins() -> int:
-    """Return how often a thread polls its job before it sleeps, from how long a poll takes."""
+    """Return the number of polls before a helper sleeps, from the measured time of a poll."""
     text = os.environ.get(SPIN_VARIABLE, "").strip() or str(_SPIN_MICROSECONDS)
     if not (text.isascii() and text.isdigit() and int(text) <= _MOST_SPIN_MICROSECONDS):
         raise FastIndexError(f"{SPIN_VARIABLE} must be an integer from 0 to {_MOST_SPIN_MICROSECONDS}, got {text!r}")

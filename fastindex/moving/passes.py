@@ -1,7 +1,7 @@
-"""Passes: one kernel over many tasks, with its tables; nests cut into pieces and blocks.
+"""Passes: one kernel over many tasks, with its tables; splitting of loop nests into tasks and blocks.
 
-Planning tries several candidates and keeps one, so it makes drafts, whose costs follow from a few numbers. The drafts
-of the candidate that is kept become passes: only then are their tables written.
+Planning compares several candidates, so it makes drafts, whose costs need only a few numbers. Only the drafts of the
+selected candidate become passes, with their tables written.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from fastindex.moving.numbers import (
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Loops taken together, innermost first: the places of a block, and how blocks follow each other.
+    """Blocking of loops, innermost first: the iterations within a block, and the strides between blocks.
 
     Attributes
     ----------
     inner : tuple of Loop
         The loops within a block.
     places : int
-        Iterations of `inner`.
+        Iterations of `inner`: those of a block.
     count : int
-        Iterations of all blocks.
+        Iterations of all blocks together.
     source_stride, destination_stride : int
-        From one block to the next.
+        Strides of blocks.
     outer : tuple of Loop
         The loops around the blocks.
     """
@@ -53,23 +53,23 @@ class Blocks:
 
     @property
     def chunks(self) -> tuple[int, int, int, int]:
-        """What kernels know of chunks, as a `StreamGeometry` begins."""
+        """The four chunk fields at the start of a `StreamGeometry`."""
         return self.places, self.count, self.source_stride, self.destination_stride
 
     def around(self, nest: Nest) -> Nest:
-        """Return the loops around the blocks, which begin where a nest does."""
+        """Return the loops around the blocks as a nest, with the starts of `nest`."""
         return Nest(self.outer, nest.source_start, nest.destination_start)
 
     def sources(self) -> NDArray[np.int64]:
-        """Return the offset of each place of a block in the source."""
+        """Return the source offset of each iteration of a block."""
         return _offsets([(k.size, k.source_stride) for k in self.inner])
 
     def targets(self) -> NDArray[np.int64]:
-        """Return the offset of each place of a block in the destination."""
+        """Return the destination offset of each iteration of a block."""
         return _offsets([(k.size, k.destination_stride) for k in self.inner])
 
     def offsets(self) -> NDArray[np.int64]:
-        """Return both offsets of each place, an array of (places, 2)."""
+        """Return the source and destination offsets of each iteration, an array of (places, 2)."""
         both = np.empty((self.places, 2), np.int64)
         both[:, 0], both[:, 1] = self.sources(), self.targets()
         return both
@@ -84,7 +84,7 @@ def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def blocks(loops: Sequence[Loop], most: int) -> Blocks:
-    """Take loops together, innermost first, while a block has at most `most` places."""
+    """Combine loops to a block, innermost first, of at most `most` iterations."""
     places = 1
     for i, loop in enumerate(loops):
         count = places * loop.size
@@ -98,7 +98,7 @@ def blocks(loops: Sequence[Loop], most: int) -> Blocks:
 
 
 def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:
-    """Return the loops that are not `taken`, sorted by their stride in the destination, or in the source."""
+    """Return the loops that are not `taken`, sorted by stride in the destination, or in the source."""
     left = list(loops)
     for loop in taken:
         if loop in left:
@@ -111,7 +111,7 @@ def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = Fals
 
 
 def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
-    """Cut a long loop into pieces of `piece` iterations that threads can share; the rest is a nest of its own."""
+    """Split a long loop into inner loops of `piece` iterations, for threads; a remainder becomes a separate nest."""
     if loop.size <= 2 * piece:
         yield nest
         return
@@ -128,15 +128,15 @@ def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
 
 
 def along(nest: Nest, whole: Loop) -> Loop:
-    """Return the loop of a nest that `cut` has left of a loop."""
+    """Return the loop of a nest that has the strides of `whole`, which `cut` has split."""
     strides = whole.source_stride, whole.destination_stride
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
 
 
 def even_steps(nest: Nest, side: int = 0) -> Iterator[Nest]:
-    """Cut every loop of odd steps in two: steps of twice the length from its first and second place.
+    """Split every loop of odd stride into its even and its odd iterations, with twice the stride.
 
-    The steps are those in the source, side 0, or in the destination, side 1.
+    The stride is that in the source, side 0, or in the destination, side 1.
     """
     odd = next((k for k in nest.loops if (k.source_stride, k.destination_stride)[side] % 2), None)
     if odd is None:
@@ -161,28 +161,28 @@ class Pass:
     kernel : str
         The name of a `fastindex.moving.kernels.registry.PassKernel`.
     width : int
-        Bytes that move as one: an element, a run of elements that both sides keep, a vector of a block permute. Of a
-        cast, the number of the conversion.
+        Bytes of the unit that is moved: an element, a run of elements that both sides keep, a vector of a block
+        permute. For a cast, the code of the conversion.
     ways : int
-        Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; of a block
-        permute, 2 where nibbles move; 1 for other kernels.
+        Rows to interleave, columns to deinterleave, packed elements per byte; for a block permute, 2 for nibbles; 1
+        for other kernels.
     outer : int64 array of (loops, 3)
-        Loops around the tasks, innermost first: rows of an `OuterLoop`, in bytes.
+        Loops around the tasks, innermost first: `OuterLoop` records, in bytes.
     tables : tuple of int64 arrays
         Byte offsets within a block; see the kernel.
     geometry : int64 array
-        The kernel's own numbers, as its record names them.
+        The kernel's geometry record.
     tasks : int
-        All iterations of `outer`, times the blocks that the kernel counts itself. Threads take them in any order, so no
-        two of them may write the same byte.
+        Iterations of `outer`, times the blocks that the kernel counts itself. Threads take tasks in any order, so no
+        two tasks may write the same byte.
     task_bytes : int
-        How much a task writes, the most where they differ.
+        Bytes that a task writes, the largest number where tasks differ.
     source_start, destination_start : int
-        Bytes from the start of each side to the first task.
+        Byte offset of the first task on each side.
     why : str
         The reason for this kernel, for `describe`.
     inner : tuple of (Pass, bool, bool)
-        The passes that run within each box, and whether they read from scratch memory, and write to it.
+        The passes that run within each box, whether each reads from scratch memory, and whether it writes there.
     """
 
     kernel: str
@@ -211,7 +211,7 @@ Tables = tuple[NDArray[np.int64], ...]
 
 
 def no_tables() -> Tables:
-    """Return no tables: for kernels that need only their geometry."""
+    """Return no tables, for kernels that need only their geometry."""
     return ()
 
 
@@ -221,20 +221,20 @@ class Draft(NamedTuple):
     Attributes
     ----------
     kernel, width, task_bytes, why, ways
-        As of a `Pass`.
+        As in a `Pass`.
     around : Nest
-        The loops around the tasks, innermost first, and where the first task begins; in bytes.
+        The loops around the tasks, innermost first, and the start of the first task; in bytes.
     geometry : tuple of int
-        A record of `fastindex.moving.numbers` or of the folder of the move.
+        A geometry record, of `fastindex.moving.numbers` or of the folder of the move.
     counts : Counts
-        What all tasks do, counted: the cost follows from it. Of passes that no others stand against, nothing.
+        Counts of all tasks, from which the cost follows. Empty for passes without alternatives.
     tables : callable
         Returns the tables of the pass.
     blocks : int
-        How many tasks the kernel counts itself at each iteration of the loops: task `t` is block ``t % blocks`` of
-        iteration ``t // blocks``.
+        Number of tasks per iteration of `around`, counted by the kernel: task `t` is block ``t % blocks`` of iteration
+        ``t // blocks``.
     inner : tuple of (Draft, bool, bool)
-        As of a `Pass`.
+        As in a `Pass`.
     """
 
     kernel: str
@@ -250,7 +250,7 @@ class Draft(NamedTuple):
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
 
     def written(self) -> Pass:
-        """Return the pass, with its tables."""
+        """Return the pass, with its tables written."""
         rows = [OuterLoop(*loop) for loop in self.around.loops]
         return Pass(
             self.kernel,
@@ -269,20 +269,20 @@ class Draft(NamedTuple):
 
 
 def with_tables(drafts: Iterable[Draft]) -> tuple[Pass, ...]:
-    """Return drafts as passes, with their tables."""
+    """Return drafts as passes, with their tables written."""
     return tuple(draft.written() for draft in drafts)
 
 
 def iterations(loops: Sequence[Loop]) -> int:
-    """Return how many iterations nested loops have together."""
+    """Return the total number of iterations of nested loops."""
     return math.prod([k.size for k in loops])
 
 
 def readable_bytes(nest: Nest, width: int) -> int:
-    """Return how many bytes may be read from the start of a nest, in bytes, in the source."""
+    """Return how many bytes may be read, counted from the source start of a nest; the nest is in bytes."""
     return width + sum([(k.size - 1) * k.source_stride for k in nest.loops if k.source_stride > 0])
 
 
 def cost(found: Iterable[Draft]) -> float:
-    """Return what passes cost, all tasks together."""
+    """Return the cost of passes, over all tasks."""
     return cycles(total(one.counts for one in found))

@@ -1,8 +1,8 @@
-"""The problem that candidates solve: two sides, and how the slots of one become those of the other.
+"""The problem that candidates solve: two sides, and the unit and the loops in which slots move.
 
-Packed slots move by whole bytes where bytes stay together, and slots of 1, 2, 4, 8 or 16 bytes as they are. Everything
-else moves as values, which the source unpacks first and the destination packs last: on processors within blocks or
-boxes that the cache holds, where passes can.
+Packed slots move as whole bytes where the slots of a byte stay together, and slots of 1, 2, 4, 8 or 16 bytes as they
+are. All others move as values, unpacked from the source first and packed into the destination last: on CPUs within
+blocks or boxes that fit in the cache, where passes support it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.tuning import Tuning
 
-#: Bytes of the units that kernels move.
+#: Sizes of the units that kernels move, in bytes.
 UNIT_BYTES = (1, 2, 4, 8, 16)
 
 
@@ -34,11 +34,11 @@ class SlotMove:
     Attributes
     ----------
     unit : {"byte", "slot", "value"}
-        What moves as one: a byte of packed slots, a slot, or an unpacked value.
+        The unit of the move: a byte of packed slots, a slot, or an unpacked value.
     width : int
         Bytes of a unit.
     loops : RelayoutLoops or None
-        In units. None where the two sides share no loops, so every slot has to be looked up.
+        In units. None where the two sides share no loops, so that every slot has to be looked up.
     source, destination : SlotFormat
     """
 
@@ -54,7 +54,7 @@ class SlotMove:
 
     @property
     def conversion(self) -> Literal["expand", "compress"] | None:
-        """What a kernel may do to packed slots while they move, instead of before or after."""
+        """The conversion of packed slots that a kernel may do during the move, instead of before or after it."""
         if self.unit != "value":
             return None
         if self.source.is_packed and self.destination.is_plain:
@@ -62,7 +62,7 @@ class SlotMove:
         return "compress" if self.source.is_plain and self.destination.is_packed else None
 
     def padding(self, pattern: bytes) -> bytes:
-        """Return the bytes of one unit of padding, for the bytes of one unpacked value.
+        """Return one unit of padding, given the bytes of one unpacked value.
 
         Examples
         --------
@@ -91,19 +91,19 @@ def packed_byte(pattern: bytes, bits: int) -> bytes:
 def slot_move(
     source: Shape | Strides, destination: Shape | Strides, element_type: ElementType | None = None
 ) -> SlotMove:
-    """Decide how slots move from one side to the other; strides hold plain values of the other side.
+    """Choose the unit and the loops of a move; a side given as strides holds plain values of the other side's type.
 
     Parameters
     ----------
     source, destination : Shape or Strides
         Two layouts of one array, at least one a shape.
     element_type : ElementType, optional
-        What the elements of the source, a shape, have been cast to, where they lie.
+        The type to which the elements of the source, a shape, have been cast, at the same positions.
 
     Raises
     ------
     UnsupportedError
-        As `slot_format`.
+        As for `slot_format`.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def _format(side: Shape | Strides, other: Shape | Strides) -> SlotFormat:
 
 
 def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
-    """Return the loops that two sides share, None where there are none, or slots are more or less than values.
+    """Return the loops that two sides share; None where there are none, or where slots are not plain values.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> Re
 
 
 def unpacking_loops(slots: SlotFormat, count: int) -> RelayoutLoops:
-    """Return how `count` slots wider than a value become values, in bytes.
+    """Return the loops that unpack `count` slots wider than a value, in bytes.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def unpacking_loops(slots: SlotFormat, count: int) -> RelayoutLoops:
 
 
 def packing_loops(slots: SlotFormat, count: int) -> RelayoutLoops:
-    """Return how `count` values become slots wider than a value, in bytes; the rest of a slot is filled.
+    """Return the loops that pack `count` values into wider slots, in bytes; the remainder of a slot is filled.
 
     Examples
     --------
@@ -177,21 +177,21 @@ def packing_loops(slots: SlotFormat, count: int) -> RelayoutLoops:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the passes of a relayout have in common.
+    """Parameters that all passes of a relayout share.
 
     Attributes
     ----------
     width : int
-        Bytes of what moves as one, an element in most moves.
+        Bytes of the unit of the move, an element in most moves.
     streamed : bool
-        Whether the destination is large enough to be written past the cache.
+        Whether the destination is large enough for non-temporal stores.
     tuning : Tuning
     machine : Machine
-        Whose caches keep what is read again.
+        The machine whose cache sizes are used.
     at_hand : bool
-        Whether source and destination are in L1 already, so that nothing is prefetched.
+        Whether source and destination are in L1 already, so that prefetching is useless.
     gathers : bool, optional
-        True to gather elements one by one wherever that is possible, False nowhere, None where it is cheaper.
+        True to gather elements one by one wherever possible, False to never do it, None to do it where it is cheaper.
     """
 
     width: int
@@ -204,15 +204,15 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a candidate has to find passes for.
+    """A relayout for which candidates draft passes.
 
     Attributes
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
-        What moves as one, its bytes (`width`), and the loops that both sides share (`loops`), None if there are none.
+        The unit of the move, its bytes (`width`), and the loops that both sides share (`loops`), None without any.
     machine : Machine
-        That the passes are for.
+        The machine that the passes are for.
     tuning : Tuning
         Thresholds.
     """
@@ -229,12 +229,12 @@ class Problem:
 
     @lazy_property
     def is_plain(self) -> bool:
-        """Whether loops move slots as they are, so that nothing is expanded before or compressed after."""
+        """Whether loops move slots as they are, with no unpacking before and no packing after the move."""
         return self.slot_bits == (8 * self.slots.width,) * 2
 
     @lazy_property
     def slots_apart(self) -> int:
-        """How many slots are unpacked before anything moves, and packed after, where passes do not do that."""
+        """Number of slots that separate passes unpack before the move and pack after it."""
         if self.slots.unit != "value":
             return 0
         sides = (self.source, self.slots.source), (self.destination, self.slots.destination)
@@ -247,26 +247,26 @@ class Problem:
 
     @lazy_property
     def written_bytes(self) -> int:
-        """Bytes of the destination that are written, with padding."""
+        """Bytes of the destination that are written, padding included."""
         if isinstance(self.destination, Shape):
             return self.destination.slot_count * self.slots.destination.bits // 8
         return self.element_bytes
 
     @lazy_property
     def context(self) -> Context:
-        """The context of passes that move single bytes; `replace` its `width` for those that move more at a time."""
+        """The context of passes that move single bytes; `replace` its `width` for wider units."""
         return Context(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning, self.machine)
 
     @lazy_property
     def may_permute(self) -> bool:
-        """Whether slots are of widths that permutations can move, and there is an element to read."""
+        """Whether permutations support the slot widths, and there is an element to read."""
         if 0 in self.source.dimensions:
             return False
         return all(bits == NIBBLE_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
 
     @lazy_property
     def may_convert(self) -> bool:
-        """Whether elements of four bits, packed on one side at least, move to others of four bits or to bytes."""
+        """Whether nibbles are converted: packed on at least one side, nibbles or whole bytes on the other."""
         formats = self.slots.source, self.slots.destination
         is_known = all(form.is_plain or form.is_packed for form in formats)
         return self.slots.unit == "value" and self.may_permute and NIBBLE_BITS in self.slot_bits and is_known

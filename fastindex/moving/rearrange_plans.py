@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 class RearrangePlan(RelayoutPlan):
-    """How to move buffers between shapes of other dimensions; made by `plan_rearrange`.
+    """A plan to move buffers between shapes of different dimensions; made by `plan_rearrange`.
 
-    Two plans are equal if they move the same slots to the same places of buffers of the same sizes, whatever their
-    shapes and patterns are called.
+    Two plans are equal if they move the same slots to the same places of buffers of the same sizes, even if their
+    shapes and patterns are written differently.
 
     Attributes
     ----------
     source, destination : Shape
     is_bitcast : bool
-        Whether every element stays at its place and the buffers have the same size.
+        Whether every element keeps its position and both buffers have the same size.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class RearrangePlan(RelayoutPlan):
         self._title = title
         moved = movement(source, destination, TUNING)
         if moved.slots.loops is None:
-            # Tiles may cut what a pattern splits and merges again elsewhere than the pattern does.
+            # A dimension that the pattern splits and merges again may be tiled at other places: join its axes.
             joined = movement(*joined_variables(self._sides), TUNING)
             moved = moved if joined.slots.loops is None else joined
         self._begin(source.shape, destination.shape, moved)
@@ -90,7 +90,7 @@ class RearrangePlan(RelayoutPlan):
         return hash((self.source.nbytes, self.destination.nbytes))
 
     def describe(self) -> str:
-        """Describe the shapes, the pattern, and which kernels run: a line for each pass.
+        """Describe the shapes, the pattern and the kernels, one line per pass.
 
         Examples
         --------
@@ -105,7 +105,7 @@ class RearrangePlan(RelayoutPlan):
         return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])
 
     def inverse(self) -> RearrangePlan:
-        """Return the plan back; what this one pads, it leaves out, and the other way round.
+        """Return the inverse plan; it drops the padding that this plan adds, and adds the padding that this one drops.
 
         Examples
         --------
@@ -117,18 +117,19 @@ class RearrangePlan(RelayoutPlan):
         return RearrangePlan(self._sides[1], self._sides[0], self._title and f"the inverse of {self._title}")
 
     def then(self, other: RearrangePlan) -> RearrangePlan:
-        """Return one plan that does what this one and another do one after the other.
+        """Return the composition: this plan, then another, as one move.
 
-        What this one pads stays padding, with the padding value of the last destination.
+        Padding of this plan stays padding, with the padding value of the last destination.
 
         Raises
         ------
         ArgumentTypeError
-            The other is no plan of `plan_rearrange`.
+            The other plan was not made by `plan_rearrange`.
         FastIndexError
-            It begins with another shape than this one ends with.
+            The source of the other plan is not the destination of this one.
         UnsupportedError
-            The two cut a coordinate at places that do not divide each other, or each drops elements of the other.
+            The two plans cut a coordinate at places that do not divide each other, or each drops elements that the
+            other moves.
 
         Examples
         --------
@@ -152,7 +153,7 @@ class RearrangePlan(RelayoutPlan):
             return RearrangePlan(substituted(first, middle, begin), last, title)
 
     def _lazily(self, buffer: Any, **options: Any) -> Any:
-        """Refuse.
+        """Reject lazy arrays.
 
         Raises
         ------
@@ -170,7 +171,7 @@ class RearrangePlan(RelayoutPlan):
 
 
 def _tuned_plan(source: RegroupedShape, destination: RegroupedShape, title: str, choice: Choice) -> RearrangePlan:
-    """Return a plan as it was when it was pickled."""
+    """Return a plan with a tuned choice, for unpickling."""
     plan = RearrangePlan(source, destination, title)
     plan._take(choice)
     return plan
@@ -203,10 +204,10 @@ def plan_rearrange(
     source : Shape or str
         With any layout: tiled, padded, packed.
     destination : Shape or str, optional
-        The same element type, and the dimensions that the pattern makes, in any layout; by default, contiguous.
-        With ``pad=True``, a dimension of several axes may be shorter than these: it is cut.
+        The same element type and the dimensions that result from the pattern, in any layout; contiguous by default.
+        With ``pad=True``, a dimension of several axes may be shorter than their product: it is cut.
     pad : bool
-        Whether a dimension that is split is padded up to a multiple.
+        Whether a dimension that is split is padded to a multiple.
     **sizes : int
         The sizes of axes that do not follow from the shapes.
 
@@ -218,9 +219,9 @@ def plan_rearrange(
     Raises
     ------
     FastIndexError
-        The pattern, or sizes that do not fit it.
+        The pattern is invalid, or the sizes do not fit it.
     UnsupportedError
-        As `relayout`; or an axis belongs to two dimensions that are both cut.
+        As for `relayout`; or an axis belongs to two dimensions that are both cut.
 
     Examples
     --------
@@ -282,7 +283,7 @@ def reshape(
 ) -> Any:
     """Move a physical buffer to a layout of other dimensions: XLA's ``reshape``, in one move.
 
-    Elements keep their linear order, the last dimension the fastest, whatever the two layouts are.
+    Elements keep their logical order, last dimension fastest, whatever the two layouts are.
 
     Parameters
     ----------
@@ -298,9 +299,9 @@ def reshape(
     Raises
     ------
     FastIndexError
-        Another number of elements or element type, or as `relayout`.
+        The numbers of elements or the element types differ, or as for `relayout`.
     ArgumentTypeError, UnsupportedError
-        As `relayout`.
+        As for `relayout`.
 
     Examples
     --------
@@ -314,7 +315,7 @@ def reshape(
 
 
 def same_bytes(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes, of any dimensions, describe the same bytes: a reshape from one to the other moves nothing.
+    """Whether a reshape between two shapes, of any dimensions, is a bitcast: it moves no byte.
 
     Parameters
     ----------
@@ -323,7 +324,7 @@ def same_bytes(a: Shape | str, b: Shape | str) -> bool:
     Raises
     ------
     UnsupportedError
-        Not arrays of fixed size.
+        A shape is not an array of fixed size.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`rearrange`: split, merge and reorder the dimensions of an array, of any library."""
+"""`rearrange`: split, merge and reorder the dimensions of arrays of any library."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ Transpose = Callable[[Any, list[int]], Any]
 def rearranged(
     array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose
 ) -> Any:
-    """Return an array that is padded, split, transposed and merged.
+    """Pad, split, transpose and merge an array with a library's own functions.
 
     Parameters
     ----------
     array : array
-        With ``reshape``.
+        An array with a ``reshape`` method.
     pattern : Pattern
     sizes : mapping of str to int
     is_padded : bool
         As `pad` of `rearrange`.
     pad, transpose : callable
-        The library's functions: of the elements to add before and after each dimension, and of the order.
+        The library's functions. `pad` takes the elements to add before and after each dimension; `transpose` takes the
+        order of dimensions.
 
     Examples
     --------
@@ -67,7 +68,7 @@ def rearranged(
 
 
 def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
-    """Rearrange an array by ``jax.numpy``, which traces what is done."""
+    """Rearrange an array by ``jax.numpy``, which traces the operations."""
     jnp = sys.modules["jax"].numpy
     value = np.frombuffer(value_bytes(np.dtype(array.dtype), fill), array.dtype)[0]
 
@@ -78,7 +79,7 @@ def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bo
 
 
 def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
-    """Rearrange a tensor by PyTorch, which traces what is done."""
+    """Rearrange a tensor by PyTorch, which traces the operations."""
     torch = sys.modules["torch"]
 
     def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
@@ -87,7 +88,7 @@ def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded:
         value = np.frombuffer(value_bytes(dtype, fill), dtype)[0].item()
         return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
 
-    # A copy, as for all other arrays: where nothing moves, PyTorch's is a view.
+    # Copy, as for all other arrays: where nothing moves, PyTorch returns a view.
     return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute).clone(
         memory_format=torch.contiguous_format
     )
@@ -106,41 +107,41 @@ def rearrange(
     threads: int | None = None,
     **sizes: Any,
 ) -> Any:
-    """Split, merge and reorder the dimensions of an array, as `einops.rearrange` does; faster.
+    """Split, merge and reorder the dimensions of an array, as `einops.rearrange` does, but faster.
 
     Parameters
     ----------
     array : array of any strides and dtype, or a list of arrays of one shape
         Of NumPy, JAX, PyTorch, a CUDA library or Dask. A list is stacked along a first dimension.
     pattern : str
-        einops' grammar: names, ``()`` for what is one dimension, ``1``, ``...``.
+        einops' grammar: names, ``()`` around the axes of one dimension, ``1``, ``...``.
     out : array, optional
-        Where to write: of the dimensions of the result; it may not overlap `array`.
+        Output, of the dimensions of the result; it must not overlap `array`.
     dtype : dtype, ElementType or str, optional
-        Of the result, that of `out` or of `array` by default; elements are cast while they move. For arrays that
-        have no gradient.
+        Dtype of the result, by default that of `out` or of `array`; elements are cast during the move. Only for arrays
+        without a gradient.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
-        NumPy's rule for that, as for `pack`.
+        NumPy's rule for this cast, as for `pack`.
     pad : bool
-        Whether a dimension that is split is padded up to a multiple, where it does not divide.
+        Whether a dimension that is split is padded to a multiple, if the sizes do not divide it.
     fill : number, optional
-        What padding gets, zero by default: a value that the dtype of the result holds.
+        Value for padding, in range of the dtype of the result; zero by default.
     threads : int, optional
         The most threads to use.
     **sizes : int
-        The sizes of axes that do not follow from the array. An axis that has the name of an option gets none.
+        Sizes of axes that do not follow from the array. The size of an axis with the name of an option cannot be given.
 
     Returns
     -------
     array
-        Of the library of `array`, contiguous, never a view of it; or `out`. For a Dask array, a lazy one. The gradient
-        of a PyTorch tensor goes back through it. Inside a function that JAX or PyTorch traces (``jax.jit``, ``grad``,
-        ``vmap``, ``torch.vmap``, ``torch.export``), the library's own reshapes and transposes.
+        An array of the library of `array`, contiguous, never a view of `array`; or `out`. For a Dask array, a lazy
+        array. PyTorch gradients propagate through the call. Inside a function that JAX or PyTorch traces (``jax.jit``,
+        ``grad``, ``vmap``, ``torch.vmap``, ``torch.export``), the library's own reshapes and transposes are used.
 
     Raises
     ------
     FastIndexError
-        The pattern, or sizes that do not fit it.
+        The pattern is invalid, or the sizes do not fit it.
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
@@ -148,8 +149,8 @@ def rearrange(
 
     Notes
     -----
-    The grammar is that of ``einops/parsing.py``. einops' ``repeat`` and ``reduce`` are not here: every axis is on both
-    sides.
+    The grammar is that of ``einops/parsing.py``. einops' ``repeat`` and ``reduce`` are not supported: every axis has to
+    be on both sides.
 
     Examples
     --------
@@ -245,7 +246,7 @@ def _regrouped_strides(strides: Strides, sides: Sides) -> RegroupedStrides:
 
 
 def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any) -> None:
-    """Move elements that no kernel moves, such as Python objects, by looking their places up."""
+    """Move elements that kernels do not support, such as Python objects, by a gather with computed positions."""
     places = np.full(sides.dimensions[1], -1, np.int64)
     _move(np.arange(values.size).reshape(values.shape), places, sides, -1, None)
     if (places < 0).any():
@@ -261,7 +262,7 @@ def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fil
 
 @cache
 def _with_gradient() -> Any:
-    """Return the rearrangement of a PyTorch tensor whose gradient is the rearrangement back."""
+    """Return the differentiable rearrangement of PyTorch tensors; its gradient is the inverse rearrangement."""
     torch = sys.modules["torch"]
 
     def moved(tensor: Any, sides: Sides, fill: Any, threads: int | None) -> Any:
@@ -284,7 +285,7 @@ def _with_gradient() -> Any:
 
 
 def _library_in_charge(array: Any) -> str | None:
-    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
+    """Return the library that has to rearrange: it traces the array, or one of a list, or keeps its tangent."""
     for one in array if isinstance(array, list) else (array,):
         if type(one) is not np.ndarray:
             library = tracing_library(one) or ("torch" if has_tangent(one) else None)
@@ -349,7 +350,7 @@ def _wanted_dtype(values: NDArray[Any], out: Any, dtype: Any, casting: str) -> n
 
 
 def _require_castable(array: Any) -> None:
-    """Refuse to cast what is computed later, or has a gradient.
+    """Reject casts of lazy arrays and of arrays with a gradient.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whole arrays: into a layout, out of it, and from one layout to another."""
+"""`pack`, `unpack` and `relayout` of whole arrays."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def pack(
     Parameters
     ----------
     array : array of ``shape.dimensions``
-        Of any strides. Of the shape's element type, or of one that `casting` allows to become it: elements are then
-        cast while they move. Types that NumPy does not have are those of ml_dtypes.
+        Of any strides. Of the shape's element type, or of a type that `casting` allows to cast to it; elements are then
+        cast during the move. Types that NumPy lacks are those of ml_dtypes.
     shape : Shape or str
     fill : number, optional
-        What padding slots get; without it, the layout's padding value, zero by default.
+        Value for padding slots; by default the layout's padding value, which defaults to zero.
     out : array of one dimension, optional
-        Where to write: the element type and ``shape.slot_count`` elements, or ``shape.nbytes`` bytes of uint8. It may
-        not overlap `array`. Where the layout only orders the dimensions, also an array of them in that order.
+        Output: ``shape.slot_count`` elements of the element type, or ``shape.nbytes`` bytes of uint8. It must not
+        overlap `array`. Where the layout only orders the dimensions, also an array with the dimensions in that order.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
-        NumPy's rule for another element type of `array`. With "same_kind", pred may become an unsigned integer, that a
-        signed one, and that a float, of any width; the other way needs "unsafe". Integers that become integers of
-        fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits, as the GPU does.
+        NumPy's rule for another element type of `array`. "same_kind" allows casts from pred to unsigned integers, to
+        signed integers, to floats, in this order and of any width; the reverse needs "unsafe". Integers cast to fewer
+        than 8 bits have to be in range, except with "unsafe", which keeps their low bits, as the GPU does.
     threads : int, optional
         The most threads to use; see `fastindex.runtime.threads.thread_count`.
     stream : CUDA stream, optional
-        Where to run if the data is on the GPU; see `fastindex.cuda`.
+        The stream to run on if the data is on the GPU; see `fastindex.cuda`.
     max_memory : int, optional
-        The most bytes that this process may have in memory while it runs, everything else of it included; at least
-        160 MiB. For memory maps of files, such as `numpy.memmap` and ``numpy.load(..., mmap_mode="r")``: boxes of
-        them are copied, and their pages do not stay. What lies elsewhere counts whole: new results, plain arrays, and
-        on systems other than Linux all arrays.
+        Limit for the memory of the whole process during the call, in bytes; at least 160 MiB. For memory maps of files,
+        such as `numpy.memmap` and ``numpy.load(..., mmap_mode="r")``: they are copied box by box, and their pages do
+        not stay resident. All other arrays are counted in full: new results, plain arrays, and on systems other than
+        Linux all arrays.
 
     Returns
     -------
@@ -62,29 +62,29 @@ def pack(
     Raises
     ------
     FastIndexError
-        Other dimensions, another size of `out`, a `fill` that the element type cannot hold, or a `max_memory` that
-        does not hold the program and a box of the array; the message names one that does. An integer that an element
-        type of fewer than 8 bits does not hold: the message names its place, and `out` may have been written.
+        Wrong dimensions, a wrong size of `out`, a `fill` out of range of the element type, or a `max_memory` too small
+        for the program and one box of the array; the message names a sufficient one. An integer out of range of an
+        element type of fewer than 8 bits: the message names its position, and `out` may have been written.
     ArgumentTypeError
-        A dtype that XLA has no element type for, or that `casting` does not allow to become the element type.
+        A dtype without an XLA element type, or one that `casting` does not allow to cast to the element type.
     UnsupportedError
-        The shape has no slots, or its ``E`` is no size that data can move in; or a cast of complex numbers.
+        The shape has no slots, its ``E`` is not a size in which data can move, or complex numbers would be cast.
     OSError
-        With `max_memory`, a part of a memory map could not be read or written: its file is too short, or the disk is
-        full.
+        With `max_memory`: a page of a memory map could not be read or written, because its file is too short or the
+        disk is full.
     KeyboardInterrupt
-        The call was interrupted. Some slots of `out` hold new values, the others what they held before, and nobody
-        writes to it any more.
+        The call was interrupted. Some slots of `out` hold new values, the others their old ones; no further writes
+        happen.
 
     Notes
     -----
     The definition of a layout: XLA, "Tiled layout", and ``xla/layout.h``.
 
-    What is cast is what ``array.astype`` gives, bit for bit, ml_dtypes' types included. Where NumPy's result depends on
-    the processor, for floats that an integer type cannot hold, it is XLA's: the nearest number that it can, 0 for NaN.
+    Casts give the same bits as ``array.astype``, for ml_dtypes' types too. Where NumPy's result depends on the
+    processor, for floats out of range of an integer type, the result is XLA's: the nearest value in range, 0 for NaN.
 
-    On the main thread, handlers of signals run every 50 ms or so, and between parts of at most 128 MiB; whatever they
-    raise ends the call as an interrupt does.
+    On the main thread, signal handlers run about every 50 ms, and between parts of at most 128 MiB; an exception of a
+    handler ends the call like an interrupt.
 
     Examples
     --------
@@ -116,26 +116,26 @@ def unpack(
     stream: Any = None,
     max_memory: int | None = None,
 ) -> Any:
-    """Read a logical array from a physical buffer; what padding slots hold does not matter.
+    """Read a logical array from a physical buffer; padding slots are ignored.
 
     Parameters
     ----------
     buffer : array of one dimension, bytes, or anything with the buffer protocol
-        Of the element type, or raw bytes: exactly ``shape.nbytes``. Bytes in front of the data (``M``) are not part
-        of it.
+        Elements of the element type, or exactly ``shape.nbytes`` raw bytes. Bytes in front of the data (``M``) are not
+        part of it.
     shape : Shape or str
     out : array of ``shape.dimensions``, optional
-        Where to write; of any strides that do not overlap. It may not overlap `buffer`.
+        Output; of any strides without overlap. It must not overlap `buffer`.
     dtype : dtype, ElementType or str, optional
-        The element type of the result, that of `out` or of `shape` by default; elements are cast to it.
+        The element type of the result, by default that of `out` or of `shape`; elements are cast to it.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
-        NumPy's rule for that, as for `pack`.
+        NumPy's rule for this cast, as for `pack`.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
-        Where to run if the data is on the GPU; see `fastindex.cuda`.
+        The stream to run on if the data is on the GPU; see `fastindex.cuda`.
     max_memory : int, optional
-        The most bytes that this process may have in memory, as for `pack`.
+        Limit for the memory of the process in bytes, as for `pack`.
 
     Returns
     -------
@@ -144,11 +144,11 @@ def unpack(
     Raises
     ------
     FastIndexError
-        Another size of `buffer`, other dimensions of `out`, too little memory.
+        A wrong size of `buffer`, wrong dimensions of `out`, or a too small `max_memory`.
     ArgumentTypeError, UnsupportedError, OSError
-        As `pack`.
+        As for `pack`.
     KeyboardInterrupt
-        As `pack`: some elements of `out` hold new values, the others what they held before.
+        As for `pack`: some elements of `out` hold new values, the others their old ones.
 
     Examples
     --------
@@ -191,13 +191,13 @@ def relayout(
     Parameters
     ----------
     buffer : array of one dimension, bytes, or anything with the buffer protocol
-        As for `unpack`, of `source`. Where `source` only orders the dimensions, also a contiguous array of them in
-        the order of memory: their own order for a plain layout.
+        As for `unpack`, of `source`. Where `source` only orders the dimensions, also a contiguous array with the
+        dimensions in memory order, which is the logical order for a plain layout.
     source, destination : Shape or str
-        Two layouts of arrays of the same dimensions. Where their element types differ, elements are cast while they
+        Two layouts of arrays of the same dimensions. Where their element types differ, elements are cast during the
         move.
     fill : number, optional
-        What the padding slots of `destination` get; without it, its padding value, zero by default.
+        Value for the padding slots of `destination`; by default its padding value, which defaults to zero.
     out : array, optional
         As for `pack`, of `destination`.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
@@ -205,11 +205,11 @@ def relayout(
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
-        Where to run if the data is on the GPU; see `fastindex.cuda`.
+        The stream to run on if the data is on the GPU; see `fastindex.cuda`.
     as_array : bool
-        Return an array of the dimensions of `destination` in the order of memory, not a buffer of one dimension.
+        Return an array of the dimensions of `destination` in memory order, not a buffer of one dimension.
     max_memory : int, optional
-        The most bytes that this process may have in memory, as for `pack`.
+        Limit for the memory of the process in bytes, as for `pack`.
 
     Returns
     -------
@@ -218,12 +218,12 @@ def relayout(
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, or buffers of another size; ``as_array=True``, and `destination` has tiles or
-        padding; too little memory.
+        Shapes of different dimensions, or buffers of a wrong size; ``as_array=True`` for a `destination` with tiles or
+        padding; a too small `max_memory`.
     ArgumentTypeError, UnsupportedError, OSError
-        As `pack`.
+        As for `pack`.
     KeyboardInterrupt
-        As `pack`: some slots of `out` hold new values, the others what they held before.
+        As for `pack`: some slots of `out` hold new values, the others their old ones.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def relayout(
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:
-    """Plan a relayout once, to call it many times; plans are kept, so the same shapes give the same plan.
+    """Plan a relayout once, to call it many times; plans are cached, so the same shapes give the same plan.
 
     Parameters
     ----------
@@ -268,11 +268,11 @@ def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Cas
     Raises
     ------
     FastIndexError
-        Shapes of different arrays.
+        Shapes of different dimensions.
     ArgumentTypeError
         `casting` does not allow the element types.
     UnsupportedError
-        As `pack`.
+        As for `pack`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Plans of relayouts: which way a buffer goes from one layout to another, kept, timed, and run."""
+"""Plans of relayouts: choose, cache, time and run the way from one layout to another."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
     from fastindex.moving.timed_choices import Choice
 
 
-# What calls plan by; tests choose other thresholds.
+# Thresholds that calls plan with; tests use others.
 _TUNING = TUNING
 _BYTE = np.dtype(np.uint8)
 
-# Samples of each candidate, and how long a sample lasts at least. Candidates that take `_HOPELESS` times as long as the
-# fastest in their first timed run are not timed further.
+# Samples of each candidate, and the least duration of a sample. Candidates that take more than `_HOPELESS` times as
+# long as the fastest in their first timed run are not timed further.
 _ROUNDS, _SAMPLE_SECONDS, _HOPELESS = 7, 1e-3, 4
 
 
 class PlanCandidate(NamedTuple):
-    """A way in which the processor could do a relayout.
+    """One way to do a relayout on the CPU.
 
     Attributes
     ----------
     name : str
     is_taken : bool
-        Whether calls of the plan go this way.
+        Whether calls of the plan use it.
     cycles : float
-        What the planner thinks that it costs, beside the others.
+        Estimated cost, for comparison with other candidates.
     seconds : float or None
-        What it took, where it was timed.
+        Measured time, if it was timed.
     """
 
     name: str
@@ -72,15 +72,15 @@ class PlanCandidate(NamedTuple):
 
 
 class RelayoutPlan(ShownInNotebooks):
-    """How to move buffers from one layout to another; made by `plan_relayout`.
+    """A plan to move buffers from one layout to another; made by `plan_relayout`.
 
-    Two plans are equal if their shapes are, whichever candidates they take: they do the same.
+    Two plans are equal if their shapes are equal, whichever candidates they use: their results are the same.
 
     Attributes
     ----------
     source, destination : Shape
     is_bitcast : bool
-        Whether every element stays at its place and the buffers have the same size: a relayout then is a copy.
+        Whether every element keeps its position and both buffers have the same size: the relayout is then a copy.
 
     Examples
     --------
@@ -106,14 +106,14 @@ class RelayoutPlan(ShownInNotebooks):
         self.destination = destination
         self._pattern = fill_pattern(destination)
         self._movement = movement
-        # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
+        # Set once a call was a single native call on each thread; later calls with `out` try it first.
         self._single: OneCall | None = None
-        # What `tune` has found, in this process or in the one that has pickled the plan.
+        # The result of `tune`, in this process or in the one that pickled the plan.
         self._choice: Choice | None = None
 
     @lazy_property
     def is_bitcast(self) -> bool:
-        """Whether every element stays at its place, in buffers of one size."""
+        """Whether every element keeps its position, in buffers of equal size."""
         slots, sides = self._movement.slots, (self._movement.source, self._movement.destination)
         if self._movement.cast is not None or slots.source != slots.destination:
             return False
@@ -144,7 +144,7 @@ class RelayoutPlan(ShownInNotebooks):
         return str(hook("plan_html")(self))
 
     def describe(self) -> str:
-        """Describe which kernels run, in which order, and why: a line for the shapes, a line for each pass.
+        """Describe which kernels run, in which order, and why: one line for the shapes, one line per pass.
 
         Examples
         --------
@@ -167,7 +167,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     @property
     def candidates(self) -> tuple[PlanCandidate, ...]:
-        """The ways in which the processor could do it, the one that is taken first; times where they were measured.
+        """The candidates for the CPU, the selected one first, with their measured times if there are any.
 
         Examples
         --------
@@ -189,28 +189,28 @@ class RelayoutPlan(ShownInNotebooks):
 
     @untraced
     def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
-        """Time every candidate on two buffers, and take the fastest from now on.
+        """Time every candidate on two buffers, and use the fastest from now on.
 
-        This plan keeps it, and so do its copies and pickles. It is also kept in a small file beside the compiled
-        kernels, where later processes on this machine find it for the same layouts: what was timed with as many threads
-        as calls use by default comes first.
+        This plan, its copies and its pickles keep the choice. It is also stored in a small file next to the compiled
+        kernels, where later processes on this machine find it for the same layouts; timings with the default number of
+        threads are preferred.
 
         Parameters
         ----------
         buffer, out, threads
-            As for a call of the plan, in the memory of the host; `out` holds the result afterwards.
+            As for a call of the plan, in host memory; `out` holds the result afterwards.
 
         Returns
         -------
         tuple of PlanCandidate
-            As `candidates`: the fastest first. Empty where every slot is looked up, and there is nothing to choose.
+            As `candidates`, the fastest first. Empty where every slot is looked up, without alternatives.
 
         Raises
         ------
         FastIndexError, ArgumentTypeError
-            As `relayout`.
+            As for `relayout`.
         UnsupportedError
-            A buffer is on the GPU, elements are cast, or the environment leaves everything to NumPy.
+            A buffer is on the GPU, elements are cast, or the environment disables kernels.
 
         Examples
         --------
@@ -244,7 +244,7 @@ class RelayoutPlan(ShownInNotebooks):
         return self.candidates
 
     def _take(self, choice: Choice) -> None:
-        """Take a candidate from now on."""
+        """Use a candidate from now on."""
         self._choice = choice
         self._movement = replace(self._movement, choice=choice.name)
         self._single = None
@@ -253,7 +253,7 @@ class RelayoutPlan(ShownInNotebooks):
     def __call__(
         self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, as_array: bool = False
     ) -> Any:
-        """Move a buffer; padding gets the padding value of the destination.
+        """Move a buffer; padding is filled with the padding value of the destination.
 
         Parameters
         ----------
@@ -263,14 +263,14 @@ class RelayoutPlan(ShownInNotebooks):
         Raises
         ------
         FastIndexError, ArgumentTypeError, KeyboardInterrupt
-            As `relayout`.
+            As for `relayout`.
         """
         if "torch._dynamo" in sys.modules:
             return self._called_untraced(buffer, out, threads, stream, as_array)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
         if single is not None and (out is None or not counted or stream is not None or as_array):
             single = None
-        # It looks itself whether both are plain arrays of the right kind.
+        # The native call checks that both are plain arrays of the right kind.
         if single is not None:
             if single.is_small:
                 if single.run(id(buffer), id(out), single.address, single.scratch.address):
@@ -280,7 +280,7 @@ class RelayoutPlan(ShownInNotebooks):
         return self._called(buffer, out, threads, stream, as_array)
 
     def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, as_array: bool) -> Any:
-        """Move a buffer, whatever it is."""
+        """Move a buffer of any kind."""
         counted = threads is None or (type(threads) is int and threads > 0)
         if counted and stream is None and not as_array and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
@@ -301,11 +301,11 @@ class RelayoutPlan(ShownInNotebooks):
     _called_untraced = untraced(_called)
 
     def _lazily(self, buffer: Any, **options: Any) -> Any:
-        """Return an array that is computed later."""
+        """Return a lazy array."""
         return hook("dask.relayout")(buffer, self.source, self.destination, None, **options)
 
     def _is_prompt(self, buffer: NDArray[Any], out: Any) -> bool:
-        """Whether NumPy has moved one plain array to another at once, while no kernel is loaded."""
+        """Move one plain array to another by NumPy if no kernel is loaded yet; return whether it was moved."""
         loops = self._numpy_loops
         if loops is None or type(out) is not np.ndarray or not may_be_numpy(self._movement.nbytes, MOST_BYTES):
             return False
@@ -314,7 +314,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _numpy_loops(self) -> PreparedLoops | None:
-        """What NumPy runs, None where slots are unpacked, looked up or cast, or there are too many bytes."""
+        """The loops for NumPy; None where slots are unpacked, looked up or cast, or the arrays are too large."""
         if self._movement.cast is not None:
             return None
         slots = self._movement.slots
@@ -325,7 +325,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _one_calls(self) -> tuple[OneCall, ...]:
-        """A call for each kind of arrays: of slots, or of bytes."""
+        """A native call for each combination of array kinds: slots, or bytes."""
         from fastindex.moving.compiled_passes import OneCall
 
         kinds = [
@@ -349,7 +349,7 @@ class RelayoutPlan(ShownInNotebooks):
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
     ) -> Any:
-        """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
+        """Move a buffer; `pattern` is one unpacked value for padding, None for the layout's padding value."""
         check_threads(threads)
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
@@ -360,7 +360,7 @@ class RelayoutPlan(ShownInNotebooks):
 
 
 def shaped(result: Any, destination: Shape) -> Any:
-    """Return a buffer with the dimensions of its layout in the order of memory."""
+    """Return a buffer reshaped to the dimensions of its layout in memory order."""
     dimensions = memory_dimensions(destination)
     if dimensions is None:
         raise FastIndexError(
@@ -378,14 +378,14 @@ def _buffer_length(shape: Shape) -> int:
 def plan_of(
     source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False, machine: Machine | None = None
 ) -> RelayoutPlan:
-    """Return the plan between two shapes; plans are kept.
+    """Return the plan between two shapes; plans are cached.
 
     Parameters
     ----------
     source, destination : Shape
     tuning : Tuning
     is_checked : bool
-        Whether integers that a destination of fewer than 8 bits does not hold are errors.
+        Whether an integer out of range of a destination type of fewer than 8 bits is an error.
     machine : Machine, optional
         This one by default.
     """
@@ -393,27 +393,27 @@ def plan_of(
 
 
 def kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
-    """Return the plan between two shapes that calls go by, and plans out of pickles."""
+    """Return the cached plan between two shapes, with the thresholds of calls; also used for unpickling."""
     return plan_of(source, destination, _TUNING, is_checked)
 
 
 def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled; plans of this process stay as they are."""
+    """Return a new plan with a tuned choice, for unpickling; cached plans stay unchanged."""
     plan = RelayoutPlan(source, destination)
     plan._take(choice)
     return plan
 
 
 def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: int | None) -> Choice | None:
-    """Time the candidates in turn, and return the best one; None where every slot has to be looked up.
+    """Time the candidates alternately, and return the fastest; None where every slot has to be looked up.
 
     Parameters
     ----------
     moved : Movement
     addresses : (int, int)
-        Of source and destination; what is written there is the result of the relayout.
+        Addresses of source and destination; the destination receives the result of the relayout.
     pattern : bytes
-        An unpacked value for the padding.
+        One unpacked value, for padding.
     threads : int, optional
     """
     from fastindex.moving.timed_choices import Choice
@@ -429,7 +429,7 @@ def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: 
         return (time.perf_counter() - begin) / repeats
 
     for one in movements.values():
-        # Kernels that are missing are compiled here.
+        # Untimed, as it may compile kernels.
         one.run_kernels(*addresses, pattern, threads)
     best = {name: seconds(one, 1) for name, one in movements.items()}
     least = min(best.values())

@@ -1,6 +1,6 @@
-"""A call on arrays in the memory of the host: checked once into a `Request`, planned as a movement, executed.
+"""Calls on arrays in host memory: arguments are checked once into a `Request`, which is planned and executed.
 
-Nothing after the check raises an error about arguments, and nothing asks for them again.
+No code after the check raises an error about arguments or inspects them again.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from fastindex.moving.movements import cast_between, movement
 from fastindex.moving.numpy_copies import copyto
 from fastindex.runtime.tuning import TUNING
 
-# What calls plan by; tests choose other thresholds.
+# Thresholds that calls plan with; tests use others.
 _TUNING = TUNING
 
 
 class Operand(NamedTuple):
-    """What a call reads or writes.
+    """The source or the target of a call.
 
     Attributes
     ----------
     array : ndarray
         A physical buffer, or a logical array of any strides.
     plain : Shape
-        The layout of the buffer; of an array, its element type and dimensions.
+        The layout of the buffer; for an array, its element type and dimensions.
     side : Shape or Strides or None
-        How the elements lie; None where they lie in no whole steps, and go by way of an array of `plain`.
+        The layout or strides to plan with; None where strides are not whole numbers of elements: the elements then
+        move through a temporary array of `plain`.
     """
 
     array: NDArray[Any]
@@ -57,18 +58,18 @@ class Operand(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a caller has asked for.
+    """A checked call.
 
     Attributes
     ----------
     source, target : Operand
     pattern : bytes
-        One unpacked value: what padding gets.
+        One unpacked value, written to padding.
     casting : str
-        NumPy's rule for elements of another type.
+        NumPy's casting rule where the element types differ.
     threads : int or None
     max_memory : int or None
-        The most bytes that the process may have in memory.
+        Limit for the resident memory of the process, in bytes.
     """
 
     source: Operand
@@ -98,7 +99,7 @@ def packing(
 def unpacking(
     buffer: Any, shape: Shape, logical: Shape, out: Any, casting: str, threads: int | None, max_memory: int | None
 ) -> Request:
-    """Check the arguments of `fastindex.unpack`, whose result has the element type of `logical`."""
+    """Check the arguments of `fastindex.unpack`; the result has the element type of `logical`."""
     slots = (as_buffer_bytes if max_memory is None else buffer_bytes_in_place)(buffer, shape)
     result = new_array(logical) if out is None else check_output_array(out, logical)
     if out is not None:
@@ -116,7 +117,7 @@ def relaying(
     threads: int | None,
     in_place: bool = False,
 ) -> Request:
-    """Check the buffers of a relayout between two shapes, which have been checked."""
+    """Check the buffers of a relayout between two shapes that have been checked."""
     source, destination = sides
     slots = (buffer_bytes_in_place if in_place else as_buffer_bytes)(buffer, source)
     result = check_output_buffer(out, destination) if out is not None else new_buffer(destination)
@@ -139,7 +140,7 @@ def _of_array(array: NDArray[Any], plain: Shape) -> Operand:
 
 
 def execute(one: Request) -> NDArray[Any]:
-    """Do what has been asked for, and return the array that was written."""
+    """Execute a request, and return the target array."""
     if one.max_memory is not None:
         return execute_in_boxes(one, one.max_memory)
     read, written, side = one.source, one.target, one.target.side
@@ -148,7 +149,7 @@ def execute(one: Request) -> NDArray[Any]:
         written, side = _staged(written, cast is not None), written.plain
     moved = None if read.side is None else movement(read.side, side, _TUNING, None, cast)
     if moved is None or not moved.exists:
-        # Strides that share no loops with a layout: elements go by way of an array without gaps.
+        # Strides that share no loops with a layout: elements move through a contiguous array.
         if isinstance(read.side, Shape):
             written = _staged(written, cast is not None)
         else:
@@ -161,7 +162,7 @@ def execute(one: Request) -> NDArray[Any]:
 
 
 def execute_in_boxes(one: Request, max_memory: int) -> NDArray[Any]:
-    """Do the same in bounded memory."""
+    """Execute a request in bounded memory, box by box, and return the target array."""
     source, target = _boxes(one.source, False), _boxes(one.target, True)
     move_boxes(source, target, one.pattern, one.casting, one.threads, max_memory)
     return one.target.array
@@ -174,6 +175,6 @@ def _boxes(one: Operand, is_target: bool) -> BufferBoxes | ArrayBoxes:
 
 
 def _staged(target: Operand, is_cast: bool) -> Operand:
-    """Return an array without gaps, from which elements are copied to the target."""
+    """Return a contiguous operand, whose elements are copied to the target afterwards."""
     made = new_array(target.plain)
     return Operand(made if is_cast else made.view(target.array.dtype), target.plain, target.plain)

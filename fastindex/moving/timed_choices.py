@@ -1,7 +1,7 @@
-"""What has been timed on this machine: every candidate of a relayout, and which was best.
+"""Timings of the candidates of relayouts on this machine, kept in files with the fastest candidate.
 
-A file for each relayout and number of threads, replaced as a whole, so that processes do not wait for each other. A
-file that is damaged, or of another relayout, machine or version, is left alone until the next time it is written.
+Each relayout and number of threads has one file, which is replaced atomically, so that processes need no locks. A file
+that is damaged, or of another relayout, machine or version, is ignored until it is overwritten.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was found to be the fastest, and by how much.
+    """The fastest candidate, and the times of all.
 
     Attributes
     ----------
     name : str
-        Of the candidate.
+        Name of the fastest candidate.
     threads : int
-        With which all were timed.
+        Number of threads of the timed calls.
     seconds : mapping of str to float
-        Of each candidate that was timed.
+        Seconds of each timed candidate.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Choice:
 
 
 def remember(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, choice: Choice) -> None:
-    """Keep a choice for later processes; where no folder can be written, nothing happens."""
+    """Store a choice for later processes; do nothing where no folder is writable."""
     folder, key = _folder(), _key(source, destination, machine, tuning, choice.threads)
     if folder is None:
         return
     text = json.dumps({"key": key, "choice": choice.name, "seconds": dict(choice.seconds)}, indent=1)
     from fastindex.runtime.machine_code import write_whole
 
-    # A full disk, a folder that has become read-only: the choice is this process's alone.
+    # On a full disk or in a read-only folder, only this process keeps the choice.
     with contextlib.suppress(OSError):
         write_whole(_path(folder, key), text.encode())
 
 
 def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuning) -> Choice | None:
-    """Return what was timed with as many threads as calls use by default, else with one, if anything was."""
+    """Return the stored choice for the default number of threads, else for one thread, else None."""
     folder = _folder()
     if folder is None or not folder.is_dir():
         return None
@@ -74,7 +74,7 @@ def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuni
 
 
 def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a file holds, None unless it is what `remember` has written for this key."""
+    """Return the content of a file, or None unless `remember` has written it for this key."""
     try:
         if not path.is_file():  # a pipe would never end
             return None
@@ -91,7 +91,7 @@ def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _key(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, threads: int) -> dict[str, Any]:
-    """Return what a choice depends on."""
+    """Return everything that a choice depends on."""
     sides = _spelled(source, destination)
     return {
         "version": fastindex.__version__,
@@ -105,7 +105,7 @@ def _key(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, th
 
 
 def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
-    """Return the text of two sides; rearrangements that are spelled differently have the same."""
+    """Return the text of two sides; equal rearrangements have equal text, however their patterns are written."""
     if not isinstance(source, RegroupedShape) or not isinstance(destination, RegroupedShape):
         return str(source), str(destination)
     left, right = joined_variables((source, destination))
@@ -119,7 +119,7 @@ def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """Return the name that the compiler has for this processor."""
+    """Return LLVM's name of this processor."""
     load("llvmlite.binding")
     from llvmlite import binding
 
@@ -127,7 +127,7 @@ def _processor() -> str:
 
 
 def _of_machine(machine: Machine) -> str:
-    """Return the text of a machine, the same in every process."""
+    """Return a text for a machine that is the same in every process."""
     return f"{machine.caches}, {machine.processors} processors, {','.join(sorted(machine.target.instructions))}"
 
 

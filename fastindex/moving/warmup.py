@@ -1,4 +1,4 @@
-"""Compile every kernel before it is needed, so that no first call has to wait."""
+"""Compile every kernel in advance, so that no first call has to wait."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from fastindex.runtime.machine_code import CALLED, address, is_missing, write_ke
 from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.threads import thread_count
 
-#: What a process that compiles for another one runs.
+#: Program of a worker process that compiles kernels.
 _COMPILE = "import sys; from fastindex.moving.warmup import compile_on_request; compile_on_request(*sys.argv[1:])"
 _LEAST_KERNELS_OF_A_PROCESS = 4
-#: Compilers make reference cycles by the million and keep them; at Python's default of 700, garbage collection takes a
+#: Compilers create and keep millions of reference cycles; at Python's default of 700, garbage collection takes a
 #: sixth of the time.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Progress(Protocol):
-    """Receives progress."""
+    """Receiver of progress."""
 
     def start(self, total: int) -> None:
-        """Receive the number of kernels."""
+        """Receive the total number of kernels."""
 
     def advance(self, count: int) -> None:
-        """Receive how many have been compiled since the last call."""
+        """Receive the number of kernels compiled since the last call."""
 
 
 def warm_up(progress: Progress | None = None) -> int:
-    """Compile every kernel for the CPU, or load it from the cache on disk, where the next process finds it.
+    """Compile every kernel for the CPU into the disk cache, or load it from there.
 
-    Missing kernels are compiled in as many processes as this one may use processors. Where no cache folder can
-    be written, this process compiles alone, and only for itself.
+    Missing kernels are compiled in one process per processor that this process may use. Where no cache folder is
+    writable, this process compiles alone and keeps the kernels in memory only.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def warm_up(progress: Progress | None = None) -> int:
     Returns
     -------
     int
-        How many kernels there are.
+        The number of kernels.
     """
     kernels = every_kernel()
     missing = [name for name, kernel in kernels.items() if is_missing(kernel)]
@@ -139,7 +139,7 @@ def _compile_elsewhere(
     arguments: Sequence[str] = (),
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Have other processes compile kernels and keep them; what fails there is left to the caller."""
+    """Have worker processes compile and cache kernels; the caller compiles what fails there."""
     folder = os.path.dirname(PACKAGE_FOLDER)
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     waiting, lock = deque(names), Lock()
@@ -173,7 +173,7 @@ def _compile_elsewhere(
             for job in [drivers.submit(drive) for _ in range(processes)]:
                 job.result()
         finally:
-            # An interrupted caller waits for no more than what is being compiled.
+            # After an interrupt, wait only for the kernels that are being compiled.
             waiting.clear()
 
 
@@ -200,7 +200,7 @@ def compile_on_request(level: str = "", folder: str = "") -> None:
 
 
 def relayout_kernels(vector_bytes: int | None = None) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, width and variant of every kernel that a relayout may call, as `pass_kernel` takes them.
+    """Yield the name, width and variant of every kernel that a relayout may call, as for `pass_kernel`.
 
     Examples
     --------

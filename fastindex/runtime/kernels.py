@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from llvmlite import binding, ir
 from numba import njit, types
@@ -22,8 +22,10 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic, register_jitable
 
-from fastindex.runtime.levels import Level
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
+
+if TYPE_CHECKING:
+    from fastindex.runtime.levels import Level
 
 
 class _WithoutEnvironments:

@@ -57,6 +57,7 @@ def package(tmp_path):
         "runtime/kernels",
         "runtime/machine_code",
         "runtime/first_answer",
+        "runtime/levels",
         "runtime/numbers",
         "first_use",
         "terminal",

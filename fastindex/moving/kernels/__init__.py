@@ -1,1 +1,1 @@
-"""What runs passes: the table that all share, one call per thread, jobs for helping threads."""
+"""Execution of passes: the table that all kernels share, one native call per thread, jobs for worker threads."""

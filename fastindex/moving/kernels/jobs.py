@@ -1,9 +1,9 @@
-"""How threads help with the passes of a relayout: jobs that are posted in memory which both sides look at.
+"""Worker threads for the passes of a relayout: jobs posted in shared memory that helpers poll.
 
-To hand a function to a Python thread pool takes the caller 15 us and more, and its thread begins 40 us later. A helper
-that has just worked polls for more for a moment, and begins within a microsecond; only one that sleeps is woken. It
-sleeps in native code: woken from a Python lock, it began after 108 us, because it had to wait for the GIL too, and the
-caller spent 19 us; with a semaphore 50 and 8.
+Submitting a function to a Python thread pool costs the caller 15 us or more, and the thread starts 40 us later. A
+helper that has just finished polls for a moment, and starts within a microsecond; only a sleeping helper is woken. It
+sleeps in native code, on a semaphore: it then starts after 50 us, and waking it costs the caller 8 us. With a Python
+lock these were 108 us, because the helper also had to wait for the GIL, and 19 us.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from fastindex.runtime.numbers import (
 )
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-# How long a caller sleeps at a time while it waits for helpers that are still working.
+# Sleep interval of a caller that waits for working helpers.
 _NAP_MICROSECONDS = 50
-# A value for the counter of a pass: more than the tasks of any pass.
+# Counter value that ends a pass: more than the tasks of any pass.
 _ALL_TAKEN = 1 << 62
 
 
 @instructions()
 def _call_c(builder: Any, function: Any, number: Any) -> None:
-    """Call the C function at an address with a number: an address, or what fits its lower half."""
+    """Call the C function at an address with one int64 argument: an address, or an int in its lower half."""
     builder.call(builder.inttoptr(function, ir.FunctionType(_INT32, [_INT64]).as_pointer()), [number])
 
 
 @subroutine()
 def _sleep(job):  # type: ignore[no-untyped-def]
-    """Sleep until a job is in another state; a signal may wake this thread too."""
+    """Sleep until the state of a job changes; loop, because a signal may end the wait early."""
     while entry(job, JOB.state) == ASLEEP:
         _call_c(entry(job, JOB.sleep), entry(job, JOB.semaphore))
 
 
 @subroutine()
 def _wake(job):  # type: ignore[no-untyped-def]
-    """Wake the thread that slept until now."""
+    """Wake the sleeping helper of a job."""
     _call_c(entry(job, JOB.wake), entry(job, JOB.semaphore))
 
 
 @subroutine()
 def _tell(job, state):  # type: ignore[no-untyped-def]
-    """Set the state of a job whose helper has nothing to do, and wake the helper if it sleeps."""
+    """Set the state of a job whose helper is idle, and wake the helper if it sleeps."""
     while True:
         if exchange(job, WAITING, state) == WAITING:
             return
@@ -75,9 +75,9 @@ def _tell(job, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
-    """Run what is posted until the job is closed; sleep where nothing has been posted for a while.
+    """Run posted passes until the job is closed; sleep after `spins` polls without a job.
 
-    Without a semaphore to sleep on, it returns instead.
+    Without a semaphore to sleep on, return instead.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     scratch : int64
         As for `run_passes`.
     spins : int64
-        How often to poll before it sleeps.
+        Number of polls before sleeping.
     """
     left = spins
     while True:
@@ -109,18 +109,18 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
-    """Wait until a job is in another state, but not for ever; return how often it was polled."""
+    """Poll until the state of a job changes, at most `spins` times; return the number of polls."""
     for looked in range(spins):
         if entry(job, JOB.state) != state:
             return looked
-        # It takes as long as a pause would, and the next look is at memory.
+        # As long as a pause instruction; makes the next poll read memory.
         fence()
     return spins
 
 
 @subroutine()
 def _post(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
-    """Ask a helper that has nothing to do to take its share."""
+    """Post passes to an idle helper."""
     set_entry(job, JOB.passes, passes)
     set_entry(job, JOB.pass_count, count)
     set_entry(job, JOB.target, target)
@@ -132,7 +132,7 @@ def _post(job, passes, count, target, source, padding, counters):  # type: ignor
 
 @subroutine()
 def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
-    """Withdraw a job that has not begun, or wait for its end, but not for ever; return whether the helper is idle."""
+    """Withdraw a job that has not started, or poll `spins` times for its end; return whether the helper is idle."""
     if exchange(job, POSTED, WAITING) == POSTED:
         return True
     _wait_while(job, WORKING, spins)
@@ -141,7 +141,7 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
-    """Wait for the helpers of a call, but not for ever; free them once none works, and return how many still do."""
+    """Wait a limited time for the helpers of a call; free them once all are idle, and return how many still work."""
     count, left = entry(crew, CREW.size), 0
     for i in range(count):
         job = entry(crew, CREW_JOBS + i)
@@ -169,31 +169,31 @@ def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):
 
 @kernel
 def lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
-    """Run passes on this thread and on helpers that are free, or go on with them, until a slice of the call is over.
+    """Run or resume passes on this thread and on free helpers, until all tasks are done or the time slice ends.
 
     Parameters
     ----------
     crew : int64
         Address of a `CrewTable`.
     helpers : int64
-        The most that are asked; 0 to go on.
+        The most helpers to use; 0 to resume a call.
     passes, count, target, source, padding, scratch : int64
         As for `run_passes`.
     call : int64
-        Address of a `LongCall` with a counter for each pass, 0 at first; helpers belong to it.
+        Address of a `LongCall` with a counter for each pass, initially 0; it owns its helpers.
 
     Returns
     -------
     int64
-        How many helpers still work, `MISSING` for each one that there was too few, and `UNFINISHED` if a slice was over
-        before nothing was left.
+        Number of helpers that still work, plus `MISSING` for each helper that was not available, plus `UNFINISHED` if
+        the time slice ended with tasks left.
     """
     return _lead(crew, helpers, passes, count, target, source, padding, scratch, call)
 
 
 @kernel
 def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` if they are not what it expects.
+    """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` for arrays of another kind.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
 
 @kernel
 def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
-    """End a call: no task is begun any more, and none of its helpers works when this returns.
+    """End a call: start no further task, and return once none of its helpers works.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
     call : int64
         Address of a `LongCall`.
     count : int64
-        How many counters it has.
+        Number of its counters.
     """
     for k in range(count):
         set_entry(call, CALL_COUNTERS + k, _ALL_TAKEN)
@@ -230,7 +230,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def close(job):  # type: ignore[no-untyped-def]
-    """End a helper if it belongs to no call, and return whether that was so. It then never belongs to one again."""
+    """End a helper unless a call owns it; return whether it was ended. No call can own it afterwards."""
     if exchange(job + 8 * JOB.owner, 0, job) != 0:
         return False
     _tell(job, CLOSED)

@@ -1,4 +1,4 @@
-"""What passes know of kernels: their names, where they are, and what each is compiled for."""
+"""The kernels of passes: names, modules, and the widths and variants they are compiled for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES, Kernel
 
 
 class PassOrDraft(Protocol):
-    """What decides which machine code a pass needs; see `fastindex.moving.passes.Pass`."""
+    """The fields of a pass that select its machine code; see `fastindex.moving.passes.Pass`."""
 
     @property
     def kernel(self) -> str: ...
@@ -25,7 +25,7 @@ class PassOrDraft(Protocol):
 
 
 def once(one: PassOrDraft) -> tuple[int, int]:
-    """Return the same for all passes: the kernel takes any width."""
+    """Return one key for all passes: the kernel takes any width."""
     return 1, 0
 
 
@@ -40,28 +40,28 @@ def by_width_and_ways(one: PassOrDraft) -> tuple[int, int]:
 
 
 def by_vectors(one: PassOrDraft) -> tuple[int, int]:
-    """Return the width and the ways of a pass that vectors know; lanes take any."""
+    """Return the width and the ways of a pass done by whole vectors; lanes take any width and ways."""
     run = int(one.geometry[STREAM.run])
     return (one.width, one.ways) if are_vectors(one.kernel, one.width, one.ways, run) else (1, 0)
 
 
 class PassKernel(NamedTuple):
-    """A kernel of passes.
+    """A kernel that passes run.
 
     Attributes
     ----------
     name : str
         `Pass.kernel` of the passes that it runs.
     module : str
-        Where it is, in `fastindex.moving.moves`.
+        Its module, relative to `fastindex.moving.moves`.
     functions : tuple of str
-        By variant; the last one also serves all higher variants.
+        Function names by variant; the last one also serves all higher variants.
     key : callable
         Takes a pass; returns the width and the variant that its machine code is compiled for.
     compiled_at_first : callable
         Takes the bytes of a vector; returns the widths and variants that `fastindex warmup` compiles.
     reads_ahead : bool
-        Whether it reads one part of a task while it writes the part before it, from one task to the next.
+        Whether it reads one part of a task while it writes the previous part, across tasks too.
     """
 
     name: str
@@ -77,7 +77,7 @@ class PassKernel(NamedTuple):
         return Kernel(f"fastindex.moving.moves.{self.module}", function, (width, variant))
 
 
-#: The casts of weights and images; others are compiled when they are first used.
+#: The casts of weights and images; other casts are compiled on first use.
 CASTS = (
     *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
     *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "code"), ("f32", "narrow")),
@@ -100,7 +100,7 @@ def by_name(kernels: Iterable[PassKernel]) -> dict[str, PassKernel]:
     Raises
     ------
     ValueError
-        Two have one name.
+        Two kernels have the same name.
     """
     found: dict[str, PassKernel] = {}
     for one in kernels:
@@ -161,5 +161,5 @@ _ALL = (
     PassKernel("pair nibbles", "nibble_pairs.kernel", ("pair_chunks",)),
 )
 
-#: Every kernel that passes run, by `Pass.kernel`. `fastindex warmup` goes by the order: what takes longest comes first.
+#: Every kernel that passes run, by `Pass.kernel`. `fastindex warmup` compiles in this order: the slowest first.
 PASS_KERNELS = by_name(_ALL)

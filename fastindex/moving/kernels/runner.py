@@ -1,7 +1,7 @@
-"""Runs the passes of a relayout one after the other, without going back to Python in between.
+"""Run the passes of a relayout one after the other, without returning to Python in between.
 
-Two calls from Python are 0.3 us apart at best, and 20 us where two threads compete for the interpreter. So a whole
-relayout is one call on each thread; threads take the next tasks by incrementing a counter in shared memory.
+A call from Python takes at least 0.3 us, and 20 us where two threads compete for the interpreter. So a whole relayout
+is one native call on each thread; threads take tasks by incrementing a shared counter.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LEFT_BITS = 4
 def call_kernel(
     builder: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
 ) -> None:
-    """Call the kernel at an address; its two literals are in its code."""
-    # As Numba compiles for C: every argument is an int64, and None, a pointer, is returned.
+    """Call the kernel at an address; its two literals are compiled in."""
+    # Numba's C signature: every argument is an int64, and None is returned as a pointer.
     declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
     compiled = builder.inttoptr(address, declared.as_pointer())
     builder.call(compiled, [_INT64(0), _INT64(0), target, source, table, scratch, first, last])
@@ -45,23 +45,23 @@ def call_kernel(
 
 @subroutine(inline=True)
 def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
-    """Run a pass within a box, all its tasks; `call` is the address of a `BoxCall`."""
+    """Run all tasks of a pass within a box; `call` is the address of a `BoxCall`."""
     written, read = target + entry(call, CALL_TARGET_START), source + entry(call, CALL_SOURCE_START)
     call_kernel(entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS))
 
 
 @instructions(result=types.int64)
 def exchange(builder: Any, counter: Any, expected: Any, wanted: Any) -> Any:
-    """Write to the int64 at an address that threads share if it is what is expected; return what it was."""
+    """Compare and exchange a shared int64: write `wanted` if it equals `expected`; return its previous value."""
     place = builder.inttoptr(counter, _INT64.as_pointer())
     return builder.extract_value(builder.cmpxchg(place, expected, wanted, "seq_cst", "seq_cst"), 0)
 
 
 @subroutine()
 def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
-    """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
+    """Take the next tasks for this thread; return their first and their end, both `tasks` if none are left.
 
-    Neighbours in memory are faster together; the last shares are small, so that all threads end at about the same time.
+    Adjacent tasks are faster on one thread; the last shares are small, so that all threads end at about the same time.
     """
     first = 0
     while first < tasks:
@@ -76,7 +76,7 @@ def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ignore[no-untyped-def]
-    """Run a pass, or a share of it; return False where the slice of a call was over before nothing was left."""
+    """Run a pass, or this thread's share of it; return False where the time slice ended with tasks left."""
     target += entry(one, PASS_CALL.target_start)
     source = padding if entry(one, PASS_CALL.fills) else source + entry(one, PASS_CALL.source_start)
     scratch = with_padding(scratch, padding)
@@ -96,9 +96,9 @@ def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ig
 
 @subroutine()
 def run_all(passes, count, target, source, padding, scratch, counters, call):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout, as `run_passes`; return whether nothing is left.
+    """Run the passes of a relayout, as `run_passes`; return whether all tasks are done.
 
-    `call` is the address of a `LongCall`, whose slice has an end, or 0.
+    `call` is the address of a `LongCall`, which limits the time slice, or 0.
     """
     for i in range(count):
         counter = counters + 8 * i if counters else 0
@@ -114,29 +114,29 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     Parameters
     ----------
     passes : int64
-        Address of `count` rows of a `PassCall`.
+        Address of an array of `count` `PassCall` records.
     target, source : int64
         Addresses.
     padding : int64
         Address of 128 bytes of padding.
     scratch : int64
-        Address of memory for this thread alone: what the kernels need, and `SCRATCH_FRONT_BYTES` more.
+        Address of this thread's scratch memory: `SCRATCH_FRONT_BYTES`, then what the kernels need.
     counters : int64
-        Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
+        Address of an int64 for each pass, initially 0, shared by all threads of a call; 0 for a single thread.
     """
     run_all(passes, count, target, source, padding, scratch, counters, 0)
 
 
 @kernel
 def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout between two arrays, if they are what it expects; return whether they were.
+    """Run the passes of a relayout between two arrays of the expected kind; return whether they were.
 
     Parameters
     ----------
     source, target : int64
-        The addresses of two Python objects, which ``id`` gives.
+        Addresses of two Python objects, as given by ``id``.
     call : int64
-        Address of a `PlainPair` and, behind it, a `PairCall`.
+        Address of a `PlainPair`, directly followed by a `PairCall`.
     scratch : int64
         As for `run_passes`.
     """

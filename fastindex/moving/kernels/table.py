@@ -1,8 +1,8 @@
-"""What all kernels of passes share: where a task begins, and where padding is.
+"""Subroutines that all kernels of passes share: the start of a task, and the address of padding.
 
-Every kernel that moves data is called alike: two literals that it is compiled for, the addresses of destination and
-source, of a `PassTable` and of memory of its own, and a range of tasks. Both addresses are where the pass starts: a
-kernel adds only `outer_place`. One that writes past the cache ends with `fence()`.
+Every kernel that moves data has the same signature: two literals that it is compiled for, the addresses of destination,
+source, a `PassTable` and scratch memory, and a range of tasks. Source and destination are the start of the pass: a
+kernel adds only `outer_place`. A kernel with non-temporal stores ends with `fence()`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastindex.runtime.lines.memory import entry, set_entry
 
 @subroutine()
 def with_padding(scratch, pattern):  # type: ignore[no-untyped-def]
-    """Return a kernel's part of a thread's scratch memory, after storing the address of padding in front of it."""
+    """Store the address of padding in a thread's scratch memory; return the address after it, for a kernel."""
     set_entry(scratch, 0, pattern)
     return scratch + SCRATCH_FRONT_BYTES
 
@@ -27,19 +27,19 @@ def padding_of(scratch):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def set_end_of_source(scratch, end):  # type: ignore[no-untyped-def]
-    """Store where the source ends, for the kernels that run within a box."""
+    """Store the end address of the source, for kernels that run within a box."""
     set_entry(scratch - SCRATCH_FRONT_BYTES, 1, end)
 
 
 @subroutine()
 def end_of_source(scratch):  # type: ignore[no-untyped-def]
-    """Return where the source ends; only kernels within a box know."""
+    """Return the end address of the source; set only for kernels within a box."""
     return entry(scratch - SCRATCH_FRONT_BYTES, 1)
 
 
 @subroutine()
 def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-def]
-    """Return where source and destination are at an iteration of the loops around the tasks."""
+    """Return the source and destination addresses at an iteration of the loops around the tasks."""
     outer = entry(table, OUTER)
     for loop in range(entry(table, LOOPS)):
         row = outer + OUTER_LOOP_BYTES * loop
@@ -51,7 +51,7 @@ def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-de
 
 @subroutine(inline=True)
 def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
-    """Return where the chunks of a task start, and how many it has."""
+    """Return the source and destination addresses of the chunks of a task, and their number."""
     geometry = entry(table, GEOMETRY)
     block, chunk_count = entry(geometry, STREAM.chunk_block), entry(geometry, STREAM.chunk_count)
     rest, index = divmod(task, (chunk_count + block - 1) // block)

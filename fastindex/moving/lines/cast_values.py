@@ -1,4 +1,4 @@
-"""Conversions of elements to another type: vectors of bits, read, converted and written."""
+"""Conversions of elements to another type: vectors are loaded, converted and stored."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ _HALF, _FLOAT = ir.HalfType(), ir.FloatType()
 
 @instructions("code", result=types.int64)
 def read_bytes(builder: Any, code: int) -> Any:
-    """Return the bytes of an element that a conversion reads, as a constant."""
+    """Return the bytes of an element of the source type of a conversion, as a constant."""
     return _INT64(bytes_read(names_of(code)[0]))
 
 
 @instructions("code", result=types.int64)
 def written_bytes(builder: Any, code: int) -> Any:
-    """Return the bytes of an element that a conversion writes, as a constant."""
+    """Return the bytes of an element of the target type of a conversion, as a constant."""
     return _INT64(bytes_written(names_of(code)[1]))
 
 
 @instructions("code", result=types.int64)
 def together(builder: Any, code: int) -> Any:
-    """Return how many elements `cast_lines` converts, as a constant."""
+    """Return how many elements `cast_lines` converts at once, as a constant."""
     return _INT64(elements_at_once(code))
 
 
 @instructions("code", "lanes")
 def cast_elements(builder: Any, code: int, lanes: int, target: Any, source: Any, table: Any) -> None:
-    """Convert a literal number of elements that follow each other, as the literal `code` says.
+    """Convert a literal number of contiguous elements, by the conversion of the literal `code`.
 
-    `table` is the address of a table of results, where the conversion has one.
+    `table` is the address of the table of results, for conversions that use one.
     """
     _count(builder, code, _cast(builder, code, lanes, (target, source, table), False), table)
 
 
 @instructions("code", "streamed")
 def cast_lines(builder: Any, code: int, streamed: int, target: Any, source: Any, ahead: Any, table: Any) -> None:
-    """Convert as many elements as make whole lines of both sides, and prefetch as many `ahead` bytes behind them.
+    """Convert elements that fill whole lines on both sides, and prefetch the source lines `ahead` bytes further on.
 
-    With the literal `streamed` they are written past the cache, to a target on a line boundary.
+    With the literal `streamed`, use non-temporal stores; the target is then on a line boundary.
     """
     names = names_of(code)
     read, written = bytes_read(names[0]), bytes_written(names[1])
@@ -74,7 +74,7 @@ def cast_lines(builder: Any, code: int, streamed: int, target: Any, source: Any,
 
 
 def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], streamed: bool) -> Any:
-    """Convert a vector; of a checked conversion, return a vector that is not zero where a value does not fit."""
+    """Convert a vector; for a checked conversion, return a vector that is nonzero where a value does not fit."""
     target, source, table = places
     names = names_of(code)
     values = load_at(builder, source, lanes, bytes_read(names[0]))
@@ -93,7 +93,7 @@ def _all(vector: Any, number: int) -> Any:
 
 
 def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
-    """Add 1 to the counter after the table of results where a conversion has found a misfit."""
+    """Increment the counter after the table of results if a conversion has found a misfit."""
     counter = counter_place(*names_of(code))
     if counter is None:
         return
@@ -108,7 +108,7 @@ def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
 
 
 def _converted(builder: Any, names: tuple[str, str], lanes: int, values: Any, table: Any) -> Any:
-    """Return the bits of the results; what only NaN needs is done where there is one."""
+    """Return the bits of the results; take the slower path for NaN only if a value is NaN."""
     exact = Conversion(builder, names, lanes)
     if lanes == 1 or not _has_shorter_way(names):
         return exact.converted(values, table)
@@ -139,7 +139,7 @@ def _has_shorter_way(names: tuple[str, str]) -> bool:
 
 
 def _any_nan(builder: Any, numbers: Any) -> Any:
-    """Whether any of a vector of floats is NaN: two are unordered if either is."""
+    """Whether any of a vector of floats is NaN: two values are unordered if either is."""
     half = numbers.type.count // 2
     low, high = (shuffle(builder, numbers, numbers, range(first, first + half)) for first in (0, half))
     found = builder.fcmp_unordered("uno", low, high)
@@ -149,7 +149,7 @@ def _any_nan(builder: Any, numbers: Any) -> Any:
 
 
 class _OfNumbers(Conversion):
-    """The instructions of a conversion between floats, for what is no NaN; the processor knows f16."""
+    """The instructions of a conversion to or from floats without NaN; f16 conversions use the processor's own."""
 
     def number(self, value: Any) -> Any:
         return self._number(value)

@@ -1,8 +1,8 @@
-"""Columns of lines, by way of lanes of 16 bytes: rows are transposed within lanes first, lanes joined to lines last.
+"""Transpose of rows to columns by way of 16-byte lanes: transpose within lanes first, join lanes to lines last.
 
-A line of each of as many rows as a lane has elements becomes as many vectors, whose lanes have the elements of these
-rows from a column each: lane `l` of vector `j` those of column `l * rows + j`. The same lane of four such vectors, from
-four sets of rows, makes a line of its column.
+Take one line from each of as many rows as a lane has elements. The transpose within lanes gives the same number of
+vectors; each of their lanes holds the elements of these rows in one column: lane `l` of vector `j` holds column
+`l * rows + j`. The same lane of four such vectors, from four sets of rows, makes a line of its column.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _address_at(builder: Any, table: Any, position: int) -> Any:
 
 
 def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) -> Any:
-    """Load a line of a row; where `shifted`, `place` counts nibbles, and an odd one begins with a high nibble."""
+    """Load a line of a row; if `shifted`, `place` counts nibbles, and an odd place starts with a high nibble."""
     size = min(width, 8)
     if not shifted:
         return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
@@ -48,22 +48,22 @@ def transpose_in_lanes(
     upcoming: Any,
     further: Any,
 ) -> None:
-    """Transpose a line of each of some rows within lanes: a vector for each element of a lane, `pitch_bytes` apart.
+    """Transpose a line of each of some rows within lanes; write a vector per lane element, with pitch `pitch_bytes`.
 
     Parameters
     ----------
     width, nibbles : literal int
-        Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
-        the vectors of low nibbles come before those of high nibbles.
+        Bytes of an element; 2 for elements of four bits, else 1. With elements of four bits, rows are paired, and the
+        vectors of low nibbles come before those of high nibbles.
     asks : literal int
-        Whether lines of the rows `upcoming` are prefetched, to L2; not of elements of four bits.
+        Whether lines of the rows `upcoming` are prefetched to L2; not done for elements of four bits.
     shifted : int64
-        Whether places of rows count nibbles; only those of elements of four bits do.
+        Whether row addresses count nibbles; only for elements of four bits.
     target, pitch_bytes : int64
     rows, offset : int64
-        Address of a table of the rows' addresses, and what is added to each of these.
+        Address of a table of row addresses, and the offset that is added to each.
     upcoming, further : int64
-        The same of rows that are read later.
+        The same for rows that are read later.
     """
     is_paired = nibbles == 2
     lane = LANE_BYTES // width
@@ -93,7 +93,7 @@ def transpose_in_lanes(
 
 @instructions("streamed")
 def write_lanes(builder: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> None:
-    """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
+    """Join the lanes of four vectors at `source` to four lines; write each at `offset` from one of four targets."""
     lines = enumerate(lines_of_lanes(builder, source))
     written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
     store_lines(builder, written, streamed)
@@ -101,7 +101,7 @@ def write_lanes(builder: Any, streamed: Any, targets: Any, offset: Any, source: 
 
 @instructions("streamed")
 def write_lane(builder: Any, streamed: Any, target: Any, source: Any) -> None:
-    """Write the line that four vectors have one lane of, that of the first at `source`."""
+    """Join one lane of each of four vectors to a line, and write it; `source` is that lane of the first vector."""
     lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
     low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
     store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], streamed)

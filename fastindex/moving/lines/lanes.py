@@ -1,8 +1,8 @@
-"""Few columns and many rows, transposed in lanes of 16 bytes: which element goes where is data, so widths share code.
+"""Interleave and deinterleave of few columns and many rows, in 16-byte lanes; shuffles are data, so widths share code.
 
-Columns that lie side by side in at most 16 bytes are read a lane at a time, with as many neighbouring rows as the lane
-holds. A byte permutation within lanes, `mask`, puts the elements of each column next to each other: a unit, of 1, 2, 4,
-8 or 16 bytes. Units are then transposed between vectors of four lanes. The other way round, the same in reverse.
+Deinterleave: adjacent columns of at most 16 bytes together are read a lane at a time, with as many consecutive rows as
+the lane holds. A shuffle within lanes, `mask`, makes the elements of each column contiguous: a unit of 1, 2, 4, 8 or 16
+bytes. Units are then transposed between vectors of four lanes. Interleave does the same in reverse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _joined(builder: Any, parts: Sequence[Any]) -> Any:
 
 
 def _advanced(builder: Any, address: Any, stride: Any) -> Any:
-    """Add a stride to an address, so that LLVM keeps no register for each of its multiples."""
+    """Add a stride to an address through inline assembly, so that LLVM keeps no register for each multiple."""
     kind = ir.FunctionType(_INT64, [_INT64])
     return builder.asm(kind, "", "=r,0", [builder.add(address, stride)], False)
 
@@ -41,7 +41,7 @@ def _as_units(builder: Any, line: Any, unit: int) -> Any:
 
 
 def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
-    """Transpose within lanes; where a lane is one unit, there is nothing to do."""
+    """Transpose units within lanes; a no-op where a lane is one unit."""
     if unit == LANE_BYTES:
         return list(lines)
     typed = [_as_units(builder, line, unit) for line in lines]
@@ -50,18 +50,18 @@ def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
 
 @instructions()
 def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> None:
-    """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
+    """Read lanes of 16 bytes from `source` on, with stride `stride`; write a line of each of their columns.
 
     Parameters
     ----------
     unit : int64
         Bytes of each column in a lane after `mask`: 1, 2, 4, 8 or 16. There are ``16/unit`` columns.
     target, pitch : int64
-        Where the line of the first column goes, and how many bytes on that of the next.
+        Address of the line of the first column, and the pitch of the lines in bytes.
     source, stride : int64
-        ``4 * 16/unit`` lanes are read.
+        Address of the first lane, and the stride of lanes; ``4 * 16/unit`` lanes are read.
     mask : int64
-        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+        Address of 16 bytes: the source position of each byte within its lane. Not used where `unit` is 1.
     """
 
     def write(size: int) -> None:
@@ -81,18 +81,18 @@ def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source:
 
 @instructions()
 def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> None:
-    """Read a line of each of ``16/unit`` rows; write their elements in turn, 16 bytes at `target` every `stride` on.
+    """Read a line of each of ``16/unit`` rows; interleave them into lanes of 16 bytes at `target`, stride `stride`.
 
     Parameters
     ----------
     unit : int64
         Bytes of each row in a lane that is written, before `mask`: 1, 2, 4, 8 or 16.
     target, stride : int64
-        ``4 * 16/unit`` lanes are written, in this order: each over what the one before has too much.
+        ``4 * 16/unit`` lanes are written in ascending order: each overwrites the excess bytes of the previous one.
     source, rows : int64
         Row ``i`` is read at ``source + rows[i]``; `rows` is the address of a table.
     mask : int64
-        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+        Address of 16 bytes: the source position of each byte within its lane. Not used where `unit` is 1.
     """
 
     def write(size: int) -> None:
@@ -114,10 +114,10 @@ def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: 
 def stage_lanes(
     builder: Any, width: int, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
 ) -> None:
-    """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, `pitch` apart.
+    """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, with pitch `pitch`.
 
-    Lane ``l`` of line ``j`` is then what the rows have of column ``l * 16/width + j``. Row ``i`` is read at
-    ``source + rows[i]``, and a line prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
+    Lane ``l`` of line ``j`` then holds column ``l * 16/width + j`` of the rows. Row ``i`` is read at
+    ``source + rows[i]``, and a line is prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
     are addresses of tables. `width` is 1 or 2.
     """
     count = LANE_BYTES // width if width <= 2 else 0
@@ -131,17 +131,17 @@ def stage_lanes(
 
 
 def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
-    """Return two neighbouring lines of each of four columns: a lane each of the eight lines at `stage`, in turn."""
+    """Return two consecutive lines of each of four columns, joined from the lanes of the eight lines at `stage`."""
     halves = (lines_of_lanes(builder, offset_by(builder, stage, LINE_BYTES * first)) for first in (0, _LANES))
     return list(zip(*halves, strict=True))
 
 
 @instructions("width")
 def write_staged_lanes(builder: Any, width: int, target: Any, columns: Any, stage: Any) -> None:
-    """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
+    """Write two consecutive lines of each of four columns, with non-temporal stores, joined from eight staged lines.
 
-    The lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
-    ``16/width``-th is taken. `width` is 1 or 2.
+    The staged lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
+    ``16/width``-th is used. `width` is 1 or 2.
     """
     if width > 2:
         # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
@@ -156,7 +156,7 @@ def write_staged_lanes(builder: Any, width: int, target: Any, columns: Any, stag
 def write_carried_lanes(
     builder: Any, width: int, target: Any, columns: Any, stage: Any, carry: Any, is_first: Any, scratch: Any
 ) -> None:
-    """Do the same where a column begins off a line boundary: write the two lines that what is carried of it begins.
+    """Do the same for columns off line boundaries: write two lines, which start with the carried bytes of the column.
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ def write_carried_lanes(
     target, columns, stage : int64
         As for `write_staged_lanes`.
     carry : int64
-        Address of the line that is carried of the first column, and replaced by the second of the new ones; the next
-        is ``16/width`` lines on.
+        Address of the carried line of the first column; the second of the new lines replaces it. The carried line of
+        the next column is ``16/width`` lines further on.
     is_first : int64
-        Whether nothing is carried yet: one line is written then.
+        Whether nothing is carried yet: only one line is written then.
     scratch : int64
-        Address of the numbers from 0 to 127, a byte each, and behind them of memory for three lines of each column.
+        Address of the numbers from 0 to 127, a byte each, followed by memory for three lines of each column.
     """
     if width > 2:
         return

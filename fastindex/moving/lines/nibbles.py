@@ -1,4 +1,4 @@
-"""Nibbles: elements of four bits, whose byte another thread may be writing to as well."""
+"""Stores of single nibbles, where another thread may be writing the other nibble of the byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastindex.runtime.kernels import instructions, subroutine
 
 @instructions()
 def _put_bits(builder: Any, address: Any, kept: Any, added: Any) -> None:
-    """Keep some bits of the byte at an address and add others, while other threads change the rest of it."""
+    """Mask the byte at an address with `kept`, then OR `added`: two atomics, as other threads write its other bits."""
     byte = ir.IntType(8)
     place = builder.inttoptr(address, byte.as_pointer())
     builder.atomic_rmw("and", place, builder.trunc(kept, byte), "monotonic")
@@ -20,5 +20,5 @@ def _put_bits(builder: Any, address: Any, kept: Any, added: Any) -> None:
 
 @subroutine()
 def put_nibble(address, high, value):  # type: ignore[no-untyped-def]
-    """Set the low nibble, or if `high` is 1 the high nibble; `value` is below 16."""
+    """Set the low nibble of a byte, or the high nibble if `high` is 1; `value` is below 16."""
     _put_bits(address, 0xF0 >> 4 * high, value << 4 * high)

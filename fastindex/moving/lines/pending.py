@@ -1,7 +1,7 @@
-"""A destination that is written as one stream: bytes that are not yet a whole line are pending, in scratch memory.
+"""Write combining for a destination stream: bytes are pending in scratch memory until they fill whole lines.
 
-They are pending for the line at an address: `fill` bytes, the first `skip` of which are not this stream's to write. A
-stream is what changes of that: (line, fill, skip). It goes on behind what is pending, at ``line + fill``.
+The state of a stream is (line, fill, skip): `fill` bytes are pending for the destination from address `line` on; the
+first `skip` of them do not belong to the stream and are not written. The stream continues at ``line + fill``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fastindex.runtime.lines.memory import copy_vector, prefetch_to_write, strea
 #: Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 PENDING_BYTES = 1024
 
-#: Room for pending bytes: more than four times 64 of the longest columns.
+#: Capacity for pending bytes: more than four times 64 of the longest columns.
 PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
 
-# How far ahead lines are prefetched that are written through the cache and may not be in it yet. GB/s read and
-# written without and with, from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for
+# Prefetch distance for lines that are written through the cache. GB/s read and written without and with prefetches,
+# from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for
 # bf16[24576,1,12] out of T(8,128)(8,1); from the cache, the same (two threads and one, AMD EPYC, 2026-11-22).
 _AHEAD_BYTES = 2048
 
 
-#: A stream that has not begun.
+#: State of a stream that has not started.
 NOTHING_PENDING = 0, 0, 0
 
 
@@ -50,14 +50,14 @@ def _drain(line, fill, skip, pending, streamed):  # type: ignore[no-untyped-def]
 
 @subroutine("streamed", inline=True)
 def drain(stream, pending, streamed):  # type: ignore[no-untyped-def]
-    """Write the complete lines of what is pending; return the new stream."""
+    """Write the complete pending lines; return the new state of the stream."""
     line, fill, skip = stream
     return _drain(line, fill, skip, pending, streamed)
 
 
 @subroutine("size", "streamed", inline=True)
 def added(stream, size, pending, streamed):  # type: ignore[no-untyped-def]
-    """Take bytes that have been put behind what is pending as pending too; return the new stream."""
+    """Account for `size` bytes that were appended to the pending ones; return the new state of the stream."""
     line, fill, skip = stream
     fill += size
     return _drain(line, fill, skip, pending, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
@@ -72,7 +72,7 @@ def _restart(line, fill, skip, pending, streamed, target):  # type: ignore[no-un
 
 @subroutine("streamed", inline=True)
 def go_to(stream, target, pending, streamed):  # type: ignore[no-untyped-def]
-    """Go on at an address, after writing all that is pending where it does not follow; return the new stream."""
+    """Continue at an address; if it is not adjacent, write all pending bytes first; return the new state."""
     line, fill, skip = stream
     if target == line + fill:
         return line, fill, skip
@@ -81,6 +81,6 @@ def go_to(stream, target, pending, streamed):  # type: ignore[no-untyped-def]
 
 @subroutine("streamed", inline=True)
 def finish(stream, pending, streamed):  # type: ignore[no-untyped-def]
-    """Write all that is pending."""
+    """Write all pending bytes."""
     line, fill, skip = stream
     _restart(line, fill, skip, pending, streamed, 0)

@@ -1,8 +1,8 @@
-"""Byte permutations whose pattern is data: a vector of the destination from pieces of the source.
+"""Byte shuffles with patterns in tables: a vector of the destination is assembled from fragments of the source.
 
-A table says, for each vector, which of its bytes are padding, and for each piece where it is read and which of its
-bytes go where. So one compilation serves every pattern. The vector is as long as the machine permutes with one
-instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
+For each vector, a table holds the mask of its padding bytes, and for each fragment its offset and its shuffle pattern.
+So one compilation serves every pattern. The vector is the longest that the machine shuffles with one instruction: a
+line with AVX-512 VBMI, 16 bytes elsewhere.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-# Takes bytes of two lines, by numbers from 0 to 127.
+# Shuffles bytes of two lines, by positions from 0 to 127.
 _OF_TWO_LINES = "llvm.x86.avx512.vpermi2var.qi.512"
 
 
 def _called(builder: Any, name: str, *vectors: Any) -> Any:
-    """Call one of LLVM's functions of vectors of the same type."""
+    """Call an LLVM intrinsic whose operands and result have one vector type."""
     kind = ir.FunctionType(vectors[0].type, [vector.type for vector in vectors])
     return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), vectors)
 
 
 def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
-    """Take the bytes of a vector that a pattern says, 0 where it says `NOTHING`."""
+    """Shuffle the bytes of a vector by a pattern; 0 where the pattern has `NOTHING`."""
     vector = value.type
     zero = ir.Constant(vector, [0] * vector.count)
     if vector.count == 64 and "avx512vbmi" in features():
@@ -42,7 +42,7 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
     if vector.count == 16 and "ssse3" in features():
         return _called(builder, "llvm.x86.ssse3.pshuf.b.128", value, pattern)
     if vector.count == 16 and "neon" in features():
-        # It gives 0 for a place beyond the vector.
+        # tbl1 gives 0 for positions beyond the vector.
         places = builder.and_(pattern, ir.Constant(vector, [0x8F] * vector.count))
         return _called(builder, "llvm.aarch64.neon.tbl1.v16i8", value, places)
     low = builder.and_(pattern, ir.Constant(vector, [vector.count - 1] * vector.count))
@@ -50,21 +50,21 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
 
 
 def permuted_line(builder: Any, line: Any, pattern: Any) -> Any:
-    """Take the bytes of a line that a pattern of places from 0 to 63 says."""
+    """Shuffle the bytes of a line by a pattern of positions from 0 to 63."""
     if "avx512vbmi" in features():
         return _called(builder, "llvm.x86.avx512.permvar.qi.512", line, pattern)
     return _byte_by_byte(builder, [line], pattern)
 
 
 def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
-    """Take the bytes of two lines that a pattern of places from 0 to 127 says, those of the second from 64 on."""
+    """Shuffle the bytes of two lines by a pattern of positions from 0 to 127; the second line starts at 64."""
     if "avx512vbmi" in features():
         return _called(builder, _OF_TWO_LINES, first, pattern, second)
     return _byte_by_byte(builder, [first, second], pattern)
 
 
 def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
-    """Permute bytes in memory, for machines without the instruction: right everywhere, but too slow for any plan."""
+    """Shuffle bytes in memory, for machines without the instruction: correct, but too slow for any plan."""
     vector = pattern.type
     room = cgutils.alloca_once(builder, ir.ArrayType(vector, len(lines) + 2))
     places = [builder.gep(room, [_INT32(0), _INT32(k)]) for k in range(len(lines) + 2)]
@@ -78,7 +78,7 @@ def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
 
 
 def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
-    """Permute bytes of lines within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
+    """Shuffle the bytes of a line within each 16-byte lane, by the pattern at address `mask`; 0 where negative."""
     lane = load_at(builder, mask, 16, 1)
     size, name = 16, ""
     if line.type.count == 64 and "avx512bw" in features():
@@ -95,9 +95,9 @@ def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
 
 
 def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, room: Any) -> list[Any]:
-    """Return as many lines as there are but one, each `lead` bytes later than those given begin.
+    """Return the lines that start `lead` bytes into each given line but the last, continued from the next line.
 
-    `numbers` is the address of the bytes from 0 to 127, `room` of memory for all lines.
+    `numbers` is the address of the bytes from 0 to 127, `room` of scratch memory for all lines.
     """
     line = ir.VectorType(_INT8, LINE_BYTES)
     given = [builder.bitcast(one, line) for one in lines]
@@ -111,7 +111,7 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
 
 
 def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
-    """Take packed elements of four bits: a pattern for the low nibbles of the bytes, and one for the high ones.
+    """Shuffle nibbles: one pattern gives the low nibbles of the result, one the high nibbles.
 
     A nibble for which a pattern has `NOTHING` is undefined.
     """
@@ -127,7 +127,7 @@ def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
 
 
 def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
-    """Take the bytes of a vector that a pattern says, those with `HIGH_NIBBLE` of a second one."""
+    """Shuffle the bytes of a vector by a pattern; bytes with `HIGH_NIBBLE` come from a second vector."""
     vector = first.type
     if vector.count == 64 and "avx512vbmi" in features():
         return _called(builder, _OF_TWO_LINES, first, pattern, second)
@@ -138,7 +138,7 @@ def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any
 
 
 def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
-    """Return a vector with the bytes that it takes from a piece, by as many patterns as `patterns_of_piece` says."""
+    """Return a vector with the bytes of a fragment inserted, by `patterns_of_piece` patterns."""
     if len(patterns) > 1:
         return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
     vector = made.type
@@ -150,17 +150,17 @@ def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any
 
 
 def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], addresses: tuple[Any, Any, Any]) -> Any:
-    """Return a vector with the bytes that it takes from a piece.
+    """Load fragment `number` and return a vector with its bytes inserted.
 
-    `sizes` are how many bytes of the piece are read, and its patterns; `addresses` are of the source, the offsets and
-    the patterns.
+    `sizes` is (bytes of the fragment to read, number of its patterns); `addresses` are those of the source, the
+    fragment offsets and the patterns.
     """
     source, offsets, patterns = addresses
     (read, parts), size = sizes, made.type.count
     place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
     piece = load_at(builder, builder.add(source, builder.load(place)), read, 1)
     if read < size:
-        # No pattern takes a byte of what is behind it.
+        # No pattern selects a byte after the fragment.
         piece = shuffle(builder, piece, piece, [k % read for k in range(size)])
     first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
     found = [load_at(builder, offset_by(builder, first, size * (1 + part)), size, 1) for part in range(parts)]
@@ -171,17 +171,17 @@ def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], ad
 def assemble_vector(
     builder: Any, vector_bytes: int, piece_bytes: int, nibbles: int, streamed: int, pieces: int, addresses: Any
 ) -> None:
-    """Write one vector, made of pieces of the source and of padding.
+    """Write one vector, assembled from fragments of the source and padding.
 
     Parameters
     ----------
     vector_bytes, piece_bytes, nibbles, streamed, pieces : literal int
-        Bytes of a vector, and how many are read of a piece; 2 where nibbles move; whether it is a line that
-        goes past the cache; how many pieces there are if it is always as many, else 0.
+        Bytes of a vector; bytes to read of a fragment; 2 for nibbles; whether to write a line with a non-temporal
+        store; number of fragments if it is constant, else 0.
     addresses : (int64, int64, int64, int64, int64, int64)
-        Addresses of the vector and of the source; how many pieces there are; the addresses of an int64 for each, its
-        distance from the source; of the patterns, a vector that is all ones where there is padding, then those of
-        each piece, see `patterns_of_piece`; and of a vector of padding.
+        Address of the vector; address of the source; number of fragments; address of their byte offsets from the
+        source, an int64 each; address of the patterns: a mask with ones at padding, then the patterns of each fragment,
+        see `patterns_of_piece`; address of a vector of padding.
     """
     sizes = min(piece_bytes, vector_bytes), patterns_of_piece(nibbles)
     target, source, count, offsets, patterns, padding = cgutils.unpack_tuple(builder, addresses)
@@ -201,5 +201,5 @@ def assemble_vector(
 
 @instructions("vector_bytes", "streamed")
 def pad_vector(builder: Any, vector_bytes: int, streamed: int, target: Any, padding: Any) -> None:
-    """Write a vector of padding, a line past the cache if the literal `streamed` is not 0."""
+    """Write a vector of padding; a line with a non-temporal store if the literal `streamed` is not 0."""
     store_at(builder, load_at(builder, padding, vector_bytes, 1), target, bool(streamed))

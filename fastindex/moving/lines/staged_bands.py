@@ -1,11 +1,11 @@
-"""Bands of a transpose of elements of one or two bytes, staged: reading runs along a few rows, writing follows it.
+"""Staged bands of a transpose of elements of one or two bytes: read along a few rows, write while reading goes on.
 
-A band is as many rows as two lines of a column have elements. Few of them are read at a time, as many as 16 bytes of a
-column have elements, far along the columns: the processor follows no more streams than that. Their elements of each
-column are staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
-is read, one for one: memory is read and written at the same time, and the cache holds both chunks.
+A band is as many rows as two lines of a column have elements. Only a few rows are read at a time, as many as 16 bytes
+of a column have elements, for many columns: the hardware prefetcher follows no more streams. Their elements of each
+column are staged, 16 bytes per lane. Once a chunk of columns is staged, its lines are written while the next chunk is
+read, in alternation: memory is read and written at the same time, and the cache holds both chunks.
 
-Where columns begin off a line boundary, what a band has left of a column is carried to the next band.
+Where columns start off a line boundary, the last partial line of each column is carried to the next band.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry, literal, set_entry
 
-#: Bytes of the elements that are staged; kernels for others do not contain any of this.
+#: Element sizes that are staged, in bytes; kernels for other sizes contain no code of this module.
 STAGED_WIDTHS = (1, 2)
 
-# Groups of rows that make a band, and how many lines of all rows of a group are staged, and prefetched. A chunk
-# may have a line of each row more: rows off a line boundary do, and a chunk of one line would hold up all others.
+# Groups of rows per band; lines of all rows of a group that are staged; prefetch distance in lines. A chunk may have
+# one more line of each row: rows off a line boundary do, and a chunk of one line would delay all others.
 _GROUPS = 8
 _STAGED_LINES, _LINES_AHEAD = 128, 64
-# Long rows of a group that meet in one set of L1 lose what is prefetched before they are read. Fractions of a copy
-# with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
-# u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
+# Long rows of a group that map to one set of L1 evict each other's prefetched lines. Fractions of a copy with
+# prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
+# u8[16,2048,2048] transposed, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
 _LONG_ROW_BYTES = 4096
-# What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
+# The lanes of eight groups are contiguous per column; the pitch has one line more, to spread columns over cache sets.
 _PITCH_BYTES = _GROUPS * 64 + 64
 _CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
 
-# What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
-# band before it has carried something, the first line's number, how far apart rows are that lose what is prefetched,
-# and for each line the table of its columns.
+# Record of the staged chunk that is not yet written: its half of the memory, lines of each row, target address, state
+# of the carried lines (`ALIGNED` and so on), number of its first line, pitch of rows that evict prefetched lines, and
+# for each line the address of its table of columns.
 _PENDING = 2 * _CHUNK_BYTES
 _HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _EVICTING_PITCH, _TABLES = range(7)
-# The bytes from 0 to 127, and a line carried and two new ones of each of four columns.
+# The bytes from 0 to 127, then one carried and two new lines of each of four columns.
 _NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
 _CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64
 
-#: The most columns that begin off a line boundary and are moved together.
+#: The most columns off line boundaries that are moved together.
 MOST_CARRIED = 4096
 #: Bytes of scratch memory that staged bands need.
 STAGED_BYTES = _CARRY + 64 * (MOST_CARRIED + 2 * 64)
 
-# How the lines of a band are written: columns begin on line boundaries; elsewhere, in the first band; in others.
+# State of a band: columns start on line boundaries; off line boundaries, first band; off line boundaries, later band.
 ALIGNED, FIRST_SHIFTED, SHIFTED = 0, 1, 2
 
 
 @subroutine()
 def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
-    """Note that nothing is staged, and the number of a `TransposeGeometry`."""
+    """Initialise the record of staged lines; `evicting_pitch` is that of a `TransposeGeometry`."""
     set_entry(scratch + _PENDING, _EVICTING_PITCH, evicting_pitch)
     set_entry(scratch + _PENDING, _HALF, 0)
     set_entry(scratch + _PENDING, _COUNT, 0)
@@ -61,7 +61,7 @@ def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
 
 @subroutine("width", inline=True)
 def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
-    """Write the two lines of each of four columns that are the next of what is staged, `done` having been written."""
+    """Write the next two staged lines of each of four columns; `done` such steps have been written before."""
     group, pending = 16 // literal(width), scratch + _PENDING
     table = entry(pending, _TABLES + done // group) + 8 * (done % group)
     stage = scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES
@@ -84,7 +84,7 @@ def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
 
 @subroutine(inline=True)
 def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
-    """Return where a line of a row begins: the second at `column_first`, the last where it is whole."""
+    """Return the first column of a line of a row: the second line starts at `column_first`, the last is a whole one."""
     return min(column_first + (line - 1) * per_line, last) if line else 0
 
 
@@ -105,7 +105,7 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
         begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
         half, done, waiting = entry(pending, _HALF), 0, entry(pending, _COUNT) * group
         stage, each = scratch + (1 - half) * _CHUNK_BYTES, (waiting + _GROUPS * count - 1) // (_GROUPS * count)
-        # What is read after this chunk: the next columns, the next band, the next panel.
+        # Read after this chunk: the next columns, the next band, or the next panel.
         following, next_source, next_rows = begin + count, source, rows + 8 * first
         if following == lines:
             is_last = first + 2 * _GROUPS * group > end
@@ -141,7 +141,7 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
 
 
 def write_staged(width: int, scratch: int) -> None:
-    """Write what is staged."""
+    """Write the staged lines."""
     raise NotImplementedError
 
 
@@ -161,25 +161,25 @@ def staged_band(
     carried: int,
     scratch: int,
 ) -> None:
-    """Stage a band, and write what was staged before; the last chunk of it stays staged.
+    """Stage a band, and write the lines staged before; the last chunk of the band stays staged.
 
     Parameters
     ----------
     width : literal int
         1 or 2.
     target : int64
-        Where the first column would begin if its first row were that of the panel.
+        Address of the first column at the first row of the panel.
     sources : (int64, int64)
-        Where this panel is, and the next one.
+        Addresses of this panel and of the next one.
     tables : (int64, int64)
         Addresses of the offsets of rows and of columns.
     band : (int64, int64, int64, int64)
-        First row, end of rows, which column the second line of a row begins with or 0, number of columns.
+        First row, end of rows, first column of the second line of a row or 0, number of columns.
     carried : int64
-        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, a line less than all may be written of each column,
-        and there are at most `MOST_CARRIED` of them.
+        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, the last line of each column may stay carried, and
+        there are at most `MOST_CARRIED` columns.
     scratch : int64
-        Address of `STAGED_BYTES`.
+        Address of `STAGED_BYTES` bytes of scratch memory.
     """
     raise NotImplementedError
 
