@@ -1,4 +1,4 @@
-"""Elements that cannot be converted: which one is the first, and what is said of it."""
+"""Elements that cannot be converted: the first one, and its error."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class BadElementError(Exception):
     Attributes
     ----------
     position : tuple of int
-        Where in the common shape of the inputs.
+        Position in the common shape of the inputs.
     number : int or None
         The input that is out of bounds, or None where a padding check failed.
     values : tuple of int
-        All inputs there.
+        All inputs at that position.
     """
 
     def __init__(self, position: tuple[int, ...], number: int | None, values: tuple[int, ...]) -> None:
@@ -34,7 +34,7 @@ class BadElementError(Exception):
 
     @property
     def where(self) -> str:
-        """The position in words, to be put behind a value; nothing for scalars."""
+        """The position in words, to follow a value; empty for scalars."""
         if not self.position:
             return ""
         return f" at position {self.position if len(self.position) > 1 else self.position[0]}"
@@ -45,14 +45,14 @@ ErrorOf = Callable[[BadElementError], Exception]
 
 
 def position_of(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return where an element is, from its number in the order of the last axis first."""
+    """Return the position of an element from its flat index in C order."""
     return tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
 
 
 def values_at(
     inputs: Sequence[Any], shape: tuple[int, ...], number: int, read: Callable[[Any, tuple[int, ...], int], int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return where an element is, and its inputs; `read` takes an array, a position, and its offset in bytes."""
+    """Return the position of an element, and its inputs; `read` takes an array, a position, and its offset in bytes."""
     position, values = position_of(number, shape), []
     for given in inputs:
         strides = broadcast_strides(given.shape, given.strides, shape)
@@ -65,7 +65,7 @@ def values_at(
 def judged(
     program: IndexProgram, position: tuple[int, ...], values: tuple[int, ...], modes: Sequence[str] = ()
 ) -> BadElementError | None:
-    """Return what is wrong with an element, or None.
+    """Return the error of an element, or None.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def judged(
     values : tuple of int
         Its inputs.
     modes : sequence of str
-        What happens to each input out of bounds; "raise" without them.
+        What happens to each input out of bounds; "raise" for all if empty.
     """
     brought_in = []
     for i, (value, bound) in enumerate(zip(values, program.input_bounds, strict=True)):
@@ -87,7 +87,7 @@ def judged(
 
 def out_of_bounds(found: BadElementError, shape: Shape) -> OutOfBoundsError:
     """Return the error for a coordinate outside its dimension."""
-    # Without checks for padding, it is an input that is out of bounds.
+    # Programs without padding checks fail only for an input out of bounds.
     number = found.number or 0
     return OutOfBoundsError(
         f"coordinate {found.values[number]}{found.where} is out of bounds for dimension {number} "

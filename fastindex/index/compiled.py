@@ -1,4 +1,4 @@
-"""Runs an index program by its kernel: in chunks, on threads."""
+"""Runs an index program with its kernel, in chunks on several threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastindex.runtime.numbers import STORED
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
-# What calls run by; tests choose other thresholds.
+# The thresholds of all calls; tests replace them.
 _TUNING = TUNING
 
 _CODES = {np.dtype(name): code for code, name in enumerate(STORED)}
@@ -51,7 +51,7 @@ def run_compiled(
     Returns
     -------
     (int, int) or (None, None)
-        Elements among which the first is that cannot be converted.
+        A range of elements that contains the first one that cannot be converted; (None, None) if all can.
     """
     count = math.prod(shape)
     table = program.derived(_marking_table if mark else _raising_table)
@@ -73,7 +73,7 @@ def run_compiled(
             workers = thread_count(threads)
             run_chunks(chunk, count, workers, _TUNING.chunk_length(count, workers))
     except _ChunkStoppedError:
-        # Chunks start in order and those that started have ended, so the smallest is the first there is.
+        # Chunks start in order and all that started have ended, so the smallest failure is the first one.
         first = min(failures)
         return first, min(first + block_length(table.variables), count)
     return None, None
@@ -123,7 +123,7 @@ def _arrays_table(
 
 
 def _axes(arrays: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    """Give the fewest axes over which all arrays run, and each array's strides along them, in bytes."""
+    """Return the merged axes of all arrays, as few as possible, and each array's strides along them, in bytes."""
     merged_sizes, merged_strides = merged_axes(shape, [broadcast_strides(a.shape, a.strides, shape) for a in arrays])
     if not merged_sizes:
         return (1,), [(8,) for _ in arrays]

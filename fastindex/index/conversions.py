@@ -1,7 +1,7 @@
-"""Index conversions, carried out where their arrays are.
+"""Index conversions, run where their arrays are.
 
-`fastindex.arrays.index_arguments` has checked, once, what was handed in; an `IndexProgram` is the plan; `convert` runs
-it: by NumPy or kernels, by the counting of windows, on a GPU, or later by an engine for lazy arrays.
+`fastindex.arrays.index_arguments` checks the arguments, once; an `IndexProgram` is the plan; `convert` runs it: by
+NumPy or kernels, by increments over a window, on a GPU, or deferred by an engine for lazy arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOKED_UP_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class LookUp:
-    """Numbers by which those of an output are replaced; the same object for the same numbers."""
+    """A table that maps the values of an output. Compared by identity: use one object for the same numbers."""
 
     numbers: NDArray[np.int64]
 
@@ -44,7 +44,7 @@ def convert(
     single: bool = False,
     table: LookUp | None = None,
 ) -> Any:
-    """Run a program where its inputs are, and return its outputs, of the library of these.
+    """Run a program where its inputs are, and return its outputs as arrays of the same library.
 
     Parameters
     ----------
@@ -53,21 +53,22 @@ def convert(
     error_of : callable
         Makes the error for the first element that cannot be converted.
     out : sequence of arrays, optional
-        Where to write. A window holds no arrays, so this says where it is computed: on the GPU if one of them is there.
+        Where to write. A window holds no arrays, so these decide where it is computed: on the GPU if one of them is
+        there.
     mark : bool
-        Whether padding makes all outputs -1, instead of an error.
+        Whether padding sets all outputs to -1, instead of raising.
     threads : int, optional
     single : bool
         Whether `out` and the result are the only output, not a sequence.
     table : LookUp, optional
-        For the first output.
+        Applied to the first output.
 
     Raises
     ------
     OutOfBoundsError
         As `error_of` says.
     ArgumentTypeError, FastIndexError
-        `out` does not fit; a stream, though no array is on the GPU.
+        `out` does not fit, or a stream is given and no array is on the GPU.
     """
     inputs, size, home = given.inputs, given.shape, given.home
     outs = (out,) if single and out is not None else out
@@ -100,7 +101,7 @@ def convert(
 
 
 def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
-    """Replace places by what stands there in a table."""
+    """Replace each index by its entry in a table, in place."""
     if not places.flags.c_contiguous:
         places[...] = table[places]
         return

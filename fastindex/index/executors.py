@@ -1,4 +1,4 @@
-"""Runs an index program over whole arrays, by NumPy or by kernels, and finds what fails."""
+"""Runs an index program over whole arrays, by NumPy or by kernels, and finds the first element that fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads
 from fastindex.runtime.tuning import TUNING
 
-#: Elements that are taken at a time.
+#: Maximum number of elements that NumPy evaluates at a time.
 AT_ONCE = 1 << 18
 
 Box = tuple[slice, ...]
@@ -45,7 +45,7 @@ def run_by_numpy(
     Returns
     -------
     int or None
-        The number of the first element that cannot be converted, the last axis fastest; None if all can.
+        The flat index (C order) of the first element that cannot be converted; None if all can.
     """
     arrays = [np.asarray(array) for array in inputs]
     if math.prod(shape) <= AT_ONCE:
@@ -62,7 +62,7 @@ def run_by_numpy(
 
 
 def boxes(sizes: Sequence[int], at_once: int) -> Iterator[Box]:
-    """Cut a box into boxes of at most `at_once` elements, in C order."""
+    """Split a box into boxes of at most `at_once` elements, in C order."""
     below = math.prod(sizes)
     for axis, size in enumerate(sizes):
         below //= size
@@ -77,7 +77,7 @@ def boxes(sizes: Sequence[int], at_once: int) -> Iterator[Box]:
 
 
 def _clipped(box: Box, array: NDArray[Any]) -> Box:
-    """Return a box of an array that broadcasts."""
+    """Clip a box to an array that broadcasts: axes of size 1 are taken whole."""
     return tuple(slice(0, 1) if size == 1 else part for part, size in zip(box, array.shape, strict=True))
 
 
@@ -89,7 +89,7 @@ def _run_box(
     modes: Sequence[str],
     mark: bool,
 ) -> int | None:
-    """Run a program on a box; return the number of the first element that cannot be converted."""
+    """Run a program on a box; return the flat index of the first element that cannot be converted, or None."""
     values = []
     outside: NDArray[np.bool_] | None = None
     for i, (array, bound) in enumerate(zip(inputs, program.input_bounds, strict=True)):
@@ -104,7 +104,7 @@ def _run_box(
         fails = np.logical_not(holds)
         outside = fails if outside is None else outside | fails
     if outside is not None and np.any(outside):
-        # An element may be out of bounds behind one that is padding, or before it.
+        # The first failure of either kind, out of bounds or padding.
         return int(np.argmax(np.broadcast_to(outside, size)))
     for output, result in zip(outputs, results, strict=True):
         output[...] = result
@@ -114,7 +114,7 @@ def _run_box(
 
 
 def _brought_in(array: NDArray[Any], bound: int, mode: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Return an input as int64, all of it in bounds, and where it was out of bounds if that is an error."""
+    """Return an input as int64, brought into bounds, and the mask of values out of bounds if they are an error."""
     if array.dtype.kind == "u" and array.dtype.itemsize == 8:
         large = array.astype(np.uint64)
         beyond = large >= np.uint64(bound)
@@ -130,7 +130,7 @@ def _brought_in(array: NDArray[Any], bound: int, mode: str) -> tuple[NDArray[np.
     return number, None if mode == "clip" else beyond
 
 
-# What calls run by; tests choose other thresholds.
+# The thresholds of all calls; tests replace them.
 _TUNING = TUNING
 
 
@@ -163,7 +163,7 @@ def run(
     Raises
     ------
     BadElementError
-        An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
+        An input is out of bounds, or a check failed. The contents of `outputs` are then undefined.
     """
     if threads is not None:
         check_threads(threads)
@@ -171,10 +171,10 @@ def run(
     if count == 0:
         return
     if 0 in program.input_bounds:
-        # Nothing is in bounds, and there is nothing to wrap or to clip to.
+        # No value is in bounds, and there is none to wrap or clip to.
         position, values = _values_at(inputs, shape, 0)
         raise BadElementError(position, program.input_bounds.index(0), values)
-    # An array without elements whose buffer has slots, all of them padding; kernels take no bound of 0.
+    # A check with bound 0: the array has no elements, but slots, all padding. Kernels require positive bounds.
     if 0 in [check.bound for check in program.checks] or indices_by_numpy(count * len(outputs)):
         with numpys_time():
             first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
@@ -187,14 +187,14 @@ def run(
 
 @cache
 def _by_kernels() -> Callable[..., tuple[int, int] | tuple[None, None]]:
-    # It imports the compiler; asked for at each call, the import takes a microsecond.
+    # Imports the compiler; cached, because an import statement takes a microsecond per call.
     from fastindex.index.compiled import run_compiled
 
     return run_compiled
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
-    """Refuse outputs that share memory with an input or with each other.
+    """Reject outputs that share memory with an input or with each other.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
     return outputs
 
 
-# Finding what went wrong
+# Finding the bad element
 
 
 def _first_bad(

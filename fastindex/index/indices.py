@@ -27,25 +27,25 @@ def linear_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> Any:
-    """Return where in the buffer elements live: their slots, or where they begin in bytes or bits.
+    """Return the positions of elements in the buffer: their slots, or the offsets of their first byte or bit.
 
     Parameters
     ----------
     shape : Shape or str
     multi_index : sequence of integer arrays, or a window
         One array per dimension; they broadcast together. Integers of any width; a range takes no memory.
-        With a slice or an Ellipsis among them (``numpy.s_[100:108, :]``) they are a window: slices and integers by
-        NumPy's rules, a range is an axis of its own, and the result is what ``numpy.ix_`` would pick. No arrays of
-        coordinates are made, and elements are counted instead of divided.
+        With a slice or an Ellipsis among them (``numpy.s_[100:108, :]``) they are a window: slices and integers follow
+        NumPy's rules, each range is a separate axis, and the result is that of ``numpy.ix_``. A window needs no arrays
+        of coordinates, and increments replace divisions.
     mode : {"raise", "wrap", "clip"} or a sequence of one per dimension
         What happens to a coordinate out of bounds, as in `numpy.ravel_multi_index`. Not for windows.
     unit : {"slot", "byte", "bit"}
-        In what to count, from the beginning of the buffer. The byte of an element below a byte is the one that holds
-        it; its bit is exact. The first element of a byte is in its low bits.
+        Unit of the result, counted from the start of the buffer. For an element smaller than a byte, "byte" gives the
+        byte that holds it, and "bit" is exact. The first element of a byte is in its low bits.
     out : int64 array, optional
-        Where to write the result, of the common shape. What it holds after an error is undefined.
+        Where to write the result, of the common shape. Its contents after an error are undefined.
     threads : int, optional
-        The most threads to use; see `fastindex.runtime.threads.thread_count`.
+        Maximum number of threads; see `fastindex.runtime.threads.thread_count`.
     stream : CUDA stream, optional
         Where to run if the indices, or for a window `out`, are on the GPU; see `fastindex.cuda`.
 
@@ -58,13 +58,13 @@ def linear_index(
     OutOfBoundsError
         A coordinate is out of bounds; the message names it and its place.
     ArgumentTypeError
-        Coordinates that are no integers.
+        Coordinates are not integers.
     FastIndexError
-        Another number of coordinates, they do not broadcast together, or not a unit.
+        The number of coordinates is wrong, they do not broadcast together, or `unit` is unknown.
     UnsupportedError
         `shape` has no slots: not an array, sparse, or unbounded.
     LayoutError
-        The units of the buffer do not fit int64.
+        The number of units in the buffer does not fit int64.
 
     Examples
     --------
@@ -97,22 +97,22 @@ def multi_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, ...]:
-    """Return the coordinates of the elements that live in slots, or to which bytes or bits belong.
+    """Return the coordinates of the elements at given slots, bytes or bits of the buffer.
 
     Parameters
     ----------
     shape : Shape or str
     linear_index : integer array, or a slice
-        Slots, bytes or bits, of any shape and width; a range takes no memory. A slice (``numpy.s_[64:128]``) is one of
-        the whole buffer, by NumPy's rules.
+        Slots, bytes or bits, of any shape and width; a range takes no memory. A slice (``numpy.s_[64:128]``) selects
+        from the whole buffer, by NumPy's rules.
     padding : {"raise", "mark"}
-        Places that hold no element raise, or give -1 in every coordinate.
+        Whether positions that hold no element raise, or give -1 in every coordinate.
     unit : {"slot", "byte", "bit"}
-        What the places are, from the beginning of the buffer. A byte may be any of its element's.
+        Unit of `linear_index`, counted from the start of the buffer. Any byte of an element may be given.
     out : sequence of int64 arrays, optional
-        Where to write the results, one per dimension. What they hold after an error is undefined.
+        Where to write the results, one per dimension. Their contents after an error are undefined.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     stream : CUDA stream, optional
         Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
@@ -123,11 +123,11 @@ def multi_index(
     Raises
     ------
     OutOfBoundsError
-        A place outside the buffer, or that is padding.
+        A position is outside the buffer, or is padding.
     ArgumentTypeError
-        Places that are no integers.
+        `linear_index` does not hold integers.
     UnsupportedError
-        Bytes that may belong to several elements; as `linear_index`.
+        A byte may belong to several elements; as `linear_index`.
     FastIndexError, LayoutError
         As `linear_index`.
 
@@ -159,20 +159,20 @@ def convert_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> Any:
-    """Return, for places in one layout, where the same elements begin in another layout of the same array.
+    """Convert positions in one layout to those where the same elements begin in another layout of the same array.
 
     Parameters
     ----------
     source, destination : Shape or str
-        Of the same dimensions.
+        Layouts of one array, with the same dimensions.
     linear_index : integer array, or a slice
         Slots, bytes or bits of `source`, as for `multi_index`.
     unit : {"slot", "byte", "bit"}
-        In what to count, in both layouts. A byte of `source` may be any of its element's.
+        Unit in both layouts. Any byte of an element of `source` may be given.
     out : int64 array, optional
-        Where to write the result. What it holds after an error is undefined.
+        Where to write the result. Its contents after an error are undefined.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     stream : CUDA stream, optional
         Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
@@ -183,7 +183,7 @@ def convert_index(
     Raises
     ------
     OutOfBoundsError
-        A place outside the buffer, or that is padding and so holds no element.
+        A position is outside the buffer, or is padding and so holds no element.
     LayoutError
         The dimensions differ.
     ArgumentTypeError, FastIndexError, UnsupportedError

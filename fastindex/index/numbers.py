@@ -1,8 +1,8 @@
 """Index programs as tables of numbers, in steps that each pass once over a block of elements.
 
-A table has one row per step. A step reads blocks of variables and writes the block of one: variables are the
-inputs, then the quotients, then what the outputs and their parts need. Columns and operations are named here; plans
-become tables in `fastindex.index.step_table`, the loops are in `fastindex.index.kernels.steps`.
+A table has one row per step. A step reads blocks of variables and writes the blocks of its targets. Variables are the
+inputs, then the quotients, then the outputs and their partial sums. Columns and operations are named here;
+`fastindex.index.step_table` makes the tables of programs, and `fastindex.index.kernels.steps` has the loops.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ INT64_BYTES = 8
 LINE = LINE_BYTES // INT64_BYTES
 
 # How inputs are stored, beyond the codes of `STORED`.
-SWAPPED = len(STORED)  # added to a code: bytes in the other order
-COUNTED = 2 * SWAPPED  # no memory at all: the "address" is a number, the "strides" are steps
+SWAPPED = len(STORED)  # added to a code: the other byte order
+COUNTED = 2 * SWAPPED  # no memory: the "address" is the first value, the "strides" are steps
 
 # What happens to an input outside its bounds.
 RAISE = 0
@@ -24,14 +24,14 @@ CLIP = 2
 #: Numbers before the outputs' variables: inputs, outputs, variables, steps.
 HEADER = 4
 
-#: Operands a step adds, checks, and divides at most.
+#: Maximum numbers of operands that a step adds, checks, and divides.
 MOST_SUMMED = 6
 MOST_CHECKED = 4
 MOST_DIVIDED = 4
 
-# Columns of a step; of several numbers, the first column.
+# Columns of a step; for several numbers, the first column.
 OPERATION = 0
-TARGET = 1  # four of them, of which all but QUOTIENTS use one
+TARGET = 1  # four of them; only QUOTIENTS uses more than one
 OPERAND = 5
 COEFFICIENT = 11
 LAST = 17
@@ -42,7 +42,7 @@ FACTOR = 33
 COLUMNS = 37
 
 # Operations. `x` are the operands, `c` coefficients, `l` the last allowed values; comparisons are unsigned.
-# But for the wide ones, all factors of products fit int32, and numerators are below 2**31.
+# Except in the wide ones, all factors of products fit int32, and numerators are below 2**31.
 SUM_OF_TWO = 0  # c0 * x0 + c1 * x1
 SUM_OF_FOUR = 1  # sum of c * x; stop unless every x <= l
 SUM_OF_SIX = 2  # sum of c * x
@@ -55,19 +55,19 @@ CHECK = 8  # nothing; stop unless every x <= l
 MARK = 9  # -1 unless every x <= l, else 0
 MARKED = 10  # x0 | x1
 
-#: The last allowed value where all are allowed, and where the negative ones are not.
+#: Last allowed values: all values are allowed; all but negative ones are.
 ANY = -1
 NOT_NEGATIVE = 2**63 - 1
 
 
 def block_length(variables: int) -> int:
-    """Return how many elements to take at a time.
+    """Return the number of elements in a block.
 
-    Short blocks keep the streams from memory interleaved and the rows in the nearest cache; 128 measured best.
+    Short blocks keep the streams from memory interleaved and the rows in L1; 128 measured best.
     """
     return 128 if variables <= 4096 else 16
 
 
 def scratch_size(variables: int) -> int:
-    """Return how many numbers of scratch memory the kernel needs."""
+    """Return the size of the kernel's scratch memory, in int64."""
     return variables * (block_length(variables) + 1) + LINE

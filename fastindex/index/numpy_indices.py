@@ -1,7 +1,6 @@
 """`ravel_multi_index` and `unravel_index` with NumPy's signatures, results and errors, faster in bulk.
 
-What is large and plain runs on fastindex's kernel. Everything else, errors included, is NumPy's own business and is
-passed on to it.
+Large plain arrays run on fastindex's kernel. Everything else, errors included, is passed on to NumPy.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fastindex.index.bad_elements import BadElementError, bad_place
 from fastindex.index.conversions import convert
 from fastindex.index.programs import linear_program, multi_program
 
-#: With fewer elements than this, NumPy has finished before a kernel has started.
+#: Below this number of elements, NumPy finishes before a kernel starts.
 SMALLEST = 4096
 
 
@@ -57,7 +56,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """Do what `numpy.unravel_index` does, faster.
 
-    Parameters, results and errors are NumPy's, but that each array is contiguous. CUDA arrays give CUDA arrays.
+    Parameters, results and errors are NumPy's, except that each array is contiguous. CUDA arrays give CUDA arrays.
 
     Examples
     --------
@@ -81,7 +80,7 @@ _ORDERS = ("C", "F")
 
 
 def _check_lazy(multi_index: Any, dims: Any) -> None:
-    """Raise NumPy's error for a lazy array of coordinates that lie across, which its library would iterate."""
+    """Raise NumPy's error for a lazy array of the wrong length, often transposed, which its library would iterate."""
     if isinstance(multi_index, tuple | list) or engine_of(multi_index) is None:
         return
     sizes = _sizes(dims)
@@ -92,7 +91,7 @@ def _check_lazy(multi_index: Any, dims: Any) -> None:
 
 
 def _is_plain(array: NDArray[Any]) -> bool:
-    # NumPy casts uint64 to int64 first, with results of its own.
+    # NumPy casts uint64 to int64 first, so its results differ.
     return array.dtype.kind in "iu" and array.dtype.isnative and array.dtype != np.uint64
 
 
@@ -141,7 +140,7 @@ def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
 def _run_ravel(
     parts: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
-    """Return the result, or None if NumPy should report what is wrong."""
+    """Return the result, or None if NumPy should report the error."""
     turned = _all_turned(parts)
     if turned:
         parts = [array.T for array in parts]
@@ -157,7 +156,7 @@ def _run_ravel(
 
 
 def _all_turned(arrays: list[NDArray[Any]]) -> bool:
-    """Whether NumPy would give the result in the other memory order too."""
+    """Whether all arrays are in Fortran order, so that NumPy's result would be too."""
     return all(a.shape == arrays[0].shape and a.flags.f_contiguous and not a.flags.c_contiguous for a in arrays)
 
 

@@ -1,14 +1,14 @@
 """Index programs: how coordinates become slots, and back, as sums of floor divisions.
 
-Why sums of floor divisions are enough: a tile cuts an axis ``x`` into ``x // t`` and ``x - t * (x // t)``, merging
-makes ``outer * size + inner``, and both undo each other. Chains of tiles that divide each other need one division per
-tile and nothing nested.
+Why sums of floor divisions are enough: a tile splits an axis ``x`` into ``x // t`` and ``x - t * (x // t)``, merging
+computes ``outer * size + inner``, and each inverts the other. Chains of tiles that divide each other need one division
+per tile, and no nested ones.
 
-Source of the rule: `fastindex.core.tiles`.
+`fastindex.core.tiles` defines the tiles.
 
 An element of `E` bits begins at bit ``slot * E``; the first element of a byte is in its low bits (XLA's ``PackIntN``).
 
-One form serves every direction and every chain of tiles; `fastindex.algebra.forms` describes it.
+`fastindex.algebra.forms` describes the one form that serves every direction and every chain of tiles.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def slot_form(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequen
 
 
 class Undoing:
-    """The value of each axis as a combination of quotients, from the last tile to the first.
+    """The value of each axis as a combination of quotients, computed from the last tile back to the first.
 
-    It begins with the values of the axes after the last tile, and the largest that each takes.
+    Starts from the values of the axes after the last tile, and the maximum of each.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Undoing:
         return [by_dimension[d] for d in range(rank)]
 
     def checks(self, every: bool) -> list[Check]:
-        """Return checks that all hold for a slot with an element, and of which one fails for any other slot.
+        """Return checks that all hold for a slot that holds an element; at least one fails for any other slot.
 
-        A value beyond its axis also shows where the axis came from: that of a count in the whole, that of a
-        merged axis in its outer part. So only the other axes are checked, unless `every` one is asked for.
+        A value out of range carries over: from a count to the whole axis, from a merged axis to its outer part. So
+        counts and merged axes need no check, unless `every` is set.
         """
         checks: list[Check] = []
         suspects = [axis for axis in self.values if self.limits[axis] >= _bound(axis)]
@@ -133,13 +133,13 @@ class Undoing:
 def digits_of_slot(
     builder: ProgramBuilder, axes: Sequence[Axis], slot: Form, last_slot: int
 ) -> tuple[dict[Axis, Form], dict[Axis, int]]:
-    """Return the value of each axis in a slot, and the largest that it takes."""
+    """Return the value of each axis for a slot, and the maximum of each value."""
     values: dict[Axis, Form] = {}
     limits: dict[Axis, int] = {}
     for i, (axis, stride) in enumerate(zip(axes, axis_strides(axes), strict=True)):
         value = builder.quotient(slot, stride, last_slot)
         limit = last_slot // stride
-        # The most major axis keeps what lies beyond it: the tail of the buffer.
+        # The most major axis takes no remainder: in the tail of the buffer, its value exceeds its size.
         if i > 0:
             above = builder.quotient(slot, stride * axis.size, last_slot)
             value = scaled_sum((1, value), (-axis.size, above))
@@ -159,16 +159,16 @@ _LARGEST = 2**63 - 1
 
 
 def bits_of_unit(shape: Shape, unit: str) -> int:
-    """Return how many bits a unit has; a slot of `shape` as many as its elements.
+    """Return the number of bits in a unit; a slot of `shape` has the bits of one element.
 
     Raises
     ------
     FastIndexError
-        Not a unit.
+        `unit` is unknown.
     UnsupportedError
         `shape` has no slots.
     LayoutError
-        The units of the buffer do not fit int64.
+        The number of units in the buffer does not fit int64.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def bits_of_unit(shape: Shape, unit: str) -> int:
 
 
 def count_of_units(shape: Shape, unit: str) -> int:
-    """Return how many units the slots of a shape take; errors as `bits_of_unit`.
+    """Return the number of units that the slots of a shape take; errors as in `bits_of_unit`.
 
     Examples
     --------
@@ -197,12 +197,12 @@ def count_of_units(shape: Shape, unit: str) -> int:
 
 
 def require_one_element(shape: Shape, unit: str) -> None:
-    """Raise where a unit of a buffer may belong to several elements.
+    """Raise if one unit of a buffer may belong to several elements.
 
     Raises
     ------
     UnsupportedError
-        A byte, of elements that do not begin and end with one.
+        The unit is a byte, and elements are not a whole number of bytes.
 
     Examples
     --------
@@ -238,11 +238,11 @@ def linear_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> I
     Raises
     ------
     UnsupportedError
-        `shape` is no array, is sparse, or has an unbounded dimension.
+        `shape` is not an array, is sparse, or has an unbounded dimension.
     LayoutError
-        The slots, or the units of the buffer, do not fit int64.
+        The number of slots, or of units in the buffer, does not fit int64.
     FastIndexError
-        Not a unit.
+        `unit` is unknown.
     """
     bits = bits_of_unit(shape, unit)
     builder = ProgramBuilder(shape.dimensions, simplify)
@@ -259,7 +259,7 @@ def multi_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> In
     Raises
     ------
     UnsupportedError, LayoutError, FastIndexError
-        As `linear_program`; bytes of elements that do not begin and end with one.
+        As `linear_program`; also bytes of elements that are not a whole number of bytes.
 
     Examples
     --------
@@ -327,6 +327,6 @@ def coordinate_forms(
 
 
 def _slot_of_unit(builder: ProgramBuilder, shape: Shape, unit: str) -> tuple[Form, int]:
-    """Return the slot that holds the input, and the last there may be: the last byte may have bits to spare."""
+    """Return the slot that holds the input, and the largest slot possible: the last byte may have unused bits."""
     bits, last = bits_of_unit(shape, unit), units_in_buffer(shape, unit) - 1
     return builder.in_units(builder.variable(0), bits, shape.element_bits, last), last * bits // shape.element_bits

@@ -1,7 +1,7 @@
 """The contiguous pieces of a window in a buffer: one by one, and as few strided records.
 
-Where the slot of an element is a sum of digits of its coordinates, they are read off the digits
-(`fastindex.algebra.run_tree`); elsewhere slots are looked up and sorted.
+If the slot of an element is a sum of digits of its coordinates, the pieces follow from the digits
+(`fastindex.algebra.run_tree`); otherwise the slots are computed and sorted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.index.executors import boxes
 from fastindex.index.programs import bits_of_unit, linear_program, multi_program
 
-#: How many elements to take at a time where they are looked at one by one.
+#: Elements per chunk where slots are computed one by one.
 _AT_ONCE = 1 << 20
 
 
 def runs(
     shape: Shape | str, window: Any = None, *, unit: str = "slot", padding: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the maximal contiguous pieces of a window in the buffer, in the order of memory.
+    """Return the maximal contiguous pieces of a window in the buffer, in memory order.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ def runs(
     window : slices, ranges and integers, optional
         One per dimension, by NumPy's rules (``numpy.s_[100:108, :]``); without it, the whole array.
     unit : {"slot", "byte", "bit"}
-        In what to count. Of elements below a byte, the bytes that hold them.
+        Unit of the result. For elements smaller than a byte, "byte" gives the bytes that hold them.
     padding : bool
-        Whether pieces with nothing but padding in between are one piece. Padding before the first element and behind
-        the last one stays out.
+        Whether to join pieces that are separated only by padding. Padding before the first element and after the last
+        one is left out.
 
     Returns
     -------
@@ -47,13 +47,13 @@ def runs(
     Raises
     ------
     FastIndexError
-        A window with another number of entries, a step of 0, or not a unit.
+        The window has the wrong number of entries or a step of 0, or `unit` is unknown.
     OutOfBoundsError
-        An integer or a range of the window that leaves its dimension.
+        An integer or a range of the window is out of bounds of its dimension.
     ArgumentTypeError
-        Other things than slices, ranges and integers.
+        The window holds anything but slices, ranges and integers.
     UnsupportedError, LayoutError
-        As `linear_index`; the units of the buffer do not fit int64.
+        As `linear_index`; the number of units in the buffer does not fit int64.
 
     See Also
     --------
@@ -92,8 +92,8 @@ def strided_runs(
     Returns
     -------
     tuple of StridedRun
-        By where they start; each with ``start``, ``length``, ``counts`` and ``strides``: pieces of one length at the
-        points of a grid. ``starts()`` gives those points. All pieces of all records are those of `runs`.
+        Sorted by start; each has ``start``, ``length``, ``counts`` and ``strides``: pieces of one length at the points
+        of a grid. ``starts()`` gives those points. Together, the records hold exactly the pieces of `runs`.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _asked(shape: Shape | str, window: Any) -> tuple[Shape, list[range]]:
 
 
 def _records(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
-    """Return the maximal contiguous pieces of a window as few records, by where they start."""
+    """Return the maximal contiguous pieces of a window as few records, sorted by start."""
     program = linear_program(shape)
     if any(len(along) == 0 for along in window):
         return ()
@@ -140,7 +140,7 @@ def _records(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
 
 
 def _bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
-    """Join the pieces of a window between which there is nothing but padding."""
+    """Join the pieces of a window that are separated only by padding."""
     if len(start) < 2:
         return start, length
     program = multi_program(shape)
@@ -161,7 +161,7 @@ def _bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Nu
 
 
 def _looked_up(program: IndexProgram, window: Sequence[range]) -> tuple[Numbers, Numbers]:
-    """Return the pieces of a layout that is no sum of digits, element by element."""
+    """Return the pieces from the slot of each element, for a layout that is not a sum of digits."""
     parts = []
     for box in boxes([len(along) for along in window], _AT_ONCE):
         ranges = [along[part] for along, part in zip(window, box, strict=True)]

@@ -1,4 +1,4 @@
-"""From index programs to the tables that kernels run: which steps, in which order, and what each checks on the way."""
+"""Translates index programs to the tables that kernels run: the steps, their order, and the checks that each makes."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ Form = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """What the kernel runs.
+    """The steps that the kernel runs.
 
     Attributes
     ----------
     numbers : int64 array
-        How many inputs, outputs, variables and steps; the variable of each output; `COLUMNS` numbers per step.
+        The numbers of inputs, outputs, variables and steps; the variable of each output; `COLUMNS` numbers per step.
     address : int
-        Where they are.
+        Address of `numbers`.
     variables : int
-        How many there are, inputs included.
+        Number of variables, inputs included.
     """
 
     numbers: NDArray[np.int64]
@@ -64,7 +64,7 @@ class StepTable:
 
 
 class _Steps:
-    """Collects steps; knows which inputs are still to be checked and which variable holds which sum."""
+    """Collects steps; tracks the inputs that are still unchecked, and the variable that holds each sum."""
 
     def __init__(self, program: IndexProgram) -> None:
         bounds, self._quotients = program.input_bounds, program.quotients
@@ -90,7 +90,7 @@ class _Steps:
         last: Sequence[int] = (),
         divided: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
-        """Add a step; operands that are missing are the first one, times 0."""
+        """Add a step; missing operands are the first one, times 0."""
         row = [0] * COLUMNS
         row[OPERATION] = operation
         row[TARGET : TARGET + len(targets)] = targets
@@ -105,7 +105,7 @@ class _Steps:
         self.rows.append([wrapped_int64(number) for number in row])
 
     def _last(self, variable: int) -> int:
-        """Return the last value to allow for `variable` where it is read, the first time."""
+        """Return the last value to allow for `variable` in its first read; `ANY` in later ones."""
         return self._unchecked.pop(variable, ANY)
 
     def check_inputs(self) -> None:
@@ -114,7 +114,7 @@ class _Steps:
         self._unchecked.clear()
 
     def quotients(self, without: set[int]) -> None:
-        """Divide, several quotients of one variable in one step."""
+        """Add the divisions; several quotients of one variable share a step."""
         pending = [i for i in range(len(self._quotients)) if i not in without]
         while pending:
             numerator, wide = self._quotients[pending[0]].numerator, self._divisions[pending[0]].wide
@@ -134,7 +134,7 @@ class _Steps:
             pending = [i for i in pending if i not in group]
 
     def _together(self, number: int, first: int) -> bool:
-        """Whether one step may divide for both quotients."""
+        """Whether two quotients may share a step."""
         if self._divisions[number].wide or self._divisions[first].wide:
             return number == first
         return self._quotients[number].numerator == self._quotients[first].numerator
@@ -144,7 +144,7 @@ class _Steps:
         return numerator, constants.magic, constants.shift, factor
 
     def added_once(self, output: Form) -> set[int]:
-        """Return the narrow quotients of an input that nothing but the only output needs, with a narrow factor."""
+        """Return the narrow quotients of an input that only the single output uses, with a narrow factor."""
         divided_again = {v for quotient in self._quotients for v, _ in quotient.numerator}
         factors = dict(output)
         return {
@@ -159,7 +159,7 @@ class _Steps:
         }
 
     def sum(self, form: Form, target: int | None = None) -> int:
-        """Write the value of `form` to `target`, or to any variable; return which."""
+        """Compute `form` into `target`, or into any variable; return the variable."""
         form = tuple(form)
         if target is None and form in self._sums:
             return self._sums[form]
@@ -206,7 +206,7 @@ class _Steps:
         for variable, factor in divided:
             numerator = self._quotients[variable - self._inputs].numerator[0][0]
             numbers.append(self._division(variable - self._inputs, numerator, factor))
-        # A sum of nothing still reads something, times 0.
+        # An empty sum still reads an operand, times 0.
         plain = plain or [(numbers[0][0] if numbers else 0, 0)]
         last = [self._last(v) for v, _ in plain]
         if numbers:
@@ -244,14 +244,14 @@ class _Steps:
 
 
 def step_table(program: IndexProgram, mark: bool) -> StepTable:
-    """Return the steps of a program; it stops where an input is not below its bound.
+    """Return the steps of a program; the kernel stops at an input that is not below its bound.
 
     Parameters
     ----------
     program : IndexProgram
         With positive bounds.
     mark : bool
-        Whether a failed check makes all outputs -1; otherwise the kernel stops there.
+        Whether a failed check sets all outputs to -1; otherwise the kernel stops there.
     """
     steps = _Steps(program)
     if len(program.outputs) == 1 and not program.checks:

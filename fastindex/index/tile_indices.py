@@ -1,4 +1,4 @@
-"""Tiles in bulk: which tile elements are in, where in it, and back."""
+"""Tile indices in bulk: from coordinates to a tile and the position within it, and back."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def tile_index(
     threads: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, Any]:
-    """Return which tile elements are in, and where in that tile.
+    """Return the tile of each element, and its position within that tile.
 
-    The layout's tiles up to number `level` are applied. Of the axes that this makes, the last ones are the sizes of
-    that tile, one for each of its entries that is not ``*``: they say where in the tile. All others, in order,
-    say which tile: the axes the tile does not reach, then the counts of tiles.
+    The layout's tiles up to number `level` are applied. Of the resulting axes, the last ones have the sizes of that
+    tile, one for each of its entries that is not ``*``: they give the position in the tile. All others, in order,
+    identify the tile: the axes that the tile does not cover, then the counts of tiles.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ def tile_index(
     level : int
         Which of the layout's tiles; negative numbers count from the last.
     flat : bool
-        Return one number for the tile, in the order of memory, and one for the place within it: there the element
-        begins, counted from the beginning of the tile in `unit`.
+        Return the number of the tile in memory order, and the offset of the element from the start of the tile, in
+        `unit`.
     unit : {"slot", "byte", "bit"}
-        In what places within a tile are counted; for ``flat=True``.
+        Unit of offsets within a tile; for ``flat=True``.
     out : pair, optional
         Where to write the results: a pair of sequences of int64 arrays, or with ``flat=True`` of arrays.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     stream : CUDA stream, optional
         Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
@@ -76,14 +76,14 @@ def tile_index(
     OutOfBoundsError
         A coordinate is out of bounds, or there is no such tile.
     UnsupportedError
-        ``flat=True``, and a tile is not one piece of the buffer, or not a whole number of units; as `linear_index`.
+        ``flat=True``, and a tile is not contiguous in the buffer or not a whole number of units; as `linear_index`.
     ArgumentTypeError, FastIndexError, LayoutError
         As `linear_index`.
 
     See Also
     --------
-    from_tile_index : the way back
-    tile_slots : how many tiles there are, and their size
+    from_tile_index : the inverse
+    tile_slots : the number of tiles, and their size
 
     Examples
     --------
@@ -107,7 +107,7 @@ def tile_index(
 
 
 def _program_to_tiles(shape: Shape, level: int, flat: bool, unit: str) -> tuple[IndexProgram, int]:
-    """Return a program, and how many of its outputs say which tile."""
+    """Return a program, and the number of its outputs that identify the tile."""
     if flat:
         return flat_tile_program(shape, level, unit), 1
     _require_slots(unit)
@@ -132,26 +132,26 @@ def from_tile_index(
     out: Any = None,
     threads: int | None = None,
 ) -> tuple[Any, ...]:
-    """Return the coordinates of elements from the tile they are in and their place in it: `tile_index` undone.
+    """Return the coordinates of elements from their tile and position within it: the inverse of `tile_index`.
 
     Parameters
     ----------
     shape : Shape or str
     tile, within : sequences of integer arrays
         As `tile_index` returns them, of any widths; all broadcast together. With ``flat=True`` one array each: the
-        number of the tile in the order of memory, and the place within the tile.
+        number of the tile in memory order, and the offset within the tile.
     level : int
         Which of the layout's tiles; negative numbers count from the last.
     padding : {"raise", "mark"}
-        Places that hold no element raise, or give -1 in every coordinate.
+        Whether positions that hold no element raise, or give -1 in every coordinate.
     flat : bool
-        What `tile` and `within` are.
+        Whether `tile` and `within` are one array each.
     unit : {"slot", "byte", "bit"}
-        In what places within a tile are counted; for ``flat=True``. A byte may be any of its element's.
+        Unit of offsets within a tile; for ``flat=True``. Any byte of an element may be given.
     out : sequence of int64 arrays, optional
         Where to write the results, one per dimension.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def from_tile_index(
     Raises
     ------
     OutOfBoundsError
-        A tile or a place that does not exist, or that is padding.
+        A tile or position does not exist, or is padding.
     UnsupportedError, ArgumentTypeError, FastIndexError, LayoutError
         As `tile_index`.
 
@@ -205,7 +205,7 @@ def _parts(values: Any, count: int, name: str, shape: Shape) -> list[Any]:
 
 
 def tile_slots(shape: Shape | str, level: int = 0) -> TileSlots:
-    """Return how many tiles there are along each axis, and what one takes in the buffer.
+    """Return the number of tiles along each axis, and the size of one in the buffer.
 
     Parameters
     ----------
@@ -216,8 +216,8 @@ def tile_slots(shape: Shape | str, level: int = 0) -> TileSlots:
     Returns
     -------
     TileSlots
-        With ``counts`` (tiles along each axis that says which tile), ``sizes`` (of one tile), ``tile_count``,
-        ``slots_per_tile`` and ``bytes_per_tile`` (with what subtiles add), and ``is_contiguous``.
+        With ``counts`` (tiles along each axis of the tile coordinates), ``sizes`` (of one tile), ``tile_count``,
+        ``slots_per_tile`` and ``bytes_per_tile`` (padding by subtiles included), and ``is_contiguous``.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Index programs from coordinates to tiles, and back.
 
-The tiles of a layout up to number `level` cut the array into axes. The last ones, one for each entry of that tile that
-is not ``*``, say where in the tile; all others say which tile.
+The tiles of a layout up to number `level` split the array into axes. The last ones, one for each entry of that tile
+that is not ``*``, give the position in the tile; all others identify the tile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastindex.index.programs import (
 
 
 def within_tile_count(shape: Shape, level: int) -> int:
-    """Return how many axes of `tile_program`, counted from the last, lie within the tile."""
+    """Return the number of trailing axes of `tile_program` that lie within the tile."""
     return sum(size != COMBINE for size in shape.layout.tiles[level])
 
 
@@ -49,7 +49,7 @@ def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgra
 
 @lru_cache(maxsize=1024)
 def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
-    """Return the program back from all axes after tile number `level`, with checks that fail for padding.
+    """Return the inverse program, from all axes after tile number `level`, with checks that fail for padding.
 
     Raises
     ------
@@ -76,20 +76,20 @@ def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexP
 
 @dataclass(frozen=True, slots=True)
 class TileSlots:
-    """The tiles of one level, and what each of them takes in the buffer.
+    """The tiles of one level, and the size of each in the buffer.
 
     Attributes
     ----------
     counts : tuple of int
-        How many tiles there are along each axis that says which tile.
+        Number of tiles along each axis of the tile coordinates.
     sizes : tuple of int
-        The size of a tile along each of its axes.
+        Size of a tile along each of its axes.
     tile_count : int
     slots_per_tile : int
-        What the tile's own subtiles add included.
+        Padding by the tile's own subtiles included.
     bits_per_tile : int
     is_contiguous : bool
-        Whether a tile is one piece of the buffer. Otherwise a later tile reaches across its border.
+        Whether a tile is contiguous in the buffer. If not, a later tile reaches across its borders.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def tile_slots_of(shape: Shape, level: int) -> TileSlots:
     inside, contiguous = within, True
     for later in shape.layout.tiles[level + 1 :]:
         beyond = later[: max(len(later) - inside, 0)]
-        # An entry of 1 leaves its axis where it is.
+        # An entry of 1 leaves its axis in place.
         contiguous = contiguous and all(size == 1 for size in beyond)
         inside += sum(size != COMBINE for size in later) - sum(size == COMBINE for size in later[len(beyond) :])
     final = [axis.size for axis in axes_of(shape)]
@@ -135,7 +135,7 @@ def tile_slots_of(shape: Shape, level: int) -> TileSlots:
 
 
 def contiguous_tiles(shape: Shape, level: int, unit: str) -> TileSlots:
-    """Return the tiles of one level, if each is a whole number of units in one piece.
+    """Return the tiles of one level, if each is contiguous and a whole number of units.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def contiguous_tiles(shape: Shape, level: int, unit: str) -> TileSlots:
 
 @lru_cache(maxsize=1024)
 def flat_tile_program(shape: Shape, level: int, unit: str = "slot") -> IndexProgram:
-    """Return the program from coordinates to the number of the tile in memory order, and the place within it.
+    """Return the program from coordinates to the number of the tile in memory order, and the offset within it.
 
     Raises
     ------
@@ -177,12 +177,12 @@ def flat_tile_program(shape: Shape, level: int, unit: str = "slot") -> IndexProg
 
 @lru_cache(maxsize=1024)
 def from_flat_tile_program(shape: Shape, level: int, unit: str = "slot") -> IndexProgram:
-    """Return the program back from the number of a tile and the place within it, with checks that fail for padding.
+    """Return the inverse program, from tile number and offset within the tile, with checks that fail for padding.
 
     Raises
     ------
     UnsupportedError, LayoutError, FastIndexError
-        As `contiguous_tiles`; bytes of elements that do not begin and end with one.
+        As `contiguous_tiles`; also bytes of elements that are not a whole number of bytes.
     """
     require_one_element(shape, unit)
     tiles, bits = contiguous_tiles(shape, level, unit), bits_of_unit(shape, unit)

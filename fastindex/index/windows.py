@@ -1,9 +1,9 @@
 """Runs index programs over windows: rows, segments of rows and tables, without arrays of coordinates.
 
-A program's quotients come back to the same remainders after some steps along an axis. What the output gains from step
-to step between two such points is a table, the same for every segment that begins with the same remainders. So the
-program runs once for each segment, and an element costs one addition. Quotients that change too rarely to fit a table
-end a segment where they change; that place is counted, not searched for.
+Along an axis, the remainders of a program's quotients repeat with some period. The increments of the output within one
+period form a table, the same for every segment that begins with the same remainders. So the program runs once per
+segment, and an element costs one addition. A quotient that changes too rarely to fit a table ends a segment where it
+changes; that position is computed, not searched for.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from fastindex.runtime.tuning import TUNING
 
 @dataclass(frozen=True, slots=True)
 class WindowTuning:
-    """Sizes that decide how a window is done, in elements; tests pass others.
+    """Thresholds for evaluating a window, in elements; tests pass others.
 
     Attributes
     ----------
     most_table : int
-        All tables together have at most this many; they stay in the second cache.
+        Maximum size of all tables together, so that they stay in L2.
     least_row : int
-        The least of a row, if the window has as many: running the program once costs about as much as 100 of them.
+        Minimum row, if the window is large enough: running the program once costs about as much as 100 elements.
     least_table : int
-        Shorter tables are repeated until they have as many: a vector loop needs some to be worth its start.
+        Minimum table; shorter ones are repeated, because a vector loop needs some length to be worth its start.
     least_segment : int
-        Where segments would be shorter on average, running the whole program on each element is faster.
+        Minimum average segment; below it, running the whole program on each element is faster.
     least_planned : int
-        Smaller windows are done before their tables would be.
+        Minimum window for a plan; smaller ones are finished before their tables would be built.
     """
 
     most_table: int = 1 << 15
@@ -50,13 +50,13 @@ class WindowTuning:
     least_planned: int = 1 << 14
 
 
-#: For machines with a second cache of half a mebibyte or more.
+#: For machines with an L2 cache of half a mebibyte or more.
 WINDOW_TUNING = WindowTuning()
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A constant, a coefficient for each axis, and (quotient, coefficient) pairs."""
+    """A linear form: a constant, a coefficient for each axis, and (quotient, coefficient) pairs."""
 
     constant: int
     axes: tuple[int, ...]
@@ -65,7 +65,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """A program over the axes of a window, each from 0 to below its count."""
+    """A program in terms of the axes of a window, each running from 0 to below its count."""
 
     counts: tuple[int, ...]
     numerators: tuple[_Sum, ...]
@@ -75,17 +75,17 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What the kernel needs.
+    """The kernel's input for one output of a program.
 
     Attributes
     ----------
     numbers : int64 array
-        As `fastindex.index.window_numbers` says.
+        Laid out as in `fastindex.index.window_numbers`.
     table : int64 array
-        One table after the other: how much larger an element is than the first of its segment.
+        All tables, concatenated: the differences between an element and the first one of its segment.
     element_count : int
     variables : int
-        How many numbers the kernel keeps while it runs the program once.
+        Number of values that the kernel keeps while it runs the program once.
     """
 
     numbers: NDArray[np.int64]
@@ -94,7 +94,7 @@ class WindowPlan:
     variables: int
 
     def describe(self) -> str:
-        """Return a line on rows, segments and tables."""
+        """Describe rows, segments and tables in one line."""
         row, length = int(self.numbers[places.ROW]), int(self.numbers[places.TABLE])
         ends = "where a quotient changes" if self.numbers[places.COUNTED] else "with the row"
         return (
@@ -106,12 +106,12 @@ class WindowPlan:
 def window_plan(
     program: IndexProgram, output: Form, ranges: Sequence[range], tuning: WindowTuning = WINDOW_TUNING
 ) -> WindowPlan | None:
-    """Plan one output of a program over a window that is not empty, the last dimension fastest.
+    """Plan one output of a program over a non-empty window, the last dimension varying fastest.
 
     Returns
     -------
     WindowPlan or None
-        None where the quotients leave neither small tables nor long segments.
+        None if the quotients allow neither small tables nor long segments.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def window_plan(
 
 def _walk(program: IndexProgram, output: Form, ranges: Sequence[range]) -> _Walk:
     inputs = len(program.input_bounds)
-    # One axis there is, if only of one element.
+    # At least one axis, even if it has a single element.
     kept = [d for d, along in enumerate(ranges) if len(along) > 1] or list(range(min(len(ranges), 1)))
 
     def summed(form: Form) -> _Sum:
@@ -149,7 +149,7 @@ def _walk(program: IndexProgram, output: Form, ranges: Sequence[range]) -> _Walk
 
 
 def _merged(walk: _Walk) -> _Walk:
-    """Make one axis of neighbours that continue each other in every sum."""
+    """Merge neighbouring axes whose coefficients make them one axis in every sum."""
     sums = (*walk.numerators, walk.output)
     for axis in range(len(walk.counts) - 1):
         inner = walk.counts[axis + 1]
@@ -161,7 +161,7 @@ def _merged(walk: _Walk) -> _Walk:
 
 
 def _run_axis(counts: Sequence[int], least_row: int) -> tuple[int, int]:
-    """Return the axis along which segments run, and how many elements the axes inside it have."""
+    """Return the axis along which segments run, and the number of elements of its inner axes."""
     unit = 1
     for axis in range(len(counts) - 1, 0, -1):
         if unit * counts[axis] >= least_row:
@@ -171,7 +171,7 @@ def _run_axis(counts: Sequence[int], least_row: int) -> tuple[int, int]:
 
 
 class _Split:
-    """Divides the quotients of a walk into those of the row, those in the tables, and those that end segments."""
+    """Splits the quotients of a walk: constant along a row, in the tables, or ending segments where they change."""
 
     def __init__(self, walk: _Walk, run: int, unit: int, tuning: WindowTuning) -> None:
         self._tuning = tuning
@@ -188,7 +188,7 @@ class _Split:
         self._length = 0
 
     def _dependent(self, quotients: Iterable[int], axes: Sequence[int]) -> set[int]:
-        """Return the quotients that depend on one of `axes`, perhaps through others."""
+        """Return the quotients that depend on one of `axes`, directly or through other quotients."""
         found: set[int] = set()
         for j in quotients:
             numerator = self._walk.numerators[j]
@@ -197,7 +197,7 @@ class _Split:
         return found
 
     def find_tables(self) -> bool:
-        """Choose the quotients that end segments, as few as leave small tables; whether that is worth it."""
+        """Choose as few quotients to end segments as make the tables small enough; return whether that pays."""
         while True:
             length = self._table_steps()
             if length * self._unit * self._class_count() <= self._tuning.most_table:
@@ -213,7 +213,7 @@ class _Split:
         return self._walk.numerators[j].axes[self._run]
 
     def _pace(self, j: int) -> float:
-        """Return how many steps a quotient stays the same, on average."""
+        """Return the average number of steps between two changes of a quotient."""
         return self._walk.divisors[j] / abs(self._gain(j)) if self._gain(j) else math.inf
 
     def _mean_segment(self) -> float:
@@ -221,11 +221,11 @@ class _Split:
         return self._unit / changes
 
     def _can_count(self, j: int) -> bool:
-        """Whether the numerator of a quotient grows evenly along the run, and is the same in all of a step."""
+        """Whether the numerator of a quotient grows linearly along the run, and is constant within a step."""
         return j not in self._inside and all(i not in self._tabled for i, _ in self._walk.numerators[j].quotients)
 
     def _table_steps(self) -> int:
-        """Return how many steps the tables have: a period of all their quotients, or the whole run."""
+        """Return the length of the tables in steps: the common period of their quotients, or the whole run."""
         shifts: dict[int, tuple[int, int]] = {}
         period = 1
         for j in self._tabled:
@@ -242,14 +242,14 @@ class _Split:
         repeated = period * -(-self._tuning.least_table // (period * self._unit))
         return min(repeated, self._steps)
 
-    # The remainders with which segments begin
+    # The remainders at segment starts
 
     def _varies(self, j: int) -> bool:
-        """Whether a quotient differs between the beginnings of segments."""
+        """Whether a quotient differs between segment starts."""
         return j in self._outer or (bool(self._counted) and j in self._along)
 
     def _apart(self, j: int) -> int:
-        """Return how far apart the remainders are with which segments begin; the divisor if there is one only."""
+        """Return the spacing of the remainders at segment starts; the divisor if there is only one remainder."""
         numerator = self._walk.numerators[j]
         varying = list(numerator.axes[: self._run])
         if self._counted:
@@ -303,9 +303,9 @@ class _Split:
         return weights
 
     def _table(self, numerators: Sequence[int]) -> tuple[NDArray[np.int64], int]:
-        """Return all tables, and what the output gains from one repetition to the next."""
+        """Return all tables, and the increment of the output from one repetition to the next."""
         inside = self._walk.counts[self._run + 1 :]
-        # Where tables are repeated, one step more: the beginning of the next repetition.
+        # Repeated tables get one step more: the start of the next repetition.
         repeats = self._length < self._steps
         sizes = (self._length + repeats, *inside)
         residues = [self._walk.divisors[j] // self._apart(j) for j in self._tabled]
@@ -332,7 +332,7 @@ class _Split:
             gained[j] = (remainder + gain_of(self._walk.numerators[j])) // divisor
         whole = np.broadcast_to(gain_of(self._walk.output), (*residues, *sizes))
         whole = whole.reshape(math.prod(residues), sizes[0], -1)
-        # A copy, which can be written: what is broadcast cannot, and the kernel would be compiled again for that.
+        # A writeable copy: a broadcast array is read-only, and the kernel would be compiled again for that.
         return np.array(whole[:, : self._length]).reshape(-1), int(whole[0, -1, 0]) if repeats else 0
 
 
@@ -361,9 +361,9 @@ def fill_window(
     ranges : sequence of range
         The values of each input, all in bounds.
     outputs : sequence of int64 arrays
-        One axis per input. They do not overlap.
+        One axis per input, not overlapping.
     threads : int, optional
-        The most threads to use.
+        Maximum number of threads.
     tuning : WindowTuning
     """
     shape = tuple(len(along) for along in ranges)

@@ -1,6 +1,6 @@
-"""What a layout is called, what it is made of, which other one would cost less, and how it looks.
+"""Names of layouts, their steps and linear forms, cheaper alternatives, and pictures.
 
-These functions take shapes or their texts, and never touch the data of an array.
+These functions take shapes or their texts, and never read the data of an array.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """NumPy's own functions, with NumPy's names and arguments, at fastindex's speed.
 
-They know no layouts but strides: arrays in, arrays out. What they do not take as NumPy does, they say in an error.
+They know strides, but no other layouts: arrays in, arrays out. Arguments that they do not take as NumPy does raise an
+error that says so.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What runs, on which machine: caches and processors, threads, kernels and how they are compiled and kept."""
+"""The machine and what runs on it: caches and processors, threads, and how kernels are compiled and cached."""

@@ -1,8 +1,8 @@
-"""Which way a question is answered: by NumPy at once, or by kernels, where the compiler fits into memory.
+"""The choice between NumPy, which answers at once, and kernels, if the compiler fits into memory.
 
-While no kernel is loaded, small questions are answered by NumPy from the same lowered form, and the time that they take
-is added up. Once that is as long as loading kernels takes, kernels take over for good: so no process waits much more
-than twice as long as it would have with the better of the two ways from the start.
+While no kernel is loaded, NumPy answers small calls from the same lowered form, and the time that it takes is added up.
+Once that reaches the time to load kernels, kernels take over for good. So no process waits much more than twice as long
+as with the better of the two choices from the start.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from fastindex.first_use import PACKAGE_FOLDER, load
 if sys.platform.startswith("linux"):
     import resource
 
-#: What Numba 0.68 and LLVM take on Linux before the first kernel is 184 MiB.
+#: Address space for loading the compiler; on Linux, Numba 0.68 and LLVM take 184 MiB before the first kernel.
 TO_LOAD_BYTES = 192 << 20
-#: Room for compiling all kernels; with 390 MiB in all, LLVM ended the process.
+#: Address space for compiling all kernels; with 390 MiB in total, LLVM aborted the process.
 TO_COMPILE_BYTES = 512 << 20
 
 
 def check_address_space(needed: int) -> None:
-    """Raise where ``ulimit -v`` leaves less than some bytes.
+    """Raise if ``ulimit -v`` leaves too little address space.
 
     Parameters
     ----------
     needed : int
+        In bytes.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def check_address_space(needed: int) -> None:
 
 
 def _bytes_left() -> int | None:
-    """Return how many bytes may still be mapped; None where there is no limit, or nobody says what is mapped."""
+    """Return how many bytes may still be mapped; None without a limit, or if the mapped size is unknown."""
     if not sys.platform.startswith("linux"):
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -65,7 +66,7 @@ def _bytes_left() -> int | None:
         return limit - int(file.read().split()[0]) * resource.getpagesize()
 
 
-#: Environment variable that leaves everything to NumPy, whatever its size.
+#: Environment variable that leaves calls of every size to NumPy.
 DISABLE_VARIABLE = "FASTINDEX_DISABLE_JIT"
 
 # Measured on an AMD EPYC (family 26), 2026-11-22: NumPy converts 2**18 indices in 5 to 13 ms and moves a mebibyte in
@@ -77,13 +78,13 @@ MOST_INDICES = 1 << 18
 #: Up to this many bytes are moved by NumPy.
 MOST_BYTES = 1 << 20
 
-# What a call answered by NumPy takes besides NumPy itself and a kernel would save as well, in seconds.
+# Overhead of a call answered by NumPy, besides NumPy's own time, that a kernel would save too, in seconds.
 _CALL_SECONDS = 10e-6
-# Seconds to load kernels, where they are compiled already and where they are not.
+# Seconds to load kernels that are compiled already, and kernels that are not.
 _LOADING_SECONDS = 0.1
 _COMPILING_SECONDS = 5.0
 
-# What is imported only when kernels run.
+# Modules that are imported only when kernels run.
 _WITH_KERNELS = (
     "fastindex.moving.timed_choices",
     "fastindex.moving.compiled_passes",
@@ -96,7 +97,7 @@ _limited: ContextVar[bool] = ContextVar("limited", default=False)
 
 
 class _Spent:
-    """How long NumPy has taken in this process so far."""
+    """Time that NumPy has taken in this process so far."""
 
     seconds = 0.0
 
@@ -107,7 +108,7 @@ def indices_by_numpy(count: int) -> bool:
     Raises
     ------
     UnsupportedError
-        They are too many for that, and numba is not installed.
+        Too many indices for NumPy, and numba is not installed.
     """
     return _decided("converts %d indices", count, MOST_INDICES)
 
@@ -118,14 +119,14 @@ def bytes_by_numpy(nbytes: int) -> bool:
     Raises
     ------
     UnsupportedError
-        They are too many for that, and numba is not installed.
+        Too many bytes for NumPy, and numba is not installed.
     """
     return _decided("moves %d bytes", nbytes, MOST_BYTES)
 
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    """Leave everything to NumPy within this context: a limit of memory leaves too little for the compiler."""
+    """Leave everything to NumPy within this context, where a memory limit leaves too little for the compiler."""
     token = _limited.set(True)
     try:
         yield
@@ -135,7 +136,7 @@ def without_kernels() -> Iterator[None]:
 
 @contextmanager
 def numpys_time() -> Iterator[None]:
-    """Add the time that NumPy takes within this context to what it has taken so far."""
+    """Add the time that NumPy takes within this context to its total."""
     begin = time.perf_counter()
     try:
         yield
@@ -151,12 +152,12 @@ def _decided(what: str, size: int, most: int) -> bool:
 
 
 def may_be_numpy(size: int, most: int) -> bool:
-    """Whether NumPy answers a question of a size, of which it answers those up to `most`.
+    """Whether NumPy answers a call of this size; it may up to `most`. Otherwise load kernels.
 
     Raises
     ------
     UnsupportedError
-        It is too large for that, and numba is not installed.
+        The size is too large for NumPy, and numba is not installed.
 
     Examples
     --------
@@ -184,12 +185,12 @@ def may_be_numpy(size: int, most: int) -> bool:
 
 
 def load_kernels() -> None:
-    """Import the compiler and what runs kernels, all of it or nothing: no interrupt and no fork cuts it off.
+    """Import the compiler and the modules that run kernels, all or none: no interrupt or fork cuts the import off.
 
     Raises
     ------
     MemoryError
-        A limit leaves too little for them.
+        A limit leaves too little address space.
     """
     if "llvmlite" not in sys.modules:
         check_address_space(TO_LOAD_BYTES)
@@ -198,7 +199,7 @@ def load_kernels() -> None:
 
 @cache
 def is_disabled() -> bool:
-    """Whether the environment leaves everything to NumPy; it is read once."""
+    """Whether the environment variable, which is read once, leaves everything to NumPy."""
     return os.environ.get(DISABLE_VARIABLE, "0").strip() not in ("", "0")
 
 
@@ -209,14 +210,14 @@ def _seconds_to_load() -> float:
     return _LOADING_SECONDS if is_warm else _COMPILING_SECONDS
 
 
-#: How the files of compiled kernels end.
+#: File name suffix of compiled kernels.
 KERNEL_SUFFIX = ".kernel"
 #: Where ``fastindex warmup --target`` puts kernels that come with the package: nothing else is written there.
 COMPILED_FOLDER = Path(PACKAGE_FOLDER, "compiled")
 
 
 def kernel_folders() -> tuple[Path, ...]:
-    """Return the folders in which compiled kernels may be kept, that of the first choice first."""
+    """Return the folders in which compiled kernels may be cached, in order of preference."""
     package = hashlib.sha256(PACKAGE_FOLDER.encode()).hexdigest()[:12]
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:

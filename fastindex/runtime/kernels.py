@@ -1,9 +1,9 @@
-"""Kernels: functions of integers that Numba compiles to machine code, without the GIL.
+"""Kernels: functions of integers that Numba compiles to machine code, and that run without the GIL.
 
-Numba optimises every function that a kernel calls and makes machine code of it, for callers from Python. Kernels have
-no such callers: here subroutines are only typed and lowered, once for each set of literals, linked into the kernel, and
-optimised with it, once. The code of a kernel is an object file; `fastindex.runtime.machine_code` keeps and loads it,
-and imports this module only where something has to be compiled.
+By default, Numba optimises every function that a kernel calls and makes machine code for it, in case Python calls it.
+Python never calls subroutines of kernels: here they are only typed and lowered, once for each set of literals, linked
+into the kernel, and optimised with it, once. The code of a kernel is an object file;
+`fastindex.runtime.machine_code` caches and loads it, and imports this module only if something must be compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _WithoutEnvironments:
-    """A code generator for code that no function of Python's begins, so that it needs none of their environments."""
+    """A code generator for code without entry points for Python, which needs none of Numba's environments."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -38,19 +38,19 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Do nothing: the code has none."""
+        """Do nothing: the code has no environment."""
 
 
 class LinkedCode(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a function, to be linked with others, and never run by Numba."""
+    """The code of a function, to be linked into a kernel, and never run by Numba."""
 
     @property
     def codegen(self) -> Any:
-        """What made it."""
+        """The code generator."""
         return _WithoutEnvironments(self._codegen)
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return what raises a TypeError, should Python call the function after all."""
+        """Return a function that raises a TypeError, should Python call this one after all."""
         self._ensure_finalized()
         found = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value
         assert found is not None
@@ -70,7 +70,7 @@ class LinkedCode(JITCodeLibrary):  # type: ignore[misc]
 
 
 class KernelCompiler(Compiler):  # type: ignore[misc]
-    """Numba's compiler, which makes code of a kernel and of what it calls, and no machine code."""
+    """Numba's compiler, limited to lowering a kernel and its subroutines: it makes no machine code."""
 
     def compile_extra(self, func: Callable[..., Any]) -> Any:
         """Compile a function, as `numba.core.compiler.CompilerBase` does; Numba's lock keeps other threads out."""
@@ -86,7 +86,7 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-#: Makes a kernel of a function: `machine_code` compiles it, for literals and for numbers.
+#: Decorator that makes a kernel of a function: `machine_code` compiles it, for literals and int64 numbers.
 kernel: Callable[[Callable[..., Any]], Any] = njit(pipeline_class=KernelCompiler, **_OPTIONS)
 
 
@@ -116,10 +116,11 @@ def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., 
 
 
 def instructions(*literals: str, result: types.Type = types.void) -> Callable[[Callable[..., Any]], Any]:
-    """Make a decorator for a function that writes LLVM's instructions for a call of its name in a kernel.
+    """Make a decorator for a function that emits the LLVM instructions of a call to it in a kernel: an intrinsic.
 
-    It gets LLVM's builder, then an LLVM value for each argument: an int64, a pointer, a tuple of int64. Of `literals`,
-    names of parameters, it gets the number where the caller has a constant. It returns a value of the type `result`.
+    The function gets LLVM's builder, then an LLVM value for each argument: an int64, a pointer, a tuple of int64. For
+    the parameters named in `literals` it gets a Python int if the caller passes a constant. It returns a value of the
+    type `result`.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -150,7 +151,7 @@ def _type_in_registers(kind: types.Type) -> types.Type:
 
 
 def inlined(function: Function) -> Function:
-    """Let kernels call `function`; it has no cache of its own, a caller's holds it."""
+    """Let kernels call `function`, which is cached as part of its callers."""
     return register_jitable(no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
@@ -175,7 +176,7 @@ _INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 
 
 def compiled(kernel: Kernel) -> Any:
-    """Compile a kernel, and return what Numba knows of it."""
+    """Compile a kernel, and return Numba's result."""
     dispatcher = getattr(import_module(kernel.module), kernel.function)
     numbers = len(inspect.signature(dispatcher.py_func).parameters) - len(kernel.literals)
     signature = (*map(types.literal, kernel.literals), *[types.int64] * numbers)
@@ -207,7 +208,7 @@ def machine_code(kernel: Kernel) -> bytes:
 
 
 def _write_for_c(module: ir.Module, found: Any) -> ir.Function:
-    """Write a C function of int64 that calls a kernel, and returns its result as one; kernels raise nothing."""
+    """Emit a C function of int64 that calls a kernel, and returns its result as int64; kernels raise nothing."""
     convention, described = found.target_context.call_conv, found.fndesc
     callee_type = convention.get_function_type(described.restype, described.argtypes)
     callee = ir.Function(module, callee_type, described.llvm_func_name)
@@ -221,7 +222,7 @@ def _write_for_c(module: ir.Module, found: Any) -> ir.Function:
 
 
 def _write_for_python(module: ir.Module, callee: ir.Function) -> None:
-    """Write the same as a built-in function of Python (``METH_FASTCALL``): ctypes takes a microsecond or two."""
+    """Emit the same as a built-in function of Python (``METH_FASTCALL``): ctypes takes a microsecond or two."""
 
     def of_python(name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
         return ir.Function(module, ir.FunctionType(result, arguments), name)

@@ -1,4 +1,4 @@
-"""The machine that plans are made for, as a value: caches, processors, instructions; and the one at hand."""
+"""The machine that plans are made for, as a value: caches, processors, instructions; and this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cache(NamedTuple):
     ----------
     sets : int
     ways : int
-        Lines that each set keeps.
+        Lines per set.
 
     Examples
     --------
@@ -36,29 +36,29 @@ class Cache(NamedTuple):
 
     @classmethod
     def of(cls, kibibytes: int, ways: int) -> Cache:
-        """Return the cache of a size."""
+        """Return a cache of this size and associativity."""
         return cls((kibibytes << 10) // (ways * LINE_BYTES), ways)
 
 
 @dataclass(frozen=True)
 class Caches:
-    """The caches that a processor has for itself."""
+    """The private caches of a processor."""
 
     l1: Cache
     l2: Cache
 
 
-#: Of the smallest processors that kernels are made for; what is assumed where the system does not say.
+#: Caches of the smallest processors that kernels are made for; assumed if the system does not report any.
 SMALL_CACHES = Caches(Cache.of(32, 8), Cache.of(256, 8))
 
 
 def caches_in(folder: Path) -> Caches:
-    """Return the caches that Linux describes in a folder; those of `SMALL_CACHES` where it says what no cache has.
+    """Return the caches that Linux describes in a folder; those of `SMALL_CACHES` if it describes no valid cache.
 
     Parameters
     ----------
     folder : Path
-        ``/sys/devices/system/cpu/cpu0/cache`` but in tests.
+        ``/sys/devices/system/cpu/cpu0/cache``, except in tests.
     """
     found = {"1": SMALL_CACHES.l1, "2": SMALL_CACHES.l2}
     for index in sorted(folder.glob("index*")):
@@ -79,9 +79,9 @@ class Target:
     Attributes
     ----------
     instructions : frozenset of str
-        Sets of instructions, by LLVM's names: "avx2", "avx512vbmi", "neon".
+        Instruction set extensions, by LLVM's names: "avx2", "avx512vbmi", "neon".
     vector_bytes : int
-        Bytes of the vectors that one instruction permutes.
+        Bytes of a vector that one instruction permutes.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Machine:
     caches : Caches
         Of each processor.
     processors : int
-        How many may be used.
+        Number of usable processors.
     target : Target
     """
 
@@ -125,7 +125,7 @@ EPYC_1M = Machine(
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may keep busy: those it may run on, no more than its quota rounded up."""
+    """Return the number of processors this process may run on, limited to its quota, rounded up."""
     quota = _cached_quota()
     allowed = _allowed_processors()
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
@@ -143,7 +143,7 @@ def _cached_quota() -> float | None:
 
 
 def cgroup_quota(root: Path) -> float | None:
-    """Return the processors that the control groups of this process grant, or None without a limit.
+    """Return the CPU quota of this process's control groups, in processors, or None without a limit.
 
     Every level from the process's group to the mounted root counts, in both versions of the kernel's
     interface (see ``cgroups(7)`` and the kernel's ``cgroup-v2.rst``).
@@ -151,7 +151,7 @@ def cgroup_quota(root: Path) -> float | None:
     Parameters
     ----------
     root : Path
-        The root of the file system, ``/`` but in tests.
+        The root of the file system: ``/``, except in tests.
     """
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
@@ -168,7 +168,7 @@ def cgroup_quota(root: Path) -> float | None:
 
 
 def _cgroup_mounts(mounts: list[str]) -> Iterator[tuple[str, str, set[str] | None]]:
-    """Yield (mount point, what of the hierarchy is mounted there, controllers; None in version 2)."""
+    """Yield (mount point, root of the mount within the hierarchy, controllers or None in version 2)."""
     for line in mounts:
         fields, separator, rest = line.partition(" - ")
         options = rest.split()
@@ -190,7 +190,7 @@ def _groups_of(groups: list[str], controllers: set[str] | None) -> Iterator[str]
 
 
 def _quotas_along(mount: Path, mount_root: str, group: str) -> Iterator[float]:
-    # A container may see its own group mounted as the root while its path still tells the host's name of it.
+    # In a container, its own group may be mounted as the root, while its path is still the one on the host.
     if mount_root != "/" and group.startswith(mount_root):
         group = group[len(mount_root) :]
     parts = [part for part in group.split("/") if part not in ("", "..")]
@@ -225,7 +225,7 @@ def these_caches() -> Caches:
 
 @cache
 def this_machine() -> Machine:
-    """Return this machine. It asks the compiler what the processor can do, so it waits until kernels are to run."""
+    """Return this machine; loads the compiler to query the processor, so call it only when kernels are to run."""
     load("fastindex.runtime.machine_code")
     from fastindex.runtime.machine_code import features
 
@@ -233,7 +233,7 @@ def this_machine() -> Machine:
 
 
 def check_runs_here(machine: Machine | None) -> None:
-    """Raise unless this machine has every instruction of the one that a plan is for; None is this one.
+    """Raise unless this machine has every instruction of the plan's machine; None is this machine.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Machine code of kernels: kept on disk and loaded by LLVM alone, without the compiler.
+"""Machine code of kernels: cached on disk and loaded by LLVM alone, without Numba.
 
-A kernel is a function of integers: addresses and numbers. What is compiled of it once (`fastindex.runtime.kernels`,
-which imports Numba) is kept as an object file: a process that finds it loads it in milliseconds, and never waits for
-Numba's import and its registries of types.
+A kernel is a function of integers: addresses and numbers. It is compiled once (`fastindex.runtime.kernels`, which
+imports Numba) to an object file on disk: a process that finds the file loads it in milliseconds, and never waits for
+Numba's import and its type registries.
 
 A kernel has a file for each target: this processor, or a level of instructions (`fastindex.runtime.levels`) whose
 kernels another machine has compiled. It begins with a digest of all that the code depends on and of the code itself: a
@@ -59,17 +59,17 @@ class _Loaded(NamedTuple):
 
     address: int
     function: Callable[..., int]
-    #: What owns the code, and what Python's function points to.
+    #: Kept alive: the owner of the code, and the method definition that Python's function points to.
     owners: tuple[Any, ...]
 
 
-# Code stays for as long as the process runs: threads may be in it.
+# Code is never unloaded: threads may be running it.
 _loaded: dict[Kernel, _Loaded] = {}
 _compiled: list[Kernel] = []
 
 
 def address(kernel: Kernel) -> int:
-    """Return the address of a kernel as a C function: of int64, an int64."""
+    """Return the address of a kernel as a C function from int64 to int64."""
     return _code_of(kernel).address
 
 
@@ -114,7 +114,7 @@ class _Method(ctypes.Structure):
 
 
 _METH_FASTCALL = 0x80
-#: What `FOR_PYTHON` calls.
+#: Functions of Python's C API that `FOR_PYTHON` calls.
 OF_PYTHON = (
     "PyErr_BadArgument",
     "PyErr_Occurred",
@@ -127,7 +127,7 @@ OF_PYTHON = (
 
 @cache
 def initialize() -> None:
-    """Have LLVM know this processor, and what of Python the code calls."""
+    """Initialise LLVM for this processor, and register the functions of Python that the code calls."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     for name in OF_PYTHON:
@@ -137,7 +137,7 @@ def initialize() -> None:
 def _in_memory(code: bytes) -> _Loaded:
     initialize()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(codemodel="jitdefault", jit=True)
-    # An engine for each: names of what a kernel calls are unique only within the process that compiled it.
+    # One engine per kernel: names of its subroutines are unique only within the process that compiled it.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -152,7 +152,7 @@ def _in_memory(code: bytes) -> _Loaded:
 
 
 def is_missing(kernel: Kernel) -> bool:
-    """Whether the code of a kernel can be kept on disk and is not there yet."""
+    """Whether the code of a kernel could be cached on disk and is not there yet."""
     return _kept(kernel) is None and cache_folder() is not None
 
 
@@ -168,13 +168,13 @@ def _kept(kernel: Kernel) -> bytes | None:
 
 
 def kept_code(kernel: Kernel) -> bytes:
-    """Return the code of a kernel from disk; what is not there is compiled, and kept."""
+    """Return the code of a kernel from disk; if it is missing, compile and cache it."""
     return _kept(kernel) or _compile(kernel)
 
 
 def _compile(kernel: Kernel) -> bytes:
     folder = cache_folder()
-    # Said once and only to a person: why this call takes seconds.
+    # Tell a person at a terminal, once, why this call takes seconds.
     if not _compiled and is_terminal(sys.stderr):
         why = f"once for this machine, kept in {folder}"
         if folder is None:
@@ -243,7 +243,7 @@ def _targets() -> tuple[tuple[str, str, str], ...]:
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
-    """Return the folder in which what is kept for this machine may be written, None where there is none."""
+    """Return the first writable folder for files cached for this machine, or None."""
     for folder in kernel_folders():
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -252,14 +252,14 @@ def cache_folder() -> Path | None:
     return None
 
 
-# What code depends on
+# Dependencies of code
 
-#: The sources that compiled kernels are made of, by their paths in the package, and what Python makes of them.
+#: Paths within the package of the sources of compiled kernels, and of their bytecode.
 KERNEL_SOURCES = re.compile(r"(runtime/kernels|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers))\.pyc?")
 
 
 def kernel_sources() -> Iterator[str]:
-    """Yield the paths of what kernels are made of, in the package; none within an archive."""
+    """Yield the paths of all kernel sources within the package; none if it is in an archive."""
     for folder, folders, names in os.walk(PACKAGE_FOLDER):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         inside = folder[len(PACKAGE_FOLDER) + 1 :].replace(os.sep, "/")
@@ -268,7 +268,7 @@ def kernel_sources() -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def digest_of_sources() -> str:
-    """Return a digest of all kernels, and of the subroutines and the numbers that they take."""
+    """Return a digest of the sources of all kernels, their subroutines and their constants."""
     digest = hashlib.sha256()
     package = Path(PACKAGE_FOLDER)
     found = list(kernel_sources())
@@ -281,7 +281,7 @@ def digest_of_sources() -> str:
 
 @lru_cache(maxsize=1)
 def _compiler() -> tuple[str, str]:
-    """Return the versions of what compiles; to import Numba only to ask it would take longer than all else."""
+    """Return the versions of llvmlite and Numba; importing Numba just to ask would take longer than all else."""
     found = find_spec("numba")
     version = b""
     for folder in [] if found is None else found.submodule_search_locations or ():
@@ -294,7 +294,7 @@ def _compiler() -> tuple[str, str]:
 def target() -> tuple[str, str, str]:
     """Return the system, the processor and its instructions, by LLVM's names, that kernels are compiled for.
 
-    They are what Numba takes from its environment and from LLVM.
+    As in Numba, they come from its environment variables and from LLVM.
     """
     processor = os.environ.get("NUMBA_CPU_NAME")
     named = os.environ.get("NUMBA_CPU_FEATURES", "" if processor and processor.lower() == "generic" else None)
@@ -303,7 +303,7 @@ def target() -> tuple[str, str, str]:
     return llvm.get_process_triple(), processor, _known_features(processor) if named is None else named
 
 
-#: Processors on which Numba leaves out AVX: the first ones that had it, and what virtual machines wrongly report.
+#: Processors for which Numba disables AVX: the first ones that had it, and one that virtual machines wrongly report.
 _WITHOUT_AVX = {"corei7-avx", "core-avx-i", "sandybridge", "ivybridge", "nocona"}
 
 
@@ -320,7 +320,7 @@ def _known_features(processor: str) -> str:
 
 @cache
 def features() -> frozenset[str]:
-    """Return what the processor that code is compiled for can do, by LLVM's names: "avx2", "f16c", "neon"."""
+    """Return the features of the processor that code is compiled for, by LLVM's names: "avx2", "f16c", "neon"."""
     found = {name[1:] for name in target()[2].split(",") if name.startswith("+")}
     # Every AArch64 processor has NEON, though not every system reports it.
     is_chosen = "NUMBA_CPU_FEATURES" in os.environ or os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"

@@ -1,6 +1,6 @@
-"""Numbers on which kernels and their callers agree: cache lines, places in tables, arrays, jobs of threads.
+"""Constants and record layouts that kernels share with their callers: cache lines, tables, arrays, jobs of threads.
 
-Beside a record of ints stands ``NAME = places(Record)``; kernels read ``entry(geometry, NAME.field)``.
+A record of ints has ``NAME = places(Record)`` next to it; kernels read ``entry(geometry, NAME.field)``.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from typing import NamedTuple, TypeVar
 #: Bytes of a cache line, and of the widest vector that kernels use.
 LINE_BYTES = 64
 
-#: How the integers of an operand are stored: the code is the index.
+#: Storage types of an operand's integers; the code of a type is its index.
 STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
 #: Flags of NumPy's arrays.
 CONTIGUOUS, WRITEABLE = 0x1, 0x400
 
-#: Bytes of a lane: what the vectors of every machine permute within.
+#: Bytes of a lane: vectors of every machine can permute within one.
 LANE_BYTES = 16
 
-#: What the table of a conversion to a "code", an integer of at most 8 bits, holds: the bits that are kept; of integers,
-#: what is added to them and which bits of the sum are those of no code; of floats, the least and the greatest code.
+#: The table of a conversion to a "code", an integer of at most 8 bits: the mask of bits to keep; for integers, an
+#: offset to add and the mask of bits that are 0 in the sum of every valid code; for floats, the least and the greatest
+#: code.
 CODE_BITS, CODE_OFFSET, CODE_OUTSIDE = range(3)
 CODE_LEAST, CODE_GREATEST = CODE_OFFSET, CODE_OUTSIDE
 CODE_NUMBERS = 3
 
-#: What the code of a kernel exports: a C function of int64 that returns one, and the same as Python calls a built-in
-#: function.
+#: Symbols that the code of a kernel exports: a C function from int64 to int64, and the same with the calling convention
+#: of Python's built-in functions.
 FOR_C, FOR_PYTHON = "fastindex_kernel", "fastindex_function"
 
 
@@ -38,7 +39,7 @@ class Kernel(NamedTuple):
     module, function : str
         Where it is defined.
     literals : tuple of int
-        Its first arguments, which are constants in its code; a caller passes anything.
+        Its first arguments, which are constants in its code; a caller may pass any values for them.
     """
 
     module: str
@@ -50,7 +51,7 @@ Record = TypeVar("Record", bound=NamedTuple)
 
 
 def places(record: type[Record]) -> Record:
-    """Return a record each of whose fields is its own place.
+    """Return a record whose fields hold their own indices.
 
     Examples
     --------
@@ -62,19 +63,19 @@ def places(record: type[Record]) -> Record:
 
 
 class PlainPair(NamedTuple):
-    """Two contiguous arrays of one dimension.
+    """The expected properties of two contiguous one-dimensional arrays.
 
     Attributes
     ----------
     fields : int
-        Where NumPy's own fields begin in an array object, in bytes.
+        Offset of NumPy's own fields in an array object, in bytes.
     array_type : int
-        The address of the type that both objects have.
+        Address of the type of both objects.
     source_dtype, source_count, source_bytes : int
-        The address of the dtype object of the source, how many elements it has, and how many bytes.
+        Address of the source's dtype object, its number of elements, and its number of bytes.
     target_dtype, target_count, target_bytes : int
     target_offset_bits : int
-        Bits of the address of the target that have to be 0.
+        Mask of the bits of the target's address that must be 0.
     """
 
     fields: int
@@ -102,14 +103,14 @@ class PlainPair(NamedTuple):
 
 
 class PairCall(NamedTuple):
-    """What a call runs between them; these numbers follow those of the `PlainPair`.
+    """The passes that a call runs between the two arrays; these numbers follow those of the `PlainPair`.
 
     Attributes
     ----------
     passes, pass_count : int
-        The address of the passes, rows of a `PassCall`, and how many there are.
+        Address of the passes, rows of a `PassCall`, and their number.
     padding : int
-        The address of 128 bytes of padding.
+        Address of 128 bytes of padding.
     """
 
     passes: int
@@ -121,20 +122,20 @@ PASSES, PASS_COUNT, PADDING = range(9, 12)
 
 
 class PassJob(NamedTuple):
-    """What a helping thread is asked to take a share of.
+    """The job that a helper thread takes a share of.
 
     Attributes
     ----------
     state : int
-        One of those below.
+        One of the states below.
     owner : int
-        The address of the `LongCall` that it belongs to; 0 while it is free.
+        Address of the `LongCall` that the helper works for; 0 while it is free.
     passes, pass_count, target, source, padding, counters : int
-        As `run_passes` has them.
+        As for `run_passes`.
     sleep, wake : int
-        Addresses of C functions that wait for a semaphore, and raise it; 0 where nobody sleeps.
+        Addresses of C functions that wait for a semaphore, and post it; 0 if the helper does not sleep.
     semaphore : int
-        What they take.
+        Argument of both functions.
     """
 
     state: int
@@ -152,22 +153,23 @@ class PassJob(NamedTuple):
 
 JOB = places(PassJob)
 JOB_BYTES = 8 * len(JOB)
-#: How much room a semaphore is given behind them.
+#: Bytes reserved for a semaphore after a job.
 SEMAPHORE_BYTES = 40
 
-#: A helper waits for its semaphore; it looks out for work; there is work that it has not seen; it works; it has to end.
+#: States of a helper: it waits for its semaphore; it polls for work; work is posted that it has not seen; it works; it
+#: has to end.
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)
 
 
 class CrewTable(NamedTuple):
-    """The helpers of a process; behind these numbers stand the addresses of their jobs.
+    """The helper threads of a process; the addresses of their jobs follow these numbers.
 
     Attributes
     ----------
     spins : int
-        How often to look at a job before giving up.
+        How often to poll a job before giving up.
     size : int
-        How many helpers there are.
+        Number of helpers.
     """
 
     spins: int
@@ -179,20 +181,20 @@ CREW_JOBS = len(CREW)
 
 
 class LongCall(NamedTuple):
-    """A call that takes long enough for helpers, and for signals; behind these numbers stands a counter for each pass.
+    """A call that is long enough for helpers and for signal checks; a counter for each pass follows these numbers.
 
     Attributes
     ----------
     clock, clock_id : int
-        The address of a C function like ``clock_gettime``, and what it takes; 0 where nobody has to look for signals.
+        Address of a C function like ``clock_gettime``, and its argument; 0 if the call need not check for signals.
     seconds, nanoseconds : int
-        What it has written.
+        The time that the clock has written.
     slice_nanoseconds : int
         How long the caller's thread works at a time.
     slice_end : int
-        When it stops, in nanoseconds.
+        End of the current slice, in nanoseconds.
     nap : int
-        The address of a C function like ``usleep``.
+        Address of a C function like ``usleep``.
     """
 
     clock: int
@@ -205,11 +207,11 @@ class LongCall(NamedTuple):
 
 
 CALL = places(LongCall)
-#: Where the counters begin.
+#: Offset of the counters.
 CALL_COUNTERS = len(CALL)
 
-#: What a slice of a call returns: how many helpers still work,
-#: that there is more to do, and how many helpers there were too few, times this.
+#: A slice of a call returns a sum: the number of helpers that still work, `UNFINISHED` if there is more to do, and
+#: `MISSING` times the number of helpers that were not available.
 UNFINISHED, MISSING = 1 << 31, 1 << 32
-#: What it returns in place of that where its arrays are not what it expects.
+#: Returned instead if the arrays are not as expected.
 REFUSED = 1 << 62

@@ -1,8 +1,8 @@
-"""How many threads to use, and the pool that runs a kernel's chunks on them.
+"""The number of threads to use, and the thread pool that runs a kernel's chunks.
 
-Kernels release the GIL and know nothing of threads: a call is cut into chunks, and the caller's thread and a
-few threads of one shared pool take them in turn. The caller always takes part, so a full pool, a call from
-inside a chunk or a pool that no longer starts threads (interpreter shutdown) only costs speed.
+Kernels release the GIL and know nothing of threads: a call is split into chunks, and the caller's thread and a few
+worker threads of one shared pool take one chunk after another. The caller always takes part, so a full pool, a call
+from inside a chunk or a pool that no longer starts threads (interpreter shutdown) only costs speed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.runtime.machine import usable_processors
 
-# All that converts, moves or writes imports this; shapes and reports do not.
+# Every module that converts, moves or writes imports this one; shapes and reports do not.
 if sys.platform == "win32":
     raise UnsupportedError(
         "fastindex converts indices, moves arrays and writes files on Linux and macOS; on Windows, run it in WSL "
@@ -36,8 +36,8 @@ def thread_count(threads: int | None = None) -> int:
     Parameters
     ----------
     threads : int, optional
-        What the caller asked for. Without it, the environment variable ``FASTINDEX_NUM_THREADS``; without
-        that, the processors this process may run on, and no more than its cgroup's quota, rounded up.
+        The caller's choice. Without it, the environment variable ``FASTINDEX_NUM_THREADS``; without that, the number
+        of processors this process may run on, limited to its cgroup's quota, rounded up.
 
     Raises
     ------
@@ -74,7 +74,7 @@ _pool_lock = threading.Lock()
 
 
 def _forget_pool() -> None:
-    # A fork copies the pool's bookkeeping but none of its threads, and perhaps a lock that nobody will release.
+    # A fork copies the pool's bookkeeping but none of its threads, and perhaps a held lock, never released.
     global _pool, _pool_lock
     _pool = None
     _pool_lock = threading.Lock()
@@ -94,7 +94,7 @@ def _shared_pool() -> ThreadPoolExecutor:
 
 
 class _Gang:
-    """The threads that work on one call; those that come too late find nothing to do."""
+    """The threads that work on one call; a thread that joins too late does nothing."""
 
     def __init__(self, work: Callable[[], None], stop: Callable[[], None]) -> None:
         self._work = work
@@ -132,10 +132,10 @@ class _Gang:
         self._stop()
 
     def lead(self, ask: Callable[[Callable[[], None]], None]) -> None:
-        """Ask for help, work, wait for those who help, since they use the caller's arrays, and raise the first error.
+        """Request helpers, work, wait for the helpers, since they use the caller's arrays, and raise the first error.
 
-        An interrupt comes between any two instructions: also when the work is done and others still work, and also
-        where another one has just been caught.
+        An interrupt may come between any two instructions: also while only helpers still work, and also just after
+        another one has been caught.
         """
         try:
             try:
@@ -150,7 +150,7 @@ class _Gang:
             raise self._error
 
     def _end(self, error: BaseException) -> None:
-        """Stop all threads of the call, and wait until none works, however often that is interrupted."""
+        """Stop all threads of the call, and wait until none works, even if the wait is interrupted repeatedly."""
         self._fail(error)
         waits = True
         while waits:
@@ -159,7 +159,7 @@ class _Gang:
                 waits = False
 
     def _wait(self) -> None:
-        """Let no more threads begin, and wait for those that have; it may be called again after an interrupt."""
+        """Let no more threads join, and wait for those that have; may be called again after an interrupt."""
         with self._lock:
             self._closed = True
             waits = self._inside > 0
@@ -168,20 +168,20 @@ class _Gang:
 
 
 def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None]) -> None:
-    """Call `work` on the caller's thread, and on up to `helpers` others that are there before it ends.
+    """Call `work` on the caller's thread, and on up to `helpers` worker threads that join before it ends.
 
-    `work` takes its share of something until nothing is left. If one of the threads raises, or the caller is
-    interrupted, `stop` is called, all are waited for, and the first exception is raised here. Safe to call from many
-    threads at once, from inside `work`, and in a forked child.
+    `work` takes items from a shared supply until none is left. If one of the threads raises, or the caller is
+    interrupted, `stop` is called, all threads are waited for, and the first exception is raised here. Safe to call from
+    many threads at once, from inside `work`, and in a forked child.
 
     Parameters
     ----------
     work : callable
-        Several calls run at the same time.
+        Runs on several threads at the same time.
     helpers : int
-        The most threads beside the caller's.
+        Maximum number of threads besides the caller's.
     stop : callable
-        Makes `work` find nothing left.
+        Empties the supply, so that `work` ends.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None
 
 
 class _Chunks:
-    """The chunks of one call, handed out in order to whoever asks."""
+    """The chunks of one call, handed out in order."""
 
     def __init__(self, task: Callable[[int, int], None], count: int, chunk: int) -> None:
         self._task = task
@@ -241,9 +241,9 @@ def run_chunks(task: Callable[[int, int], None], count: int, threads: int, chunk
     count : int
         The number of items.
     threads : int
-        The most threads to use, at least 1.
+        Maximum number of threads, at least 1.
     chunk : int
-        The most items of one call of `task`, at least 1.
+        Maximum number of items per call of `task`, at least 1.
 
     Examples
     --------

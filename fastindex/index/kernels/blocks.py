@@ -1,7 +1,7 @@
 """Blocks of elements, read from arrays of any kind and written back.
 
-Contiguous int64 input is used where it lies; everything else is converted into a row. Large contiguous output goes
-past the cache, a line at a time.
+Contiguous int64 input is used in place; everything else is converted into a row. Large contiguous output is written
+with non-temporal stores, a cache line at a time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fastindex.runtime.lines.memory import (
 )
 from fastindex.runtime.numbers import LINE_BYTES
 
-# What describes an operand: address, code of how it is stored, what happens out of bounds, bound, whether its
-# elements follow each other in the order of the axes, strides.
+# The record of an operand: address, storage code, what happens out of bounds, bound, whether it is contiguous in the
+# order of the axes, strides.
 ADDRESS = 0
 CODE = 1
 TREATMENT = 2
@@ -35,10 +35,10 @@ INPUT_BOUND = 3
 FLAT = 4
 STRIDES = 5
 
-#: Numbers up to this many int64 apart share lines with their neighbours.
+#: Up to this stride, in int64, neighbours share cache lines.
 MOST_APART = 8
 
-#: How many elements ahead of their use such numbers are asked for.
+#: Prefetch distance for such strides, in elements.
 FETCHED_AHEAD = 256
 
 
@@ -63,7 +63,7 @@ def _load_any(source: Any, offset: Any, code: Any) -> Any:
 
 @inlined
 def _load_apart(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any) -> Any:
-    """Copy `count` int64, `stride` bytes apart, to ``row[begin:]``; those of columns side by side in whole lines."""
+    """Copy `count` int64, `stride` bytes apart, to ``row[begin:]``; strides of 2 to 4 int64 read whole lines."""
     done, source = 0, pointer(address)
     if 0 < stride <= MOST_APART * INT64_BYTES:
         start = address + offset + FETCHED_AHEAD * stride

@@ -1,6 +1,6 @@
 """The CPU kernel of index programs: one compilation runs every program on every kind of array.
 
-The elements are taken in blocks that stay in the nearest cache: the inputs of a block are read, each step of the
+Elements are processed in blocks that stay in L1: the inputs of a block are read, each step of the
 program's table passes over it once, and the outputs are written.
 """
 
@@ -36,9 +36,9 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
     program : int64
         Address of the numbers of a `StepTable`.
     arrays : int64
-        Address of the number of axes over which all arrays run; whether contiguous output goes past the cache; the
-        sizes of the axes, the last one fastest. Then what describes each input and each output, with a stride in bytes
-        for each axis.
+        Address of the number of axes over which all arrays run; whether contiguous output is written with non-temporal
+        stores; the sizes of the axes, the last one fastest. Then the record of each input and each output, with a
+        stride in bytes for each axis.
     scratch : int64
         Address of `scratch_size` numbers.
     begin, end : int64
@@ -46,8 +46,8 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
     Returns
     -------
     int64
-        -1, or the first element of the first block with an input out of bounds or a failed check; what
-        lies behind it has not been written.
+        -1, or the first element of the first block with an input out of bounds or a failed check; nothing
+        from there on has been written.
     """
     numbers = pointer(program)
     inputs, outputs = entry(numbers, 0), entry(numbers, 1)

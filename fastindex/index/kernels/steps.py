@@ -1,7 +1,7 @@
 """The steps of index programs, each one vectorised pass over a block of elements.
 
-In all of these, `at` points to the addresses of the variables' blocks, `step` to a step's numbers, and `count` is
-the length of the block. What a step does is said in `fastindex.index.numbers`.
+In all functions, `at` points to the addresses of the variables' blocks, `step` to a step's numbers, and `count` is
+the length of the block. `fastindex.index.numbers` defines the operations.
 """
 
 from __future__ import annotations

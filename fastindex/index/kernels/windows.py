@@ -55,7 +55,7 @@ def _steps_left(remainder: Any, divisor: Any, gain: Any) -> Any:
 
 @inlined
 def _begin_segment(numbers: Any, values: Any, row: Any, step: Any, found: Any) -> Any:
-    """Run the program; put the first value, the steps in which no quotient changes, and the table into `found`."""
+    """Run the program; store the first value, the steps until a quotient changes, and the table in `found`."""
     axes = entry(numbers, OUTER_AXES)
     rest = row
     for axis in range(axes - 1, -1, -1):
@@ -101,21 +101,21 @@ def run_window(numbers: Any, tables: Any, scratch: Any, target: Any, begin: Any,
     Parameters
     ----------
     numbers, tables : int64
-        Addresses of those of a `WindowPlan`.
+        Addresses of the numbers and the table of a `WindowPlan`.
     scratch : int64
         Address of `window_scratch_size` numbers.
     target : int64
         Address of the first element of the window, the elements contiguous.
     begin, end : int64
     streamed : int64
-        Whether to write past the cache.
+        Whether to use non-temporal stores.
     """
     length, shift, unit = entry(numbers, TABLE), entry(numbers, SHIFT), entry(numbers, UNIT)
     row_length, counted = entry(numbers, ROW), entry(numbers, COUNTED)
     collected = scratch + -scratch % LINE_BYTES
     found = collected + COLLECTED * INT64_BYTES
     values = found + LINE_BYTES
-    # The first flush ends at a line of the target, so that all others are whole lines.
+    # The first flush ends at a line boundary of the target, so that all others are whole lines.
     room = COLLECTED - (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
     filled = 0
     position = begin

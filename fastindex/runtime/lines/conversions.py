@@ -1,8 +1,8 @@
-"""What an element becomes as one of another type, in LLVM's instructions: vectors on the processor, one on the GPU.
+"""Conversions between element types, as LLVM instructions: of vectors on the CPU, of one element on the GPU.
 
 Results are those of NumPy and ml_dtypes, bit for bit, except that a float which an integer type cannot hold becomes the
-nearest number that it can, and NaN becomes 0: NumPy's result there depends on the processor. XLA says so too, in the
-``ConvertElementType`` of `jaxlib`. What else is particular to a pair of types stands beside it.
+nearest number that it can, and NaN becomes 0: NumPy's result there depends on the processor. XLA does the same, in the
+``ConvertElementType`` of `jaxlib`. Comments in the code name the other special cases.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Conversion:
     ----------
     builder : llvmlite.ir.IRBuilder
     names : pair of str
-        What is read and what is written, as `fastindex.algebra.cast_numbers.names_of` gives it.
+        The source and the target, as `fastindex.algebra.cast_numbers.names_of` returns them.
     lanes : int, optional
-        Of vectors; without it, numbers are converted one by one.
+        Number of vector lanes; without it, numbers are converted one by one.
     space : int
-        Where LLVM finds tables of results.
+        LLVM's address space of the lookup table.
     keeps_nan : bool
-        Whether the machine keeps the payload of NaN between f32 and f64, as processors do; a GPU need not.
+        Whether the hardware keeps the payload of NaN between f32 and f64, as CPUs do; a GPU need not.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Conversion:
         self.source, self.target = names
 
     def converted(self, value: Any, table: Any) -> Any:
-        """Return the bits of the results; `table` is the address of what is looked up."""
+        """Return the bits of the results; `table` is the address of the lookup table."""
         if self.source == "byte":
             return self._looked_up(table, self.b.zext(value, self._of(_INT64)), _TABLE_BYTES[self.target])
         value = self._number(value)
@@ -76,7 +76,7 @@ class Conversion:
     def _entry(self, address: Any, kind: Any) -> Any:
         return self.b.load(self.b.inttoptr(address, kind.as_pointer(self.space)), align=kind.width // 8)
 
-    # Values: integers as they are, f64, and everything else that is a float as the bits of an f32.
+    # Values: integers as they are, f64 as such, all other floats as the bits of an f32.
 
     def _number(self, value: Any) -> Any:
         if self.source == "f16":
@@ -91,11 +91,11 @@ class Conversion:
 
     @property
     def _float(self) -> Any:
-        """The floats that are computed with, where the source has floats."""
+        """The float type to compute with, for a source of floats."""
         return _DOUBLE if self.source == "f64" else _FLOAT
 
     def _as_float(self, value: Any) -> Any:
-        """Return the bits of values as f32, rounded once more where a narrower float is wanted: as ml_dtypes does."""
+        """Return the bits of values as f32; for a narrower float they are rounded once more, as in ml_dtypes."""
         if self._is_integral:
             convert = self.b.sitofp if self.source[0] == "s" else self.b.uitofp
             return self.b.bitcast(convert(value, self._of(_FLOAT)), self._of(_INT32))
@@ -151,7 +151,7 @@ class Conversion:
         return self._saturated(number, kind, low, high)
 
     def _to_code(self, value: Any, table: Any) -> Any:
-        """Return integers of at most 8 bits, as the table says, with the other bits of their byte 0."""
+        """Return integers of at most 8 bits, by the table, with the unused bits of their byte 0."""
         if not self._is_integral:
             bounds = [self._code_number(table, number, _INT32) for number in (CODE_LEAST, CODE_GREATEST)]
             low, high = (self.b.sitofp(bound, self._of(self._float)) for bound in bounds)
@@ -159,13 +159,13 @@ class Conversion:
         return self.b.and_(self._of_width(value, _INT8), self._code_number(table, CODE_BITS, _INT8))
 
     def misfits(self, value: Any, table: Any) -> Any:
-        """Return what is not zero where an integer is none of the codes, as the table says."""
+        """Return a nonzero value where an integer is not a valid code, by the table."""
         kind = ir.IntType(self._width_of(value))
         offset, outside = (self._code_number(table, number, kind) for number in (CODE_OFFSET, CODE_OUTSIDE))
         return self.b.and_(self.b.add(value, offset), outside)
 
     def _code_number(self, table: Any, number: int, kind: Any) -> Any:
-        """Return a number that the table holds, the same in all lanes; LLVM may read it once, nothing writes it."""
+        """Return a number of the table, broadcast to all lanes; it is invariant, so LLVM may read it once."""
         found = self._entry(self.b.add(table, _INT64(8 * number)), _INT64)
         found.set_metadata("invariant.load", self.b.module.add_metadata([]))
         if kind.width < 64:
@@ -176,7 +176,7 @@ class Conversion:
         return self.b.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INT32, self.lanes), [0] * self.lanes))
 
     def _of_width(self, value: Any, kind: Any) -> Any:
-        """Return integers of another width: their low bits, or as many more as their sign says."""
+        """Return integers of another width: truncated, or extended by sign or zeros."""
         own = self._width_of(value)
         if own > kind.width:
             return self.b.trunc(value, self._of(kind))
@@ -187,7 +187,7 @@ class Conversion:
         return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.target[0] == "s" else (0, (1 << bits) - 1)
 
     def _clamped(self, number: Any, low: Any, high: Any, is_signed: bool) -> Any:
-        """Return floats as the nearest integers towards 0, of 32 bits, between bounds that they hold; NaN as 0."""
+        """Return floats rounded towards 0 to 32-bit integers, clamped to bounds that are exact floats; NaN as 0."""
         is_nan = self.b.fcmp_unordered("uno", number, number)
         number = self.b.select(self.b.fcmp_ordered("<", number, low), low, number)
         number = self.b.select(self.b.fcmp_ordered(">", number, high), high, number)
@@ -195,7 +195,7 @@ class Conversion:
         return (self.b.fptosi if is_signed else self.b.fptoui)(number, self._of(_INT32))
 
     def _saturated(self, number: Any, integer: Any, low: int, high: int) -> Any:
-        """Return floats as the nearest integers towards 0, of as many bits that their bounds are no floats."""
+        """Return floats rounded towards 0 to integers, saturated, where a bound is not exact as a float; NaN as 0."""
         is_above = self.b.fcmp_ordered(">=", number, self._all(self._float, float(high + 1)))
         is_below = self.b.fcmp_ordered("<=", number, self._all(self._float, float(low)))
         is_outside = self.b.or_(self.b.or_(is_above, is_below), self.b.fcmp_unordered("uno", number, number))
@@ -205,9 +205,9 @@ class Conversion:
         return self.b.select(is_below, self._all(integer, low), found)
 
     def _upper_half(self, bits: Any) -> Any:
-        """Return the upper 16 bits of f32, the last of them set where any of the others is.
+        """Return the upper 16 bits of f32, with the lowest one set if any of the lower 16 bits is.
 
-        That rounds to odd: rounded once more, to a float with two bits fewer, it is as if it had been rounded once.
+        This rounds to odd: rounding again, to a float with two bits fewer, gives the same as rounding once.
         """
         upper = self.b.lshr(bits, self._all(_INT32, 16))
         rest = self.b.and_(bits, self._all(_INT32, 0xFFFF))
@@ -223,7 +223,7 @@ class Conversion:
         return self._upper_bits(self.b.select(self._is_nan(bits), quiet, self._rounded_to_bfloat(bits)))
 
     def _rounded_to_bfloat(self, bits: Any) -> Any:
-        """Return the bits of f32, no NaN, whose upper half is rounded."""
+        """Return the bits of f32, not NaN, rounded so that the upper half is the result."""
         odd = self.b.and_(self.b.lshr(bits, self._all(_INT32, 16)), self._all(_INT32, 1))
         return self.b.add(self.b.add(bits, self._all(_INT32, 0x7FFF)), odd)
 
@@ -240,7 +240,7 @@ class Conversion:
         odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT32, 13)), self._all(_INT32, 1))
         moved = self.b.add(self.b.add(magnitude, self._all(_INT32, (15 - 127 << 23) + 0xFFF & 0xFFFFFFFF)), odd)
         normal = self.b.lshr(moved, self._all(_INT32, 13))
-        # Added to 0.5, whose last bit is worth as much as that of a subnormal f16, it is rounded by the processor.
+        # The last bit of 0.5 is worth as much as that of a subnormal f16, so adding 0.5 rounds to it in hardware.
         shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(_FLOAT)), self._all(_FLOAT, 0.5))
         small = self.b.sub(self.b.bitcast(shifted, self._of(_INT32)), self._all(_INT32, 126 << 23))
         found = self.b.select(
@@ -258,7 +258,7 @@ class Conversion:
         return self.b.trunc(self.b.or_(found, sign), self._of(_INT16))
 
     def _half_of_nan(self, payload: Any) -> Any:
-        """Return the bits of NaN: NumPy keeps the upper bits of the payload, ml_dtypes makes it the quiet one."""
+        """Return the bits of NaN: NumPy keeps the upper bits of the payload, ml_dtypes returns the quiet NaN."""
         kind = ir.IntType(self._width_of(payload))
         if self.source == "bf16":
             return self._all(kind, 0x7E00)
@@ -266,7 +266,7 @@ class Conversion:
         return self.b.or_(self.b.select(is_lost, self._all(kind, 1), payload), self._all(kind, 0x7C00))
 
     def _double_to_half(self, value: Any) -> Any:
-        """Round f64 to f16 at once, as `_to_half` does f32."""
+        """Round f64 to f16 directly, as `_to_half` does f32."""
         bits = self.b.bitcast(value, self._of(_INT64))
         magnitude = self.b.and_(bits, self._all(_INT64, (1 << 63) - 1))
         odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT64, 42)), self._all(_INT64, 1))
@@ -298,7 +298,7 @@ class Conversion:
         exponent = self.b.and_(magnitude, self._all(_INT32, 0x7C00 << 13))
         normal = self.b.add(magnitude, self._all(_INT32, 127 - 15 << 23))
         special = self.b.add(normal, self._all(_INT32, 128 - 16 << 23))
-        # A subnormal is what is left of a number with this exponent when its leading 1 is taken away.
+        # A subnormal is a number with this exponent, minus its leading 1.
         least = self._all(_INT32, 127 - 14 << 23)
         above = self.b.bitcast(self.b.add(magnitude, least), self._of(_FLOAT))
         small = self.b.bitcast(self.b.fsub(above, self.b.bitcast(least, self._of(_FLOAT))), self._of(_INT32))
@@ -316,7 +316,7 @@ class Conversion:
         wide = self.b.fpext(self.b.bitcast(value, self._of(_FLOAT)), self._of(_DOUBLE))
         if self.source != "f16" and self.keeps_nan:
             return wide
-        # A signalling NaN of f16 stays one in NumPy, which converts it by hand; the processor makes others quiet.
+        # A signalling NaN of f16 stays one in NumPy, which converts it in software; the hardware makes others quiet.
         quiet = 0x7FF << 52 if self.source == "f16" else 0xFFF << 51
         bits = self.b.zext(value, self._of(_INT64))
         sign = self.b.shl(self.b.and_(bits, self._all(_INT64, 1 << 31)), self._all(_INT64, 32))

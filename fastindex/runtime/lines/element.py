@@ -1,7 +1,7 @@
 """The arithmetic of one element, written once for every backend.
 
-Plain functions of int64 scalars (and int64 arrays of numbers), to be compiled by ``njit`` and ``cuda.jit`` alike;
-they also run as they are, on NumPy int64 scalars. The constants come from `fastindex.algebra.forms`, the
+Plain functions of int64 scalars (and int64 arrays of numbers), compiled by ``njit`` and ``cuda.jit`` alike;
+they also run uncompiled, on NumPy int64 scalars. The constants come from `fastindex.algebra.forms`, the
 tables of programs from `fastindex.index.step_table`.
 """
 

@@ -1,7 +1,7 @@
-"""Writing runs of bytes as whole cache lines, and turning staged lines into such runs.
+"""Writing runs of bytes as whole cache lines, and transposing staged lines into such runs.
 
-A line that is written whole and past the cache costs one transfer; a line that is written in part is read first. So
-what a kernel produces is gathered until lines are complete, and only the two ends of a run are written in part.
+A line that is written whole by a non-temporal store costs one transfer; a line that is written in part is read first.
+So kernels collect their output until lines are complete, and write only the two ends of a run in part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastindex.runtime.lines.vectors import transpose_stage
 
 @subroutine()
 def copy_short(target, source, size_bytes):  # type: ignore[no-untyped-def]
-    """Copy fewer than 64 bytes; two moves that overlap serve every size between two powers of two."""
+    """Copy fewer than 64 bytes; two overlapping moves serve every size between two powers of two."""
     if size_bytes >= 32:
         last = size_bytes - 32
         copy_vector(target, source, 32)
@@ -37,7 +37,7 @@ def copy_short(target, source, size_bytes):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-def]
-    """Copy bytes, complete lines of the target past the cache if `streamed`."""
+    """Copy bytes; if `streamed`, write whole lines of the target with non-temporal stores."""
     head = min((-target) & 63, size_bytes) if streamed else 0
     copy_short(target, source, head)
     lines_end = head + ((size_bytes - head) & ~63)
@@ -52,7 +52,7 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
 
 @subroutine("width")
 def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
-    """Transpose a square of staged rows, a line each, into a line of each column, `pitch_bytes` apart."""
+    """Transpose a square of staged rows, one line each, into one line per column, at a pitch of `pitch_bytes`."""
     w = literal(width)
     if w <= 2:
         for part in range(4):
@@ -63,7 +63,7 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
 
 @subroutine("size", inline=True)
 def place_ahead(source, upcoming, later, size):  # type: ignore[no-untyped-def]
-    """Return where a place of a run of `size` bytes is, or behind its end that of the run at `upcoming`."""
+    """Return the address `later` bytes into the run of `size` bytes at `source`, continued by the one at `upcoming`."""
     return source + later if later < size else upcoming + later - size
 
 
@@ -76,7 +76,7 @@ def prefetch_bytes(start, size):  # type: ignore[no-untyped-def]
 
 @subroutine()
 def prefetch_rows(source, rows, count, size):  # type: ignore[no-untyped-def]
-    """Prefetch every line of a run of each of some rows."""
+    """Prefetch every line of a run of `size` bytes in each of `count` rows."""
     for i in range(count):
         prefetch_bytes(source + entry(rows, i), size)
 

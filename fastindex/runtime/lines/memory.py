@@ -1,7 +1,7 @@
-"""Reading and writing memory by address from kernels: what Numba's arrays do not offer.
+"""Reading and writing memory by address from kernels, which Numba's arrays do not offer.
 
 Kernels get addresses, so one compilation serves arrays of every dtype and stride. Elements are opaque bits; vectors are
-up to a cache line long, and LLVM splits them where the machine has shorter ones. What is streamed goes past the cache.
+up to a cache line long, and LLVM splits them if the machine has shorter ones. Streamed stores are non-temporal.
 
 Loops over integers read through `load` and write through `store`, which promise LLVM that such a loop reads nothing it
 writes; without that it would not vectorise. A `barrier` after each loop ends the promise.
@@ -19,14 +19,14 @@ from numba.core import cgutils
 from fastindex.runtime.kernels import instructions
 from fastindex.runtime.numbers import LINE_BYTES, STORED
 
-#: Bytes of what is copied at once.
+#: Sizes of a single vector copy, in bytes.
 VECTOR_BYTES = (1, 2, 4, 8, 16, 32, 64)
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _LINE = LINE_BYTES // 8  # int64 numbers
 
 
-# What vectors of `runtime.lines.vectors` are made from
+# Building blocks of `runtime.lines.vectors`
 
 
 def load_at(builder: Any, address: Any, count: int, width: int) -> Any:
@@ -44,9 +44,9 @@ def store_at(builder: Any, value: Any, address: Any, streamed: bool) -> None:
 
 
 def store_lines(builder: Any, lines: Iterable[tuple[Any, Any]], streamed: Any) -> None:
-    """Store values to addresses, all past the cache or none; `streamed` is a number or LLVM's truth value.
+    """Store values to addresses, all with non-temporal stores or none; `streamed` is a number or an LLVM boolean.
 
-    Where only a call knows, lines are put together once for both, and the call branches between the stores.
+    If it is known only at run time, lines are put together once for both, and the code branches between the stores.
     """
     pairs = list(lines)
     if isinstance(streamed, int):
@@ -71,7 +71,7 @@ def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3
 
 
 def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], Any]) -> None:
-    """Have `write` write what is done for each number that an int64 may be; the last also serves all others."""
+    """Emit a switch over an int64: `write` emits the code for each choice, the last of which is also the default."""
     blocks, behind = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
     taken = builder.switch(number, blocks[-1])
     for choice, block in zip(choices, blocks, strict=True):
@@ -99,7 +99,7 @@ def literal(builder: Any, value: int) -> Any:
 def entry(builder: Any, table: Any, position: Any) -> Any:
     """Read the int64 at a position of the table at an address, or at a pointer.
 
-    Helpers take addresses of tables, not arrays: counting references locks the bus, which ends all streaming.
+    Subroutines take addresses of tables, not arrays: counting references locks the bus, which ends all streaming.
     """
     return builder.load(_place(builder, table, position), align=8)
 
@@ -141,12 +141,12 @@ def set_int32(builder: Any, address: Any, value: Any) -> None:
     builder.store(builder.trunc(value, _INT32), builder.inttoptr(address, _INT32.as_pointer()), align=4)
 
 
-# Copies, and what goes with them
+# Copies, prefetches and fences
 
 
 @instructions("size_bytes")
 def copy_vector(builder: Any, target: Any, source: Any, size_bytes: Any) -> None:
-    """Copy 1, 2, 4 ... 64 bytes between any two addresses; where the number is no literal, a branch chooses."""
+    """Copy 1, 2, 4 ... 64 bytes between any two addresses; if the size is not a literal, a branch selects it."""
     if isinstance(size_bytes, int):
         _copy(builder, target, source, size_bytes)
     else:
@@ -160,7 +160,7 @@ def _copy(builder: Any, target: Any, source: Any, size_bytes: int) -> None:
 
 @instructions()
 def copy_apart(builder: Any, target: Any, source: Any, size_bytes: Any, count: Any, strides: Any) -> None:
-    """Copy elements of 1, 2, 4 ... 64 bytes; `strides` is how many bytes they are apart, (target, source)."""
+    """Copy `count` elements of 1, 2, 4 ... 64 bytes at `strides` (target, source) in bytes."""
 
     def write(size: int) -> None:
         with cgutils.for_range(builder, count) as loop:
@@ -172,7 +172,7 @@ def copy_apart(builder: Any, target: Any, source: Any, size_bytes: Any, count: A
 
 @instructions()
 def stream_line(builder: Any, target: Any, source: Any) -> None:
-    """Copy a line past the cache to a target on a line boundary."""
+    """Copy a line with non-temporal stores to a target on a line boundary."""
     store_at(builder, load_at(builder, source, 8, 8), target, True)
 
 
@@ -186,7 +186,7 @@ def prefetch(builder: Any, address: Any) -> None:
 def prefetch_to_l2(builder: Any, address: Any) -> None:
     """Prefetch the line at an address, which need not be mapped, to L2 only.
 
-    Lines at distances of powers of two meet in few sets of L1, which would lose them before they are read.
+    Lines at distances of powers of two map to few sets of L1, which would evict them before they are read.
     """
     prefetch_at(builder, address, nearness=2)
 
@@ -199,7 +199,7 @@ def prefetch_to_write(builder: Any, address: Any) -> None:
 
 @instructions()
 def fence(builder: Any) -> None:
-    """Make streamed lines visible to other threads before whatever tells them that they are there."""
+    """Make streamed lines visible to other threads before a later store announces them."""
     builder.fence("seq_cst")
 
 
@@ -239,7 +239,7 @@ def store(builder: Any, target: Any, index: Any, value: Any) -> None:
 
 @instructions("code", result=types.int64)
 def load_stored(builder: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
-    """Read one integer, stored as `code` says, `offset_bytes` behind `source`, as int64."""
+    """Read one integer of storage type `code`, `offset_bytes` after `source`, as int64."""
     if isinstance(code, int):
         return _load_stored(builder, source, offset_bytes, code)
     found = cgutils.alloca_once(builder, _INT64)
@@ -264,12 +264,12 @@ def _bytes_behind(builder: Any, source: Any, offset_bytes: Any) -> Any:
 
 @instructions("apart")
 def gather_line(builder: Any, target: Any, index: Any, source: Any, offset_bytes: Any, apart: int) -> None:
-    """Copy 8 int64 to ``target[index]``; they are `apart` (a literal) int64 apart, `offset_bytes` behind `source`."""
+    """Copy 8 int64 at a stride of `apart` (a literal) int64, `offset_bytes` after `source`, to ``target[index]``."""
     line = ir.VectorType(_INT64, _LINE)
     numbers = builder.bitcast(_bytes_behind(builder, source, offset_bytes), _INT64.as_pointer())
     gathered: Any = ir.Constant(line, ir.Undefined)
     for part in range(apart):
-        # Nothing behind the last of the eight is read.
+        # Nothing after the last of the eight is read.
         first = min(_LINE * part, (_LINE - 1) * (apart - 1))
         place = builder.bitcast(builder.gep(numbers, [_INT64(first)]), line.as_pointer())
         loaded = _not_written(builder, builder.load(place, align=1))
@@ -282,5 +282,5 @@ def gather_line(builder: Any, target: Any, index: Any, source: Any, offset_bytes
 
 @instructions()
 def barrier(builder: Any) -> None:
-    """Keep the compiler from moving reads and writes from one side to the other; costs nothing."""
+    """Keep the compiler from moving reads and writes across this point; costs nothing at run time."""
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)

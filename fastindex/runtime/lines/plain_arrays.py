@@ -1,7 +1,7 @@
-"""What a call needs to know about two NumPy arrays, read from the array objects themselves.
+"""Checks of two NumPy arrays, read from the array objects themselves.
 
-Asked from Python, each of these (type, dtype, size, flags, address) costs as much as moving 4 KiB. The
-fields are those of ``PyArrayObject_fields`` in NumPy's ``ndarraytypes.h``, which every compiled extension relies on.
+From Python, each property (type, dtype, size, flags, address) costs as much to read as moving 4 KiB. The fields are
+those of ``PyArrayObject_fields`` in NumPy's ``ndarraytypes.h``, which every compiled extension relies on.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
     Parameters
     ----------
     source, target : int64
-        The addresses of two Python objects, which ``id`` gives.
+        The addresses of two Python objects, as ``id`` returns them.
     expected : int64
-        Address of a `PlainPair`. Both are contiguous arrays of one dimension, exactly of NumPy's own type, share no
-        memory, and the target can be written to and begins where it is expected to.
+        Address of a `PlainPair`. Both must be contiguous one-dimensional arrays, exactly of NumPy's own type, that do
+        not overlap; the target must be writeable and aligned as expected.
     """
     fields, array_type = entry(expected, FIELDS), entry(expected, ARRAY_TYPE)
     # The type is the last field that every object has.

@@ -1,6 +1,6 @@
 """Cache lines in registers: transposed, interleaved, deinterleaved, expanded and compressed.
 
-Everything works on addresses and on vectors of one cache line. LLVM splits these vectors where the machine has shorter
+Everything works on addresses and on vectors of one cache line. LLVM splits these vectors if the machine has shorter
 ones, so the same code runs with AVX-512, AVX2 and NEON. Elements are opaque bits of `width` bytes (1 to
 64); `width` and `ways` arguments are literals, so each is compiled once.
 """
@@ -18,7 +18,7 @@ from fastindex.runtime.numbers import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
-#: How many packed elements a byte may have.
+#: Numbers of packed elements that a byte may have.
 PACKED_IN_BYTE = (2, 4, 8)
 
 
@@ -29,12 +29,12 @@ def from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
 
 
 def shuffle(builder: Any, first: Any, second: Any, mask: Sequence[int]) -> Any:
-    """Take the elements of two vectors that a mask says, those of the second numbered on."""
+    """Shuffle two vectors by a mask, in which the elements of the second are numbered after those of the first."""
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT32, len(mask)), list(mask)))
 
 
 class _Lines:
-    """How a line is cut into elements, each of one or more atoms that vector instructions know."""
+    """The split of a line into elements, each of one or more atoms: integers that vector instructions support."""
 
     def __init__(self, width: int) -> None:
         self.atom_bytes = min(width, 8)
@@ -104,9 +104,9 @@ def lane_transpose(builder: Any, quads: Sequence[Any], width: int) -> list[Any]:
 
 
 def lines_of_lanes(builder: Any, source: Any) -> list[Any]:
-    """Return four lines, a lane each of the four lines at an address: the first has the first of their lanes."""
+    """Transpose the lanes of the four lines at an address: result line ``k`` has lane ``k`` of each of them."""
     lines = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 8, 8) for k in range(4)]
-    # Lanes are pairs of numbers of eight bytes: first two by two lanes, then two by two of these.
+    # A lane is a pair of 8-byte numbers: transpose two by two lanes, then two by two of these.
     even = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
     odd = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
     return [
@@ -147,12 +147,12 @@ def transpose_rows(
     """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
 
     Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
-    `columns` are the addresses of int64 tables of byte offsets. If `asks` is not 0, as many lines are prefetched at
-    ``upcoming + upcoming_rows[i]``.
+    `columns` are the addresses of int64 tables of byte offsets. If `asks` is not 0, the line of each row at
+    ``upcoming + upcoming_rows[i]`` is prefetched.
     """
     lines = _Lines(width)
     if lines.count > 32 or (lines.count == 32 and squares == 1):
-        # Never reached: it would take too many registers, or elements are of one or two bytes, which are staged.
+        # Never reached: it would take too many registers, or elements have one or two bytes and are staged.
         return
     transposed = []
     for square in range(squares):
@@ -170,9 +170,9 @@ def transpose_rows(
 
 @instructions("width")
 def transpose_stage(builder: Any, width: int, target: Any, pitch_bytes: Any, stage: Any) -> None:
-    """Transpose staged rows, a line apart, into a line of each column, `pitch_bytes` apart.
+    """Transpose a square of staged rows, one line each, into one line per column, at a pitch of `pitch_bytes`.
 
-    One square; where `width` is 1 or 2, the columns in 16 bytes of it, a quarter.
+    If `width` is 1 or 2, only a quarter of the square: the columns in 16 bytes of each row.
     """
     lines = _Lines(width)
     if width <= 2:
@@ -205,7 +205,7 @@ def transpose_stage_lanes(builder: Any, width: int, target: Any, columns: Any, s
 
 @instructions("width", "ways", "streamed")
 def interleave_rows(builder: Any, width: int, ways: int, streamed: Any, target: Any, source: Any, rows: Any) -> None:
-    """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`."""
+    """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements interleaved to `target`."""
     lines = _Lines(width)
     loaded = [lines.load(builder, from_table(builder, source, rows, i)) for i in range(ways)]
     interleaved = enumerate(lines.interleave(builder, loaded))
@@ -225,7 +225,7 @@ def deinterleave_line(
 
 @instructions("streamed")
 def expand_line(builder: Any, per_byte: Any, streamed: int, target: Any, source: Any) -> None:
-    """Expand 64 packed elements, 2, 4 or 8 of which a byte has, the first in its low bits, to a byte each."""
+    """Expand 64 elements, packed 2, 4 or 8 to a byte, the first in its low bits, to one byte each."""
 
     def write(ways: int) -> None:
         bits, count = 8 // ways, LINE_BYTES // ways
@@ -249,7 +249,7 @@ def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
 
 @instructions()
 def compress_line(builder: Any, per_byte: Any, target: Any, source: Any) -> None:
-    """Pack 64 elements of a byte each, 2, 4 or 8 to a byte, the first in its low bits."""
+    """Pack 64 elements of one byte each, 2, 4 or 8 to a byte, the first in its low bits."""
     values = load_at(builder, source, LINE_BYTES, 1)
 
     def write(ways: int) -> None:
@@ -275,8 +275,8 @@ def paired(builder: Any, first: Any, second: Any) -> list[Any]:
 
 
 def load_nibbles(builder: Any, address: Any, odd: Any, count: int) -> Any:
-    """Load `count` bytes of packed elements of 4 bits; where `odd` is 1, a high nibble is the first."""
-    # Where it is 0, no byte beyond them is read.
+    """Load `count` bytes of packed elements of 4 bits; if `odd` is 1, the first element is a high nibble."""
+    # If `odd` is 0, no byte beyond them is read.
     row, following = (load_at(builder, place, count, 1) for place in (address, builder.add(address, odd)))
     four = ir.Constant(row.type, [4] * count)
     moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
@@ -285,7 +285,7 @@ def load_nibbles(builder: Any, address: Any, odd: Any, count: int) -> Any:
 
 @instructions("count", "shifted")
 def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, sources: Any, odd: Any) -> None:
-    """Pair `count` bytes each of two rows of packed elements of 4 bits: a byte of two elements at the same place.
+    """Pair the 4-bit elements in `count` bytes of two rows: a result byte holds the two elements at one position.
 
     Parameters
     ----------
@@ -293,12 +293,12 @@ def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, so
     shifted : literal int
         Whether a row may begin with the high nibble.
     target, high : int64
-        Addresses of the pairs of elements that were low nibbles, if the row begins with one, and of the others, which
-        are written last.
+        Where to write the pairs of even-numbered elements (low nibbles, unless a row is odd), and then those of
+        odd-numbered ones.
     sources : (int64, int64)
         Addresses of the rows.
     odd : (int64, int64)
-        1 for a row that begins with the high nibble, and goes on with a byte behind these; otherwise 0.
+        1 for a row that begins with the high nibble, and so ends in the byte after these; otherwise 0.
     """
     rows = []
     for place in range(2):
@@ -310,7 +310,7 @@ def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, so
 
 @instructions("group_bytes")
 def pair_groups(builder: Any, group_bytes: int, target: Any, high: Any, source: Any) -> None:
-    """Pair rows of `group_bytes` bytes that alternate in two lines of packed elements of 4 bits."""
+    """Pair the 4-bit elements of two rows that alternate in two lines, in groups of `group_bytes` bytes."""
     count = LINE_BYTES // group_bytes
     lines = [load_at(builder, offset_by(builder, source, at), count, group_bytes) for at in (0, LINE_BYTES)]
     vector = ir.VectorType(_INT8, LINE_BYTES)
