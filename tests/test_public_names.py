@@ -45,8 +45,8 @@ FACE = {
     """,
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
-        repack RepackPlan formats layout_of discover Discovery check WrongSlot pack_checkpoint open_checkpoint Checkpoint
-        convert_checkpoint ConvertedCheckpoint
+        repack RepackPlan formats layout_of discover Discovery check WrongSlot
+        pack_checkpoint open_checkpoint Checkpoint convert_checkpoint ConvertedCheckpoint
     """,
 }
 MODULES = [*FACE, xla]

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from fastindex.errors import FastIndexError
 
-_V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3".split()
+_V3 = (
+    *("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf"),
+    *("sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3"),
+)
 
 
 class Level(NamedTuple):

@@ -10,7 +10,7 @@ from fastindex.runtime.machine_code import kernel_sources
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "fastindex"
 #: What kernels are compiled with, and not made of.
-NO_PART = {"errors.py", "first_use.py", "terminal.py", "machine_code.py", "first_answer.py"}
+NO_PART = {"errors.py", "first_use.py", "terminal.py", "machine_code.py", "first_answer.py", "levels.py"}
 
 
 def imports_of(path: Path) -> set[Path]:
