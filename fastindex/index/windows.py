@@ -332,7 +332,6 @@ class _Split:
             gained[j] = (remainder + gain_of(self._walk.numerators[j])) // divisor
         whole = np.broadcast_to(gain_of(self._walk.output), (*residues, *sizes))
         whole = whole.reshape(math.prod(residues), sizes[0], -1)
-        # A writeable copy: a broadcast array is read-only, and the kernel would be compiled again for that.
         return np.array(whole[:, : self._length]).reshape(-1), int(whole[0, -1, 0]) if repeats else 0
 
 

@@ -116,7 +116,10 @@ def warm_up_for(levels: Sequence[Level], folder: Path, progress: Progress | None
         _compile_elsewhere(names, max(thread_count(), 1), finish, [level.name, str(folder)], chosen)
         missing = sorted(set(names) - finished)
         if missing:
-            raise FastIndexError(f"for {level.name} these kernels were not compiled: {', '.join(missing)}")
+            raise FastIndexError(
+                f"{len(missing)} kernels for {level.name} were not compiled, or not written to {folder}: "
+                f"{', '.join(missing[:3])} ..."
+            )
     return total
 
 

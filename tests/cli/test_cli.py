@@ -332,6 +332,23 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("warmup").output == ""
 
 
+@pytest.mark.in_turn(seconds=4)
+def test_warmup_for_other_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fastindex.moving.warmup
+
+    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda _: iter([("fill", 1, 0)]))
+    monkeypatch.setattr(fastindex.moving.warmup, "CALLED", {})
+    assert run("warmup", "--target", "x86-64-v3, aarch64", "--output", tmp_path / "kernels").stdout == ""
+    assert len([*(tmp_path / "kernels").glob("fill_runs-1-0.*.kernel")]) == 2
+    monkeypatch.setattr(fastindex.moving.warmup, "relayout_kernels", lambda _: iter([("fill", 7, 7)]))
+    assert "1 kernels for aarch64 were not compiled" in fails("warmup", "--target", "aarch64", "--output", tmp_path)
+
+
+def test_targets_of_warmup_that_there_are_not(tmp_path: Path) -> None:
+    assert "no target is called 'x86-64-v9'" in fails("warmup", "--target", "x86-64-v9")
+    assert "--output is for --target" in run("warmup", "--output", tmp_path, status=2).stderr
+
+
 def test_help_and_version() -> None:
     assert run("--version").stdout == f"fastindex, version {fi.__version__}\n"
     for command in cli.main.commands:
