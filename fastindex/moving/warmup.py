@@ -105,22 +105,24 @@ def warm_up_for(levels: Sequence[Level], folder: Path, progress: Progress | None
     if progress is not None:
         progress.start(total)
     for level, names in kernels.items():
-        finished: set[str] = set()
-
-        def finish(name: str, finished: set[str] = finished) -> None:
-            finished.add(name)
-            if progress is not None:
-                progress.advance(1)
-
-        chosen = {"NUMBA_CPU_NAME": level.processor, "NUMBA_CPU_FEATURES": level.features}
-        _compile_elsewhere(names, max(thread_count(), 1), finish, [level.name, str(folder)], chosen)
-        missing = sorted(set(names) - finished)
-        if missing:
-            raise FastIndexError(
-                f"{len(missing)} kernels for {level.name} were not compiled, or not written to {folder}: "
-                f"{', '.join(missing[:3])} ..."
-            )
+        _compile_level(level, names, folder, progress)
     return total
+
+
+def _compile_level(level: Level, names: Sequence[str], folder: Path, progress: Progress | None) -> None:
+    missing = set(names)
+
+    def finish(name: str) -> None:
+        missing.discard(name)
+        if progress is not None:
+            progress.advance(1)
+
+    _compile_elsewhere(names, thread_count(), finish, [level.name, str(folder)], level.variables)
+    if missing:
+        raise FastIndexError(
+            f"{len(missing)} kernels for {level.name} were not compiled, or not written to {folder}: "
+            f"{', '.join(sorted(missing)[:3])} ..."
+        )
 
 
 def every_kernel(vector_bytes: int | None = None) -> dict[str, Kernel]:
@@ -183,7 +185,7 @@ def _compile_elsewhere(
 def compile_on_request(level: str = "", folder: str = "") -> None:
     """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line.
 
-    With a level, whose processor and features Numba's variables name, they are written to a folder and not loaded.
+    With a level, they are written to a folder and not loaded; the process was started with the level's `variables`.
     """
     if level:
         from fastindex.runtime.kernels import compile_for, machine_code

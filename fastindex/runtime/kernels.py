@@ -159,9 +159,9 @@ def inlined(function: Function) -> Function:
 
 
 def compile_for(level: Level) -> None:
-    """Have this process compile for a level, whose processor and features Numba's environment variables name.
+    """Make this process compile for the architecture of a level; it was started with the level's `variables`.
 
-    Numba takes the architecture from LLVM's own triple, which another one replaces here. No kernel can run afterwards.
+    Numba takes the architecture from LLVM's process triple, which is replaced here. No kernel can run afterwards.
     """
     if binding.get_process_triple().startswith(level.architecture):
         return

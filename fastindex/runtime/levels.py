@@ -45,8 +45,13 @@ class Level(NamedTuple):
         return ",".join(f"+{name}" for name in sorted(self.instructions))
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables with which Numba compiles for the level."""
+        return {"NUMBA_CPU_NAME": self.processor, "NUMBA_CPU_FEATURES": self.features}
+
+    @property
     def target(self) -> tuple[str, str, str]:
-        """What files of kernels are named by, in place of a triple, a processor and its features."""
+        """The key of cached kernels, in place of a triple, a processor and its features."""
         return f"{self.architecture}-{sys.platform}", self.name, self.features
 
     def runs_on(self, architecture: str, instructions: Iterable[str]) -> bool:
