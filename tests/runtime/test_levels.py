@@ -83,7 +83,8 @@ def test_a_process_that_finds_kernels_of_its_level_compiles_nothing(tmp_path: Pa
 @pytest.mark.in_turn(seconds=25)
 @pytest.mark.parametrize("name", ["aarch64", "x86-64-v4"])
 def test_kernels_of_another_level_are_objects_for_it_and_are_not_loaded_here(name: str, tmp_path: Path) -> None:
-    if LEVELS[name].runs_on(machine_code.target()[0].partition("-")[0], machine_code.features()):
+    # Not asked of `runs_on`, which this tests.
+    if {"aarch64": "neon", "x86-64-v4": "avx512f"}[name] in machine_code.features():
         pytest.skip("this processor is one of that level")
     compiled_for(name, tmp_path / name)
     for path in (tmp_path / name).iterdir():
