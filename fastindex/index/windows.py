@@ -20,7 +20,7 @@ from fastindex.arrays.addresses import address_of
 from fastindex.arrays.windows import Window
 from fastindex.index import window_numbers as places
 from fastindex.index.executors import run
-from fastindex.runtime.first_answer import MOST_INDICES, load_kernels, may_be_numpy
+from fastindex.runtime.first_answer import MOST_INDICES, kernel_function, may_be_numpy
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -388,10 +388,7 @@ def fill_window(
 
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
-    load_kernels()
-    from fastindex.runtime.machine_code import function
-
-    kernel = function("run_window")
+    kernel = kernel_function("run_window")
     numbers, table, target = map(address_of, (plan.numbers, plan.table, output))
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
 
