@@ -17,8 +17,7 @@ from fastindex.arrays.fills import Casting, fill_pattern
 from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.core.shape import Shape
 from fastindex.dask.travelling import let_added_types_travel
-from fastindex.index.bad_elements import BadElementError, ErrorOf
-from fastindex.index.executors import new_outputs, run
+from fastindex.index.executors import BadElementError, ErrorOf, new_outputs, run
 from fastindex.moving.relayout_calls import pack, relayout, unpack
 
 # A worker imports this module to run a task, and later sends the result.

@@ -18,7 +18,7 @@ import numpy as np
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
-from fastindex.index.conversions import LookUp
+from fastindex.index.indices import LookUp
 from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.sharding.device_order import Digits, inverse
 from fastindex.sharding.sharding import Sharding
