@@ -157,7 +157,7 @@ LARGER = {
     "paged.places.slot_mapping": "public: what the engines' functions take, and what all index functions take",
     "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "moving.kernels.jobs._lead": "the same",
-    "runtime.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
+    "runtime.lines.lines.transpose_rows": "instructions: its first parameter is the builder",
     "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 

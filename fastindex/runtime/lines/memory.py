@@ -26,7 +26,7 @@ _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _LINE = LINE_BYTES // 8  # int64 numbers
 
 
-# Building blocks of `runtime.lines.vectors`
+# Building blocks of `runtime.lines.lines`
 
 
 def load_at(builder: Any, address: Any, count: int, width: int) -> Any:
