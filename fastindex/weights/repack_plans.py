@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.core.digits import Variable, digit
+from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
@@ -32,6 +32,7 @@ from fastindex.patterns.named_formats import (
     plain_side,
 )
 from fastindex.show.format_names import named_layout
+from fastindex.weights.found_formats import FoundChosen, FoundFormat
 
 Bytes = NDArray[np.uint8]
 
@@ -42,6 +43,8 @@ _UNITS_AT_ONCE = 1 << 16
 _ONEDNN = "onednn"
 #: The variable of the batch: arrays stored one after the other.
 _BATCH = "batch"
+#: A name that `formats` lists, "plain", or a format that was discovered.
+Format = str | FoundFormat
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class End:
         if self.row is None or self.row.bits is None:
             return "elements"
         return self.row.stored
+
+    @property
+    def inverted_bits(self) -> int:
+        """The bits of a code that a discovered format stores inverted, besides the sign."""
+        return self.one.found.inverted_bits if isinstance(self.one, FoundChosen) else 0
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,12 @@ class RepackPlan:
         flipped = _is_twos_complement(source, destination, signed[0])
         return flipped ^ _is_twos_complement(destination, source, signed[1])
 
+    def flipped_bits(self, signed: tuple[int, int]) -> int:
+        """The mask of the bits of a code that flip; `signed` as for `run`."""
+        source, destination = self.ends
+        sign = 1 << source.bits - 1 if self.flips(signed) else 0
+        return sign ^ source.inverted_bits ^ destination.inverted_bits
+
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
         end = self.ends[1]
@@ -170,19 +184,19 @@ class RepackPlan:
         """
         source, destination = self.ends
         offset = 1 << source.bits - 1
-        flipped = self.flips(signed)
+        flipped = self.flipped_bits(signed)
         if source.row is None and source.bits % 8:
             is_negative = _may_be_negative(destination, signed[0])
             _check_codes(data, source, destination.name, signed[0] > 0, is_negative, first)
             if is_negative:
                 data = data & np.uint8((1 << source.bits) - 1)
         if flipped and source.row is None:
-            data = data ^ np.uint8(offset)
+            data = _flipped(data, flipped, -(-source.bits // 8) * 8)
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
         if flipped and None not in (source.row, destination.row):
             # Flip in the source: padding of the destination is never flipped.
-            data = data ^ np.uint8(offset * (0x11 if source.bits == NIBBLE_BITS else 1))
+            data = _flipped(data, flipped, source.bits)
         if self.packs:
             data = plan_relayout(*_packing(len(data)))(data, threads=threads)
         row = destination.row
@@ -191,7 +205,7 @@ class RepackPlan:
         if row is not None and row.order:
             _in_units(target, row, back=False)
         if flipped and source.row is not None and destination.row is None:
-            target ^= np.uint8(offset)
+            target[...] = _flipped(target, flipped, -(-destination.bits // 8) * 8)
         if destination.row is None and destination.bits < 8 and _may_be_negative(source, signed[1]):
             # Sign-extend to the whole byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
@@ -228,6 +242,9 @@ def _cut(
     letters = spelled[0] if rows[0] is not None else spelled[1]
     if key == _BATCH:
         return Cut((batch, *shape[len(shape) - len(letters) :]), 0, step)
+    if key not in letters:
+        # The bits of several codes, across words.
+        return None
     for one, own in zip(rows, spelled, strict=True):
         step = math.lcm(step, 1 if one is None else multiple_of(one, one.letters[own.index(key)]))
     if len(letters) == 1:
@@ -264,12 +281,19 @@ def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
     return other.stored != "elements" and _may_be_negative(other, signed_bits)
 
 
+def _flipped(data: Bytes, mask: int, width: int) -> Bytes:
+    """Return packed codes of `width` bits, a divisor or a multiple of 8, with the bits of a mask flipped."""
+    every = sum(mask << at for at in range(0, max(width, 8), width))
+    made: Bytes = (data.view(f"u{max(width, 8) // 8}") ^ np.array(every, f"u{max(width, 8) // 8}")).view(np.uint8)
+    return made
+
+
 def _may_be_negative(end: End, signed_bits: int) -> bool:
     """Whether a plain array holds signed values, not codes, for a format; `signed_bits` is 0 for unsigned dtypes."""
     if end.stored == "integers":
         # int8 may contain 4-bit codes, but cannot hold 8-bit codes above 127.
         return signed_bits == end.bits
-    return signed_bits > 0 and end.stored != "codes"
+    return signed_bits > 0 and end.stored not in ("codes", "bits")
 
 
 def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negative: bool, first: int) -> None:
@@ -297,7 +321,11 @@ def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negat
 
 @lru_cache(maxsize=256)
 def repack_plan(
-    source: str, destination: str, shape: tuple[int, ...], bits: int | None, parameters: tuple[tuple[str, Any], ...]
+    source: Format,
+    destination: Format,
+    shape: tuple[int, ...],
+    bits: int | None,
+    parameters: tuple[tuple[str, Any], ...],
 ) -> RepackPlan:
     """Plan a move between two formats; plans are cached.
 
@@ -312,15 +340,16 @@ def repack_plan(
     'u4[2,1,4,2]{2,3,1,0:E(4)}'
     """
     given = dict(parameters)
-    for name in (source, destination):
+    names = str(source), str(destination)
+    for name in names:
         parameter = BY_ROWS.get(name)
         if parameter is not None and given.get(parameter) is None:
             given[parameter] = shape[-2:-1] != (1,)
     rows: list[Chosen | None] = []
-    for name in (source, destination):
-        own = {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})}
-        rows.append(None if name == PLAIN else _row(name, len(shape), bits, own))
-    unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in (source, destination)))
+    for one in (source, destination):
+        own = {k: v for k, v in given.items() if k in PARAMETERS.get(str(one), {})}
+        rows.append(None if one == PLAIN else _row(one, shape, bits, own))
+    unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in names))
     if unknown:
         raise FastIndexError(f"neither {source} nor {destination} has a parameter {', '.join(unknown)}")
     known = [one for one in rows if one is not None]
@@ -332,19 +361,30 @@ def repack_plan(
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
     if not known and width > 8 and width not in _WIDE_BITS:
         raise FastIndexError(f"plain elements of more than 8 bits have {', '.join(map(str, _WIDE_BITS))}, got {width}")
-    by_bits = any(of_bits(one.row.text) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
+    by_bits = any(_is_of_bits(one) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
     bit = Variable("b", width, True)
+    streams = {spelled[one.found.stream] for one, spelled in zip(rows, letters, strict=True)
+               if isinstance(one, FoundChosen) and one.found.stream is not None}
+    if len(streams) > 1:
+        raise UnsupportedError(f"{source} and {destination} have streams of bits along two dimensions; go by 'plain'")
     ends: list[End] = []
-    for name, one, spelled in zip((source, destination), rows, letters, strict=True):
+    for name, one, spelled in zip(names, rows, letters, strict=True):
         ordered = [variables[letter] for letter in spelled]
         if one is None:
             everything = (*ordered, bit) if by_bits else tuple(ordered)
             side = plain_side(width, [v.extent for v in ordered], everything, by_bits)
+        elif isinstance(one, FoundChosen):
+            whole = [_stream(variables[x], width) if x in streams and one.found.stream is not None else variables[x] for x in spelled]
+            side = one.side(whole, bit if len(one.found.split) > len(spelled) else None)
+            if by_bits and not one.found.is_of_bits:
+                side = in_bits(side, width, bit)
         else:
             table = dict(zip(one.letters, ordered, strict=True)) | ({"b": bit} if of_bits(one.row.text) else {})
             side = format_side(one, {k: v.extent for k, v in table.items()}, table)
             if by_bits and "b" not in table:
                 side = in_bits(side, width, bit)
+        for letter in streams:
+            side = _streamed(side, variables[letter], bit, width)
         final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
         ends.append(End(name, final, width, _batched(side, batch), one))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
@@ -357,7 +397,38 @@ def repack_plan(
         sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
-    return RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
+    made = RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
+    if isinstance(rows[1], FoundChosen) and rows[1].found.has_ones:
+        raise UnsupportedError(f"{destination} has ones in its padding, which repack does not write; it unpacks it")
+    if len(known) == 2 and sides[0].element_bits < width and made.flipped_bits((0, 0)):
+        raise UnsupportedError(
+            f"{source} stores the bits of a code apart, and some of them flip in {destination}; go by 'plain'"
+        )
+    return made
+
+
+def _is_of_bits(one: Chosen) -> bool:
+    """Whether a format has elements of single bits of codes."""
+    return one.found.is_of_bits if isinstance(one, FoundChosen) else of_bits(one.row.text)
+
+
+def _stream(code: Variable, width: int) -> Variable:
+    """Return the variable that numbers the bits of all codes along a dimension."""
+    return Variable((code.key, "bits"), code.extent * width, True)
+
+
+def _streamed(side: RegroupedShape, code: Variable, bit: Variable, width: int) -> RegroupedShape:
+    """Return a side with the codes of a dimension, and their bits, as digits of one stream of bits."""
+    stream = _stream(code, width)
+
+    def replaced(one: Digit) -> Digits:
+        if one.variable == code:
+            return digit(one.weight, stream, one.low * width, one.high and one.high * width)
+        return digit(one.weight, stream, one.low, one.high or width) if one.variable == bit else (one,)
+
+    coordinates = tuple(tuple(made for one in digits for made in replaced(one)) for digits in side.coordinates)
+    variables = dict.fromkeys(stream if v in (code, bit) else v for v in side.variables)
+    return RegroupedShape(side.shape, coordinates, tuple(variables))
 
 
 def _check_meanings(ends: Sequence[End]) -> None:
@@ -371,8 +442,8 @@ def _check_meanings(ends: Sequence[End]) -> None:
         return
     for end, other in zip(ends, reversed(ends), strict=True):
         # Integers below a byte are two's complement; bytes may be unsigned.
-        unknown = ("signed", "integers", "offset") if end.bits < 8 else ("signed",)
-        if end.stored == "elements" and other.stored in unknown:
+        unknown = ("signed", "integers", "offset") if end.bits < 8 or end.stored == "bits" else ("signed",)
+        if end.stored in ("elements", "bits") and other.stored in unknown:
             raise FastIndexError(
                 f"{end.name} keeps elements of either sign as they are, so codes of {other.name} have no one value "
                 "there; move them to 'plain' first, with out= of int8 for values or of uint8 for codes"
@@ -383,7 +454,9 @@ def _packing(count: int) -> tuple[str, str]:
     return f"u4[{count}]", f"u4[{count}]{{0:E(4)}}"
 
 
-def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chosen:
+def _row(name: Format, shape: Sequence[int], bits: int | None, given: dict[str, Any]) -> Chosen:
+    if isinstance(name, FoundFormat):
+        return name.at(shape, bits)
     if name != _ONEDNN:
         return chosen(name, bits, given)
     tag = given.get("tag")
@@ -391,8 +464,8 @@ def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chose
         raise ArgumentTypeError("onednn takes the name of a layout, as in tag='nChw16c'")
     layout = named_layout(tag)
     letters = "ABCDEFGHIJKL"[: layout.rank]
-    if layout.rank > rank:
-        raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {rank}")
+    if layout.rank > len(shape):
+        raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {len(shape)}")
     return Chosen(Row(name, f"e[{','.join(letters)}]{layout}"), bits or 32, {}, letters)
 
 
