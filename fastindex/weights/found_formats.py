@@ -219,9 +219,7 @@ def found_shape(found: FoundFormat, sizes: tuple[int, ...]) -> Shape:
     return grown_shape(found.layout, found.split, found.grows, found._extents(sizes))
 
 
-def grown_shape(
-    layout: str, split: Sequence[Sequence[int]], grows: Sequence[int], extents: Sequence[int]
-) -> Shape:
+def grown_shape(layout: str, split: Sequence[Sequence[int]], grows: Sequence[int], extents: Sequence[int]) -> Shape:
     """Return the split array of a layout when its dimensions have other extents.
 
     Examples
@@ -264,7 +262,7 @@ def found_growth(
     return grows if grown_shape(layout, split, grows, extents) == second else ()
 
 
-def found_format_of(given: Any, name: str) -> FoundFormat:
+def found_format_of(given: Any, name: Any) -> FoundFormat:
     """Return the format in an object of JSON, which may come from anyone.
 
     Raises
@@ -281,6 +279,8 @@ def found_format_of(given: Any, name: str) -> FoundFormat:
         raise fail(f"a mapping is expected, got {shortened(given)}")
     sizes, bits, dtype = checked_header(given, fail)
     layout, split = given.get("layout"), given.get("split")
+    if layout is None and "places" in given:
+        raise fail("it is no order of digits, and only repack moves by a table; discover one with a layout")
     if not isinstance(layout, str):
         raise fail(f"layout is a text, got {shortened(layout)}")
     if not isinstance(split, list) or not all(is_sizes(parts, 1) and parts for parts in split):
@@ -296,9 +296,7 @@ def found_format_of(given: Any, name: str) -> FoundFormat:
     if not is_sizes(grows, 0) or len(grows) not in (0, len(sizes)):
         raise fail(f"grows is a part of each dimension, got {shortened(grows)}")
     parts = tuple(map(tuple, split))
-    found = FoundFormat(
-        name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones
-    )
+    found = FoundFormat(name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones)
     wrong = _inconsistency(found)
     if wrong:
         raise fail(wrong)

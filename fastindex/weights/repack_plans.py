@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.core.digits import Digit, Digits, Variable, digit
+from fastindex.core.digits import Variable
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -25,14 +25,21 @@ from fastindex.patterns.named_formats import (
     PLAIN,
     Chosen,
     chosen,
-    format_side,
-    in_bits,
     multiple_of,
-    of_bits,
-    plain_side,
 )
 from fastindex.show.format_names import named_layout
 from fastindex.weights.found_formats import FoundChosen, FoundFormat
+from fastindex.weights.repack_sides import (
+    BATCH,
+    ONEDNN,
+    as_stream,
+    batched,
+    is_of_bits,
+    letters_of,
+    side_of,
+    sizes_by_letter,
+    streams_of,
+)
 
 Bytes = NDArray[np.uint8]
 
@@ -40,9 +47,6 @@ Bytes = NDArray[np.uint8]
 _WIDE_BITS = (16, 32, 64)
 # Units reordered at a time: few enough that their temporaries stay in the cache.
 _UNITS_AT_ONCE = 1 << 16
-_ONEDNN = "onednn"
-#: The variable of the batch: arrays stored one after the other.
-_BATCH = "batch"
 #: A name that `formats` lists, "plain", or a format that was discovered.
 Format = str | FoundFormat
 
@@ -240,7 +244,7 @@ def _cut(
         return None
     key, step = str(found[0][0].key), math.lcm(found[0][1], found[1][1])
     letters = spelled[0] if rows[0] is not None else spelled[1]
-    if key == _BATCH:
+    if key == BATCH:
         return Cut((batch, *shape[len(shape) - len(letters) :]), 0, step)
     if key not in letters:
         # The bits of several codes, across words.
@@ -341,6 +345,8 @@ def repack_plan(
     """
     given = dict(parameters)
     names = str(source), str(destination)
+    if bits is None:
+        bits = next((one.bits for one in (source, destination) if isinstance(one, FoundFormat)), None)
     for name in names:
         parameter = BY_ROWS.get(name)
         if parameter is not None and given.get(parameter) is None:
@@ -352,41 +358,24 @@ def repack_plan(
     unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in names))
     if unknown:
         raise FastIndexError(f"neither {source} nor {destination} has a parameter {', '.join(unknown)}")
-    known = [one for one in rows if one is not None]
+    known = [row for row in rows if row is not None]
     width = known[0].bits if known else (bits or 8)
-    if any(one.bits != width for one in known):
+    if any(row.bits != width for row in known):
         raise FastIndexError(f"{source} has {known[0].bits} bits, {destination} has {known[1].bits}; give bits=")
-    letters = _letters(rows, len(shape))
-    sizes, batch = _by_letter(letters[0] if rows[0] is not None else letters[1], shape)
+    letters = letters_of(rows, len(shape))
+    sizes, batch = sizes_by_letter(letters[0] if rows[0] is not None else letters[1], shape)
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
     if not known and width > 8 and width not in _WIDE_BITS:
         raise FastIndexError(f"plain elements of more than 8 bits have {', '.join(map(str, _WIDE_BITS))}, got {width}")
-    by_bits = any(_is_of_bits(one) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
-    bit = Variable("b", width, True)
-    streams = {spelled[one.found.stream] for one, spelled in zip(rows, letters, strict=True)
-               if isinstance(one, FoundChosen) and one.found.stream is not None}
-    if len(streams) > 1:
-        raise UnsupportedError(f"{source} and {destination} have streams of bits along two dimensions; go by 'plain'")
+    by_bits = any(is_of_bits(row) for row in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
     ends: list[End] = []
-    for name, one, spelled in zip(names, rows, letters, strict=True):
+    for name, row, spelled in zip(names, rows, letters, strict=True):
         ordered = [variables[letter] for letter in spelled]
-        if one is None:
-            everything = (*ordered, bit) if by_bits else tuple(ordered)
-            side = plain_side(width, [v.extent for v in ordered], everything, by_bits)
-        elif isinstance(one, FoundChosen):
-            whole = [_stream(variables[x], width) if x in streams and one.found.stream is not None else variables[x] for x in spelled]
-            side = one.side(whole, bit if len(one.found.split) > len(spelled) else None)
-            if by_bits and not one.found.is_of_bits:
-                side = in_bits(side, width, bit)
-        else:
-            table = dict(zip(one.letters, ordered, strict=True)) | ({"b": bit} if of_bits(one.row.text) else {})
-            side = format_side(one, {k: v.extent for k, v in table.items()}, table)
-            if by_bits and "b" not in table:
-                side = in_bits(side, width, bit)
-        for letter in streams:
-            side = _streamed(side, variables[letter], bit, width)
-        final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
-        ends.append(End(name, final, width, _batched(side, batch), one))
+        side = side_of(row, ordered, width, by_bits)
+        for letter in streams_of(rows, letters):
+            side = as_stream(side, variables[letter], width)
+        final = tuple(shape) if row is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
+        ends.append(End(name, final, width, batched(side, batch), row))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
     finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))
@@ -398,37 +387,28 @@ def repack_plan(
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
     made = RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
-    if isinstance(rows[1], FoundChosen) and rows[1].found.has_ones:
-        raise UnsupportedError(f"{destination} has ones in its padding, which repack does not write; it unpacks it")
-    if len(known) == 2 and sides[0].element_bits < width and made.flipped_bits((0, 0)):
-        raise UnsupportedError(
-            f"{source} stores the bits of a code apart, and some of them flip in {destination}; go by 'plain'"
-        )
+    _check_found(made)
     return made
 
 
-def _is_of_bits(one: Chosen) -> bool:
-    """Whether a format has elements of single bits of codes."""
-    return one.found.is_of_bits if isinstance(one, FoundChosen) else of_bits(one.row.text)
+def _check_found(plan: RepackPlan) -> None:
+    """Reject what a move to or from a discovered format would not write as its packer does.
 
-
-def _stream(code: Variable, width: int) -> Variable:
-    """Return the variable that numbers the bits of all codes along a dimension."""
-    return Variable((code.key, "bits"), code.extent * width, True)
-
-
-def _streamed(side: RegroupedShape, code: Variable, bit: Variable, width: int) -> RegroupedShape:
-    """Return a side with the codes of a dimension, and their bits, as digits of one stream of bits."""
-    stream = _stream(code, width)
-
-    def replaced(one: Digit) -> Digits:
-        if one.variable == code:
-            return digit(one.weight, stream, one.low * width, one.high and one.high * width)
-        return digit(one.weight, stream, one.low, one.high or width) if one.variable == bit else (one,)
-
-    coordinates = tuple(tuple(made for one in digits for made in replaced(one)) for digits in side.coordinates)
-    variables = dict.fromkeys(stream if v in (code, bit) else v for v in side.variables)
-    return RegroupedShape(side.shape, coordinates, tuple(variables))
+    Raises
+    ------
+    UnsupportedError
+    """
+    source, destination = plan.ends
+    if isinstance(destination.one, FoundChosen) and destination.one.found.has_ones:
+        raise UnsupportedError(
+            f"{destination.name} has ones in its padding, which repack does not write; it only unpacks it"
+        )
+    is_packed = None not in (source.row, destination.row)
+    if is_packed and source.side.element_bits < source.bits and plan.flipped_bits((0, 0)):
+        raise UnsupportedError(
+            f"the bits of a code are not adjacent in {source.name}, and some of them flip in {destination.name}; move "
+            "to 'plain', then from it"
+        )
 
 
 def _check_meanings(ends: Sequence[End]) -> None:
@@ -457,7 +437,7 @@ def _packing(count: int) -> tuple[str, str]:
 def _row(name: Format, shape: Sequence[int], bits: int | None, given: dict[str, Any]) -> Chosen:
     if isinstance(name, FoundFormat):
         return name.at(shape, bits)
-    if name != _ONEDNN:
+    if name != ONEDNN:
         return chosen(name, bits, given)
     tag = given.get("tag")
     if not isinstance(tag, str):
@@ -467,64 +447,6 @@ def _row(name: Format, shape: Sequence[int], bits: int | None, given: dict[str, 
     if layout.rank > len(shape):
         raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {len(shape)}")
     return Chosen(Row(name, f"e[{','.join(letters)}]{layout}"), bits or 32, {}, letters)
-
-
-def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
-    """Return the dimensions of both ends in the same letters."""
-    first, last = rows
-    if first is None and last is None:
-        return ("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:rank],) * 2
-    if first is None or last is None:
-        known = first or last
-        assert known is not None
-        return known.letters, known.letters
-    names = first.row.name, last.row.name
-    if _ONEDNN in names and len(first.letters) == len(last.letters):
-        # The letters of a tag number dimensions: they are not the B, D and K of other formats.
-        return first.letters, first.letters
-    return common_letters(first.letters, last.letters, names)
-
-
-def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, str]:
-    """Return the dimensions of two formats in the letters of the first.
-
-    Examples
-    --------
-    >>> common_letters("KN", "MK", ("awq", "mlx"))
-    ('KN', 'NK')
-    """
-    if len(first) != len(last):
-        raise FastIndexError(f"{names[0]} is of {first}, {names[1]} of {last}")
-    own = [letter for letter in first if letter not in last]
-    theirs = [letter for letter in last if letter not in first]
-    renamed = dict(zip(theirs, own, strict=True))
-    return first, "".join(renamed.get(letter, letter) for letter in last)
-
-
-def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:
-    """Return the size of each dimension by its letter, and the number of arrays in the batch."""
-    if len(letters) == 1:
-        return {letters: math.prod(shape)}, 1
-    missing = len(letters) - len(shape)
-    if missing > 1 or (missing == 1 and letters[-1] != "K"):
-        raise FastIndexError(f"the shape has the dimensions {', '.join(letters)}, got {shape}")
-    if missing == 1:
-        return dict(zip(letters, (1, *shape), strict=True)), 1
-    return dict(zip(letters, shape[-missing or len(shape) - len(letters) :], strict=True)), math.prod(
-        shape[: len(shape) - len(letters)]
-    )
-
-
-def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
-    """Return a side with a batch of `count` arrays as its outermost dimension."""
-    if count == 1:
-        return side
-    variable = Variable(_BATCH, count, True)
-    layout = side.layout
-    order = (*(d + 1 for d in layout.minor_to_major), 0)
-    shape = Shape(side.element_type, (count, *side.dimensions), replace(layout, minor_to_major=order))
-    coordinates = (digit(1, variable, 1, None), *side.coordinates)
-    return RegroupedShape(shape, coordinates, (variable, *side.variables))
 
 
 def _in_units(data: Bytes, row: Row, back: bool) -> Bytes:

@@ -135,8 +135,8 @@ def repack(
         order of their dimensions. Any other format is its bytes, in an array of any dtype. Arrays of PyTorch and JAX
         in host memory are accepted, too; the result is a NumPy array, as for `relayout`.
     source, destination : str or Discovery
-        Names that `formats` lists, or ``"plain"``; or what `discover` found, at its sizes, and if it has `grows`, at all
-        multiples of its blocks. One without a layout is moved by a table, at its own sizes.
+        Names that `formats` lists, or ``"plain"``; or what `discover` found, at its sizes, and if it has `grows`, at
+        all multiples of its blocks. One without a layout is moved by a table, at its own sizes.
     shape : sequence of int, optional
         The dimensions that `formats` names, without padding: in the order of `source`, or of `destination` if `source`
         is ``"plain"``. By default, derived from the dimensions of `buffer`, if they are those of the plain array or of
