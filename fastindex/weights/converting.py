@@ -31,7 +31,7 @@ from fastindex.weights.conversion_rules import conversion_rules_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
+from fastindex.weights.manifests import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import memory_within
 from fastindex.weights.rules import errors_about, mappings_of, shown
