@@ -386,9 +386,9 @@ def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
         return None
     ends = [*(part.weight for part in parts[1:]), shape.slot_count][: len(parts)]
     for part, end in zip(parts, ends, strict=True):
-        room, rest = divmod(end, part.weight)
+        capacity, remainder = divmod(end, part.weight)
         # Between two digits of one dimension there is no padding; above the last there may be.
-        if rest or part.largest >= room or (part.high is not None and room != part.high // part.low):
+        if remainder or part.largest >= capacity or (part.high is not None and capacity != part.high // part.low):
             return None
     return {part.weight: (variables.index(part.variable), part.low) for part in parts}
 
