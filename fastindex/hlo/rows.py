@@ -8,8 +8,7 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.hlo.jax_advice import CALLERS_ROLES, INSIDE, cost_text, jax_lines
 from fastindex.hlo.shape_table import array_of
-from fastindex.show.changes import Change, cheapest_change
-from fastindex.show.padding import PaddingStep, describe_step, main_cause
+from fastindex.show.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
 
 #: Memory spaces that can contain the caller's arrays: the default one, and the host's.
 _CALLERS_MEMORY = (0, 5)

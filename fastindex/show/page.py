@@ -25,8 +25,7 @@ from fastindex.core.tiles import (
 )
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
-from fastindex.show.changes import cheapest_change
-from fastindex.show.padding import describe_step, main_cause, padding_steps
+from fastindex.show.padding import cheapest_change, describe_step, main_cause, padding_steps
 from fastindex.show.sentences import explain
 from fastindex.show.spelling import times_text
 from fastindex.show.steps import steps

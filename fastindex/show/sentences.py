@@ -12,9 +12,8 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
 from fastindex.sharding.sharding import Sharding, as_sharding
-from fastindex.show.changes import cheapest_change
 from fastindex.show.format_names import layout_name
-from fastindex.show.padding import describe_step, padding_steps
+from fastindex.show.padding import cheapest_change, describe_step, padding_steps
 from fastindex.show.spelling import bytes_text, listed, tile_text
 
 
