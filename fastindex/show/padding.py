@@ -71,28 +71,41 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
     >>> [(step.dimensions, step.size, step.padded_size) for step in steps]
     [((0,), 3, 4), ((1,), 5, 6)]
     """
-    layout = shape.layout
-    slots = shape.slot_count
-    padded = layout.padded_dimensions or shape.dimensions
-    steps = [
-        PaddingStep("padded_dimensions", (d,), shape.dimensions[d], padded[d])
-        for d in layout.major_to_minor
-        if padded[d] != shape.dimensions[d]
-    ]
+    axes, padded = padded_axes(shape)
+    steps = [step for _, step in padded]
+    without_tail = slot_count(axes, 1)
+    if without_tail != shape.slot_count:
+        tail = shape.layout.tail_padding_alignment_in_elements
+        steps.append(PaddingStep("tail", (), without_tail, shape.slot_count, -1, tail))
+    return tuple(steps)
+
+
+def padded_axes(shape: Shape) -> tuple[list[Axis], list[tuple[Axis, PaddingStep]]]:
+    """Return the axes of the physical array, and each axis that padding enlarges, at any tile, with its cause.
+
+    Examples
+    --------
+    >>> axes, padded = padded_axes(Shape.parse("f32[3,5]{1,0:T(2,2)}"))
+    >>> len(axes), [step.padded_size for _, step in padded]
+    (4, [4, 6])
+    """
     axes = axes_of(shape, 0)
-    for number, tile in enumerate(layout.tiles):
-        before = {id(axis) for axis in axes}
+    padded: list[tuple[Axis, PaddingStep]] = [
+        (axis, PaddingStep("padded_dimensions", (axis.dimension,), axis.extent, axis.size))
+        for axis in axes
+        if isinstance(axis, DimensionAxis) and axis.size != axis.extent
+    ]
+    for number, tile in enumerate(shape.layout.tiles):
+        before = set(axes)
         axes = tile_axes(axes, tile)
         for axis in axes:
-            if isinstance(axis, CountAxis) and id(axis) not in before:
+            if isinstance(axis, CountAxis) and axis not in before:
                 rounded = axis.size * axis.tile_size
                 if rounded != axis.whole.size:
                     dimensions = axis_dimensions(axis.whole)
-                    steps.append(PaddingStep("tile", dimensions, axis.whole.size, rounded, number, axis.tile_size))
-    without_tail = slot_count(axes, 1)
-    if without_tail != slots:
-        steps.append(PaddingStep("tail", (), without_tail, slots, -1, layout.tail_padding_alignment_in_elements))
-    return tuple(steps)
+                    step = PaddingStep("tile", dimensions, axis.whole.size, rounded, number, axis.tile_size)
+                    padded.append((axis, step))
+    return axes, padded
 
 
 def axis_dimensions(axis: Axis) -> tuple[int, ...]:
@@ -206,6 +219,21 @@ def cheapest_change(shape: Shape) -> Change | None:
     ]
     best = max((change.saved_nbytes for change in changes), default=0)
     return next((change for change in changes if change.saved_nbytes >= _GOOD_ENOUGH * best), None)
+
+
+def change_sentence(shape: Shape) -> str:
+    """Return the cheapest change as a sentence; empty if there is none.
+
+    Examples
+    --------
+    >>> change_sentence(Shape.parse("f32[5,4]{1,0:L(64)}"))
+    'If you lay it out yourself, drop L(64): f32[5,4]{1,0} is 176 bytes smaller.'
+    """
+    change = cheapest_change(shape)
+    if change is None:
+        return ""
+    smaller = f"{change.shape} is {counted(change.saved_nbytes, 'byte')} smaller"
+    return f"If you lay it out yourself, {change.description}: {smaller}."
 
 
 def _candidates(shape: Shape) -> Iterator[tuple[str, Shape]]:

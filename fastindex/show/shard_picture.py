@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError
 from fastindex.sharding.sharding import Sharding, as_sharding
+from fastindex.show.picture import Drawing
 from fastindex.show.svg import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.terminal import shows_colours
 
@@ -55,7 +55,7 @@ class Part:
         return f"{self.devices[0]},{self.devices[1]}..{self.devices[-1]}"
 
 
-class ShardPicture(ShownInNotebooks):
+class ShardPicture(Drawing):
     """Picture of the devices that hold each part of an array; notebooks display it directly.
 
     Parameters
@@ -267,17 +267,6 @@ class ShardPicture(ShownInNotebooks):
                 else:
                     lines.append(_line(x + width * at / extent, y, x + width * at / extent, y + height))
         return lines
-
-    def _repr_html_(self) -> str:
-        return self.svg()
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
-
-    def __str__(self) -> str:
-        return self.text(colour=False)
-
-    __repr__ = __str__
 
 
 def _over(text: str, inside: int, width: int) -> str:
