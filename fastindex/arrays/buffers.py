@@ -26,8 +26,7 @@ from fastindex.arrays.fills import check_cast, element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_placed
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import check_placed, slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import LINE_BYTES
 

@@ -50,9 +50,8 @@ def unpack_checkpoint(
         )
     if name is not None and target.endswith(".safetensors"):
         raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
-    from fastindex.weights.checkpoints import open_checkpoint
+    from fastindex.weights.checkpoints import open_checkpoint, restore_array
     from fastindex.weights.manifests import read_manifest
-    from fastindex.weights.restoring import restore_array
 
     with ProgressBar("unpacking") as progress:
         if name is None:

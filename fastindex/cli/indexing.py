@@ -184,7 +184,7 @@ def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> st
     from fastindex.core.sizes import axes_of
     from fastindex.core.tiles import slot_of
     from fastindex.index.programs import bits_of_unit
-    from fastindex.xla.index_queries import index_in_bounds
+    from fastindex.xla.shape_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):
         # This raises the error that describes them.

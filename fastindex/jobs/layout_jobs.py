@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from fastindex import cuda
-from fastindex.algebra.segments import Box, box_shape, box_steps, byte_segments, covering, segment_costs
+from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
 from fastindex.jobs.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
-from fastindex.jobs.input_files import Bytes, open_input
+from fastindex.jobs.input_files import open_input
 from fastindex.jobs.reading import StoredArray, plain_shape, stored_array, stored_buffer
-from fastindex.jobs.writing import OutputFile, header_for
+from fastindex.jobs.writing import OutputFile, WrittenArray, header_for
 from fastindex.jobs.zarr_arrays import (
     ZarrArray,
     ZarrBuffer,
@@ -56,6 +55,16 @@ class Progress(Protocol):
 
     def advance(self, count: int) -> None:
         """Receive the number of bytes written since the last call."""
+
+
+class NoProgress:
+    """Discards the progress of a job."""
+
+    def start(self, total: int) -> None:
+        """Ignore the total."""
+
+    def advance(self, count: int) -> None:
+        """Ignore the bytes written."""
 
 
 def pack_file(
@@ -242,36 +251,6 @@ def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool 
     if dimensions is None:
         dimensions = (shape.nbytes // dtype.itemsize,)
     return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenArray:
-    """An array in a layout, being written to a file.
-
-    Attributes
-    ----------
-    file : OutputFile
-    shape : Shape
-    """
-
-    file: OutputFile
-    shape: Shape
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The granularity of boxes: no restriction beyond that of the layout."""
-        return (1,) * self.shape.rank
-
-    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
-        """Return the memory that a box of these sizes takes, and its cost."""
-        return segment_costs(self.shape, sizes)
-
-    def write(self, box: Box, data: Bytes) -> None:
-        """Write a box, packed as by `box_shape`."""
-        at = 0
-        for start, nbytes in byte_segments(self.shape, box):
-            self.file.write(start, data[at : at + nbytes])
-            at += nbytes
 
 
 def _move(

@@ -56,6 +56,10 @@ class StoredArray:
         """Return a context for reading boxes; it raises at its end if the file has changed."""
         return self.file.unchanged()
 
+    def read_bytes(self, start: int, into: Bytes) -> None:
+        """Fill `into` with the stored bytes from offset `start` on."""
+        self.file.read(start, into)
+
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box, packed as by `box_shape`.
 

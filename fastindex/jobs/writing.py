@@ -13,12 +13,15 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.segments import Box, byte_segments, segment_costs
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import Bytes, release_map
 from fastindex.jobs.positions import (
@@ -302,6 +305,43 @@ class OutputFile:
             close_quietly(self._file)
             self._file = None
         _remove(self._temporary)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenArray:
+    """An array in a layout that is written to a file, or to a part of one.
+
+    Attributes
+    ----------
+    file : OutputFile
+    shape : Shape
+    start : int
+        Byte offset of the array, the header of the file not counted.
+    """
+
+    file: OutputFile
+    shape: Shape
+    start: int = 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The granularity of boxes: no restriction beyond that of the layout."""
+        return (1,) * self.shape.rank
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory that a box of these sizes takes, and its cost."""
+        return segment_costs(self.shape, sizes)
+
+    def write_bytes(self, start: int, content: Bytes) -> None:
+        """Write bytes at an offset of the array."""
+        self.file.write(self.start + start, content)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box, packed as by `box_shape`."""
+        at = 0
+        for start, nbytes in byte_segments(self.shape, box):
+            self.write_bytes(start, data[at : at + nbytes])
+            at += nbytes
 
 
 def _name_beside(target: Path) -> Path:

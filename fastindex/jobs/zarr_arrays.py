@@ -157,6 +157,14 @@ class ZarrBuffer:
         """Return the surroundings in which boxes are read."""
         return one_chunk_at_a_time()
 
+    def read_bytes(self, start: int, into: Bytes) -> None:
+        """Fill `into` with the bytes from offset `start` on, if the store holds bytes."""
+        into[...] = read_place(self.array, (slice(start, start + len(into)),))
+
+    def write_bytes(self, start: int, content: Bytes) -> None:
+        """Write bytes at an offset."""
+        self.array[start : start + len(content)] = content
+
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box, packed as by `box_shape`."""
         at, reader = 0, _SpanReader(self.array)
@@ -170,7 +178,7 @@ class ZarrBuffer:
         at = 0
         for start, nbytes in byte_segments(self.shape, box):
             if nbytes:
-                self.array[start : start + nbytes] = data[at : at + nbytes]
+                self.write_bytes(start, data[at : at + nbytes])
             at += nbytes
 
 

@@ -19,7 +19,7 @@ import fastindex as fi
 from fastindex.arrays.arrays import described, element_strides
 from fastindex.arrays.fills import fill_pattern
 from fastindex.arrays.windows import Counted
-from fastindex.core.slot_format import SlotFormat
+from fastindex.core.sizes import SlotFormat
 from fastindex.index import executors as numpy_programs
 from fastindex.index.compiled import run_compiled
 from fastindex.index.executors import run_by_numpy
