@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from fastindex.arrays.engines import require_lazy
 from fastindex.arrays.index_arguments import Given, as_modes, check_padding, coordinate_parts
 from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
+from fastindex.dask.chunks import check_known
 from fastindex.dask.tasks import convert_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.bad_elements import ErrorOf, bad_place, out_of_bounds
@@ -161,8 +161,7 @@ def _integers(value: Any, name: str) -> da.Array:
     array = value if isinstance(value, da.Array) else da.asarray(np.asarray(value))
     if array.dtype.kind not in "iu":
         raise ArgumentTypeError(f"{name} must hold integers, got dtype {array.dtype}")
-    if any(math.isnan(size) for size in array.shape):
-        raise FastIndexError(f"{name} has chunks of unknown size; call its compute_chunk_sizes() first")
+    check_known(array, name)
     return array
 
 

@@ -146,7 +146,7 @@ def test_every_index() -> None:
 @pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i4", "u1", "<u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_indices_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, order: Any) -> None:
-    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.layout_jobs._INDICES_AT_ONCE", 100)
     generator = np.random.default_rng(0)
     y, x = generator.integers(0, 3, (50, 7)), generator.integers(0, 5, (50, 7))
     slots = (y // 2 * 3 + x // 2) * 4 + y % 2 * 2 + x % 2
@@ -500,7 +500,7 @@ def test_no_gpu(tmp_path: Path) -> None:
 
 
 def test_coordinates_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.layout_jobs._INDICES_AT_ONCE", 100)
     source, target = tmp_path / "a.npy", tmp_path / "b.npy"
     np.save(source, np.zeros((500, 2), np.int64))
     assert "(2, ...), one row per dimension; transpose it" in fails(
