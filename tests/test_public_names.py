@@ -45,7 +45,7 @@ FACE = {
     """,
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
-        repack RepackPlan formats layout_of discover Discovery check WrongSlot
+        repack RepackPlan formats layout_of discover Discovery GatherPlan check WrongSlot
         pack_checkpoint open_checkpoint Checkpoint convert_checkpoint ConvertedCheckpoint
     """,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -192,22 +193,33 @@ def repack(
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
-    Formats and their parameters are those of fastindex.weights.formats(). Files may be larger than memory where the
+    Formats and their parameters are those of fastindex.weights.formats(); a name that ends in .json is a file of
+    fastindex.weights.Discovery.to_json(). Files may be larger than memory where the
     same dimension is outermost in both formats.
     """
     check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is not a shape; give sizes such as 4096x11008", param_hint="--shape")
-    from fastindex.patterns.named_formats import check_name
     from fastindex.weights.repack_jobs import Formats, repack_file
 
-    for name in (source_format, target_format):
-        check_name(name)
+    names = _format(source_format), _format(target_format)
     given = tuple(sorted(dict(_parameter(one) for one in parameters).items()))
-    formats = Formats((source_format, target_format), tuple(integer(part) for part in sizes), bits, given)
+    formats = Formats(names, tuple(integer(part) for part in sizes), bits, given)
     with ProgressBar("repack") as progress:
         repack_file(source, target, formats, progress, limits["max_memory"], limits["force"])
+
+
+def _format(text: str) -> Any:
+    """Return a format by its name, or the discovered one in a file."""
+    from fastindex.patterns.named_formats import check_name
+    from fastindex.weights.discovery import Discovery
+    from fastindex.weights.safetensors_files import json_value
+
+    if not text.endswith(".json"):
+        check_name(text)
+        return text
+    return Discovery.from_json(json_value(Path(text).read_bytes(), text)).as_format(text)
 
 
 def _parameter(text: str) -> tuple[str, Any]:

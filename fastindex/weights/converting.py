@@ -39,7 +39,7 @@ from fastindex.weights.safetensors_files import header_of, is_plain_name, json_o
 from fastindex.weights.tensors import opened
 
 _FORMAT = "fastindex converted checkpoint"
-_KEYS = ("rules", "about", "config", "metadata", "expects")
+_KEYS = ("rules", "formats", "about", "config", "metadata", "expects")
 _CONFIG = "config.json"
 #: Files that engines read besides the tensors.
 _BESIDE = (
@@ -205,7 +205,7 @@ def convert_checkpoint(
     limit = memory_limit(max_memory)
     recipe = _recipe_of(rules)
     found = read_tensors(source)
-    parsed = conversion_rules_of(recipe["rules"])
+    parsed = conversion_rules_of({"rules": recipe["rules"], "formats": recipe["formats"]})
     conversions = conversions_of(found.tensors, parsed, casting)
     beside = _small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
@@ -272,7 +272,7 @@ def _recipe_of(given: Any) -> dict[str, Any]:
         given = {"rules": list(mappings_of(given))}
     if not set(given) <= set(_KEYS) or "rules" not in given:
         raise FastIndexError(f"a recipe has rules, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(given))}")
-    recipe = {"config": {}, "metadata": {}, "expects": {}, **given}
+    recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
     for key in ("config", "metadata", "expects"):
         if not isinstance(recipe[key], Mapping):
             raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")

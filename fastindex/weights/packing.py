@@ -71,7 +71,8 @@ def pack_checkpoint(
         ``"out in -> in out"``; ``stack``, the name of the array into which all its tensors are stacked, in the order of
         the numbers that the ``*`` matches. Instead of layout, dtype and transpose, ``format`` gives the source and the
         target format: ``{"from": "awq", "to": "marlin"}``, with parameters as for `repack`, and ``shape`` if the tensor
-        does not determine it.
+        does not determine it. ``{"formats": {"mine": ...}, "rules": [...]}`` names formats that were discovered, as
+        `Discovery.to_json` returns them.
     tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
         Use the default layout of this TPU's compiler for arrays whose rule names no layout. A topology, as for
         `try_layouts`, is accepted too: ``"v5p:2x2x1"``.
