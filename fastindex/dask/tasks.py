@@ -22,8 +22,7 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.fills import Casting, fill_pattern
 from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.core.shape import Shape
-from fastindex.index.bad_elements import BadElementError, ErrorOf
-from fastindex.index.executors import new_outputs, run
+from fastindex.index.executors import BadElementError, ErrorOf, new_outputs, run
 from fastindex.moving.relayout_calls import pack, relayout, unpack
 
 #: The value of `numpy.dtype.isbuiltin` for user-defined types, added by another library.
