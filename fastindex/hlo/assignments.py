@@ -17,7 +17,7 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.core.wire import Fields
 from fastindex.errors import FastIndexError
-from fastindex.hlo.numbers import integer, rounded
+from fastindex.hlo.grammar import integer, rounded
 from fastindex.hlo.rows import AssignedMemory, Place, ShapeUse
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(.*?):?\s*$")

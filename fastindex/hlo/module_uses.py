@@ -8,8 +8,7 @@ from fastindex.core.shape import Shape
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
-from fastindex.hlo.heap import UNIT_NBYTES
-from fastindex.hlo.liveness import Liveness, liveness
+from fastindex.hlo.liveness import UNIT_NBYTES, Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.presentation import Problem

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
+from fastindex.hlo.grammar import integer, rounded
 from fastindex.hlo.log_lines import texts_of
 from fastindex.hlo.metadata import MetadataReader, Origin
-from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel

@@ -1,9 +1,15 @@
-"""Compilers for variants: in this process for its own devices, or in a child process for a TPU topology."""
+"""Compilers for variants: in this process for its own devices, or in a child process for a TPU topology.
+
+The child runs ``python -m fastindex.trials.compilers FD``. It reads requests from a connection and answers each with a
+`CompiledProgram` or a one-line error message. A separate process, because libtpu reads its environment only once, and
+aborts on some programs.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,12 +28,22 @@ from fastindex.trials.jax_programs import (
     Wanted,
     compile_with_layouts,
     exported,
+    imported,
     named_spec,
+    topology_shardings,
     with_constraints,
 )
 
 #: Requested dimension orders for loop carries: ((loop, element), dimensions from major to minor) pairs.
 Constraints = tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
+#: A serialized program, the topology, layouts and shardings of arguments and results, and donated arguments.
+_Request = tuple[
+    bytes,
+    str,
+    tuple[tuple[Wanted, ...], tuple[Wanted, ...]],
+    tuple[list[NamedSpec | None], list[NamedSpec | None]],
+    tuple[int, ...],
+]
 _POLL_SECONDS = 0.1
 #: Environment of libtpu, without which it searches for a TPU. It compiles for any topology, whatever the first entry.
 _ENVIRONMENT: Mapping[str, str] = {
@@ -154,7 +170,7 @@ class TopologyCompiler:
             raise CompileError(answer)
         return answer
 
-    def _ask(self, request: object) -> CompiledProgram | str:
+    def _ask(self, request: _Request) -> CompiledProgram | str:
         if self._pipe is None:
             self._start()
         pipe, child = self._pipe, self._child
@@ -180,7 +196,7 @@ class TopologyCompiler:
         ours, theirs = Pipe()
         log = self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "fastindex.trials.child", str(theirs.fileno())],
+            [sys.executable, "-m", "fastindex.trials.compilers", str(theirs.fileno())],
             env={**os.environ, **_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -212,3 +228,36 @@ class TopologyCompiler:
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n")[0][:300]
+
+
+def _answer(request: _Request) -> CompiledProgram | str:
+    """Compile a variant; return a one-line error message if that fails."""
+    serialized, topology, layouts, specs, donated = request
+    try:
+        function, avals = imported(serialized)
+        shardings = topology_shardings(topology, [*specs[0], *specs[1]])
+        inputs, outputs = shardings[: len(specs[0])], shardings[len(specs[0]) :]
+        if any(spec is not None for spec in (*specs[0], *specs[1])):
+            # On several devices, results without a sharding keep XLA's choice.
+            outputs = [None if spec is None else item for spec, item in zip(specs[1], outputs, strict=True)]
+        return compile_with_layouts(function, avals, layouts, (inputs, outputs), donated)
+    except Exception as error:
+        # JAX and libtpu raise many classes of exceptions.
+        return _first_line(str(error)) or type(error).__name__
+
+
+def _serve() -> None:
+    """Serve requests in the child until the connection is closed."""
+    # The parent handles interrupts, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Connection(int(sys.argv[1])) as pipe:
+        while True:
+            try:
+                request = pipe.recv()
+            except (EOFError, OSError):
+                return
+            pipe.send(_answer(request))
+
+
+if __name__ == "__main__":
+    _serve()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
-from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.copies.trips import is_unchanged
 from fastindex.hlo.flow_rules import RULES, rule_of
 from fastindex.hlo.modules import Module
+from fastindex.hlo.shape_table import Sizes
 
 #: Limit on the length of a chain, and on the instructions visited when searching for consumers.
 _FURTHEST = 400

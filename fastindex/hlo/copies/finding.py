@@ -13,14 +13,13 @@ from fastindex.hlo.copies.chains import Chains, Consumer, Origin
 from fastindex.hlo.copies.fused_bytes import FusedBytes
 from fastindex.hlo.copies.kinds import CopyKind, Kinds
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.metadata import Origin as Metadata
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.shape_table import array_of
+from fastindex.hlo.shape_table import Sizes, array_of
 from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))

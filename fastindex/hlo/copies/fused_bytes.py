@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
 from fastindex.hlo.copies.chains import Chains
-from fastindex.hlo.copies.sizes import Sizes
+from fastindex.hlo.shape_table import Sizes
 
 #: Limit on the instructions visited.
 _FURTHEST = 1000

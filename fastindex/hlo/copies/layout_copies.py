@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
-from fastindex.hlo.copies.facts import FACT_READERS
+from fastindex.hlo.attributes import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
 from fastindex.hlo.copies.kinds import Kinds

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.modules import FactReader, Module, ModuleReader
+from fastindex.hlo.attributes import FactReader
+from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.compressed import compression_of, decompressed
 from fastindex.hlo.read.dumps import KnownMemory
-from fastindex.hlo.read.natures import nature_of
+from fastindex.hlo.read.kinds import nature_of
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto

@@ -13,13 +13,13 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
-from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.grammar import HloSink
 from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.read.compressed import compression_of, plain_name
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
+from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
-from fastindex.hlo.sink import HloSink
 from fastindex.show.spelling import bytes_text
 
 #: Stage of a JAX program that is lowered but not compiled, under the name used in dumps.
