@@ -17,8 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Self
 
 from fastindex.errors import FastIndexError
 from fastindex.trials.jax_programs import (
@@ -60,15 +59,16 @@ class CompileError(FastIndexError):
     """The compiler rejected a variant, or aborted."""
 
 
-class Compiler(Protocol):
-    """Interface to compile variants of one program."""
+class Compiler:
+    """Compiles variants of one program; a context manager, whose end stops whatever is still running."""
 
-    def __enter__(self) -> Compiler:
-        """Enter the context; the compiler may start later."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         """Stop whatever is still running."""
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
@@ -79,9 +79,10 @@ class Compiler(Protocol):
         CompileError
             The compiler rejected the variant.
         """
+        raise NotImplementedError
 
 
-class LocalCompiler:
+class LocalCompiler(Compiler):
     """Compile for the devices of this process."""
 
     def __init__(
@@ -90,14 +91,6 @@ class LocalCompiler:
         self._program = program
         self._shardings = shardings
         self._donated = donated
-
-    def __enter__(self) -> LocalCompiler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
         """Compile a variant; see `Compiler`."""
@@ -111,7 +104,7 @@ class LocalCompiler:
             raise CompileError(_first_line(str(error))) from error
 
 
-class TopologyCompiler:
+class TopologyCompiler(Compiler):
     """Compile for an absent TPU with libtpu, in a child process because it may abort or hang.
 
     Raises
@@ -146,14 +139,6 @@ class TopologyCompiler:
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._log: IO[bytes] | None = None
-
-    def __enter__(self) -> TopologyCompiler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
         """Compile a variant; see `Compiler`."""

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
 from typing import IO, Any, cast
 
 from fastindex.errors import FastIndexError
@@ -35,9 +34,7 @@ class Printer:
     def __enter__(self) -> Printer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
     def text(self, serialized: bytes, name: str) -> Iterator[bytes]:
