@@ -10,7 +10,7 @@ from fastindex.core.integers import counted
 from fastindex.hlo.presentation import Number, fragment_of, new_id, page_of, row_of, table_of, text_cell, text_table
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.totals import ModuleUse, Peak, SortKey, Uses
-from fastindex.show.changes import Change
+from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text, visible
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.hlo.presentation import Record, json_of
 from fastindex.hlo.shape_table import array_of
-from fastindex.show.changes import Change, cheapest_change
-from fastindex.show.padding import PaddingStep, describe_step, main_cause
+from fastindex.show.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
 from fastindex.show.spelling import bytes_text
 from fastindex.show.tpu_layouts import is_tpu_default
 
@@ -213,7 +212,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
 
     Examples
     --------
-    >>> from fastindex.show.changes import cheapest_change
+    >>> from fastindex.show.padding import cheapest_change
     >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
     >>> jax_lines(shape, cheapest_change(shape), ["argument"])
     ('jax.jit(f, in_shardings=Format(Layout((1, 0)), sharding))',)

@@ -144,7 +144,7 @@ class OutputFile:
         self._size = len(header) + nbytes
         self._header = header
         self._target = Path(os.path.realpath(path))
-        self._temporary = _name_beside(self._target)
+        self._temporary = name_beside(self._target)
         self._file: int | None = None
         self._is_unnamed = False
         self._behind = WrittenBehind()
@@ -279,7 +279,7 @@ class OutputFile:
     def _replace(self) -> None:
         """Rename the temporary file to the target; the old file keeps a second name until the folder is synced."""
         is_there = self._target.exists()
-        kept = _name_beside(self._target)
+        kept = name_beside(self._target)
         _unfinished.add(kept)
         try:
             if is_there:
@@ -344,7 +344,7 @@ class WrittenArray:
             at += nbytes
 
 
-def _name_beside(target: Path) -> Path:
+def name_beside(target: Path) -> Path:
     """Return an unused temporary name in the folder of `target`."""
     return target.with_name(f".{target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial")
 

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
-from fastindex.arrays.index_arguments import Integers, check_padding, given_coordinates, given_integers
+from fastindex.arrays.index_arguments import Integers, check_padding, coordinate_arguments, integer_arguments
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.errors import OutOfBoundsError, UnsupportedError
-from fastindex.index.bad_elements import BadElementError, out_of_bounds, position_of
-from fastindex.index.conversions import LookUp, convert
+from fastindex.index.executors import BadElementError, out_of_bounds, position_of
+from fastindex.index.indices import LookUp, convert
 from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.sharding.placement import Shard, shards_of
@@ -265,7 +265,7 @@ def shard_index(
             raise OutOfBoundsError(f"replica {number} is out of bounds for the {replicas} replicas of {sharding}")
         last = number or None
     found = shard_program(shape, sharding, last is not None)
-    given = given_coordinates(multi_index, shape, stream=stream, last=last)
+    given = coordinate_arguments(multi_index, shape, stream=stream, last=last)
     error_of = partial(out_of_bounds, shape=shape)
     device, slot = convert(found.program, given, error_of, out=out, threads=threads, table=found.table)
     return device, slot
@@ -324,7 +324,7 @@ def unshard_index(
     found = unshard_program(shape, sharding)
     table = None if found.table is None else found.table.numbers
     error_of = partial(_bad_place, shape=shape, sharding=sharding, table=table)
-    given = given_integers(("device", "slot"), (device, slot), stream)
+    given = integer_arguments(("device", "slot"), (device, slot), stream)
     if given.home == "cuda":
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")

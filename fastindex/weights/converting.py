@@ -31,15 +31,15 @@ from fastindex.weights.conversion_rules import conversion_rules_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
+from fastindex.weights.manifests import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import memory_within
-from fastindex.weights.rules import mappings_of, shown
+from fastindex.weights.rules import errors_about, mappings_of, shown
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
 from fastindex.weights.tensors import opened
 
 _FORMAT = "fastindex converted checkpoint"
-_KEYS = ("rules", "about", "config", "metadata", "expects")
+_KEYS = ("rules", "formats", "about", "config", "metadata", "expects")
 _CONFIG = "config.json"
 #: Files that engines read besides the tensors.
 _BESIDE = (
@@ -205,7 +205,7 @@ def convert_checkpoint(
     limit = memory_limit(max_memory)
     recipe = _recipe_of(rules)
     found = read_tensors(source)
-    parsed = conversion_rules_of(recipe["rules"])
+    parsed = conversion_rules_of({"rules": recipe["rules"], "formats": recipe["formats"]})
     conversions = conversions_of(found.tensors, parsed, casting)
     beside = _small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
@@ -272,7 +272,7 @@ def _recipe_of(given: Any) -> dict[str, Any]:
         given = {"rules": list(mappings_of(given))}
     if not set(given) <= set(_KEYS) or "rules" not in given:
         raise FastIndexError(f"a recipe has rules, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(given))}")
-    recipe = {"config": {}, "metadata": {}, "expects": {}, **given}
+    recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
     for key in ("config", "metadata", "expects"):
         if not isinstance(recipe[key], Mapping):
             raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")
@@ -420,10 +420,6 @@ def _readable(expression: Expression) -> Iterator[None]:
                 leaf.file = None
 
 
-@contextlib.contextmanager
-def _named(one: Conversion) -> Iterator[None]:
+def _named(one: Conversion) -> contextlib.AbstractContextManager[None]:
     """Prefix errors with the tensor that they concern."""
-    try:
-        yield
-    except FastIndexError as error:
-        raise type(error)(f"{' + '.join(one.sources)}, as {one.name or 'it has to be'}: {error}") from error
+    return errors_about(f"{' + '.join(one.sources)}, as {one.name or 'it has to be'}")

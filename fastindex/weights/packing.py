@@ -28,8 +28,17 @@ from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Journal, Piece, opened_journal
-from fastindex.weights.manifests import RAW, ZARR, Manifest, record_of
+from fastindex.weights.manifests import (
+    JOURNAL,
+    MANIFEST,
+    RAW,
+    ZARR,
+    Journal,
+    Manifest,
+    Piece,
+    opened_journal,
+    record_of,
+)
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
 from fastindex.weights.rules import Array, arrays_of, rules_of
 from fastindex.weights.tensors import Stack, opened, ordered_shape
@@ -71,7 +80,8 @@ def pack_checkpoint(
         ``"out in -> in out"``; ``stack``, the name of the array into which all its tensors are stacked, in the order of
         the numbers that the ``*`` matches. Instead of layout, dtype and transpose, ``format`` gives the source and the
         target format: ``{"from": "awq", "to": "marlin"}``, with parameters as for `repack`, and ``shape`` if the tensor
-        does not determine it.
+        does not determine it. ``{"formats": {"mine": ...}, "rules": [...]}`` names formats that were discovered, as
+        `Discovery.to_json` returns them.
     tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
         Use the default layout of this TPU's compiler for arrays whose rule names no layout. A topology, as for
         `try_layouts`, is accepted too: ``"v5p:2x2x1"``.

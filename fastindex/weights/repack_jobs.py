@@ -23,7 +23,7 @@ from fastindex.weights.repack_arguments import (
     other_version,
     signed_bits,
 )
-from fastindex.weights.repack_plans import Cut, End, RepackPlan, repack_plan
+from fastindex.weights.repack_plans import Cut, End, Format, RepackPlan, repack_plan
 
 #: The larger buffer of a slice has at most about this many bytes, even if memory allows more.
 _PART_BYTES = 64 << 20
@@ -39,7 +39,7 @@ class Formats:
 
     Attributes
     ----------
-    names : (str, str)
+    names : (Format, Format)
         Of the source and of the target.
     sizes : tuple of int
         The dimensions of the array.
@@ -49,7 +49,7 @@ class Formats:
         Of the formats.
     """
 
-    names: tuple[str, str]
+    names: tuple[Format, Format]
     sizes: tuple[int, ...]
     bits: int | None
     parameters: tuple[tuple[str, Any], ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -15,7 +16,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
-from fastindex.weights.format_rules import FormatRule, format_rule_of, shape_of
+from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of, shape_of
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Tensor
@@ -66,7 +67,7 @@ class Rule:
 
 
 def rules_of(given: Any) -> tuple[Rule, ...]:
-    """Parse rules given as mappings: a list of them, or ``{"rules": [...]}``, as in files.
+    """Parse rules given as mappings: a list of them, or ``{"rules": [...]}``, perhaps with "formats", as in files.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
     >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
     True
     """
-    found = []
+    found, formats = [], formats_of(given)
     for one in mappings_of(given):
         unknown = set(one) - set(_KEYS)
         if unknown or "names" not in one:
@@ -94,18 +95,18 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
             raise FastIndexError(
                 f"the rule for {shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
             )
-        found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
+        found.append(Rule(**texts, format=format_rule_of(one["format"], formats) if "format" in one else None))
     return tuple(found)
 
 
 def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the mappings of a list of rules, or of ``{"rules": [...]}``.
+    """Yield the mappings of a list of rules, or of ``{"rules": [...]}``, which may have "formats" too.
 
     Raises
     ------
     ArgumentTypeError
     """
-    if isinstance(given, Mapping) and set(given) == {"rules"}:
+    if isinstance(given, Mapping) and {"rules"} <= set(given) <= {"rules", "formats"}:
         given = given["rules"]
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
@@ -122,6 +123,17 @@ def shown(value: object) -> str:
     except ValueError:  # Python refuses to print integers of thousands of digits
         return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Prefix errors with the tensor that they concern."""
+    try:
+        yield
+    except FastIndexError as error:
+        # Classes derived from these have other arguments.
+        kinds = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
+        raise next(kinds, FastIndexError)(f"{what}: {error}") from error
 
 
 def check_characters(key: str, text: str) -> None:
@@ -260,14 +272,8 @@ def _in_order(stack: str, numbered: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
-    """Return an array as `_array` does, with errors that name the array and its rule."""
-    try:
+    with errors_about(f"{shown(name)}, by the rule for {shown(rule.names)}"):
         return _array(name, tensors, rule, tpu, casting)
-    except FastIndexError as error:
-        of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
-        raise next(of_its_kind, FastIndexError)(
-            f"{shown(name)}, by the rule for {shown(rule.names)}: {error}"
-        ) from error
 
 
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:

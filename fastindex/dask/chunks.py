@@ -1,6 +1,6 @@
-"""Split a physical buffer into contiguous segments, each of which is the packed buffer of a box of the array.
+"""Chunks of Dask arrays: segments of a buffer, and rechunking in fragments large enough for transfer between workers.
 
-Independent of Dask: sizes in, sizes out.
+A physical buffer is split into contiguous segments, each of which is the packed buffer of a box of the array.
 """
 
 from __future__ import annotations
@@ -8,13 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
+from typing import Any
+
+import dask.array as da
+import numpy as np
 
 from fastindex.algebra.segments import Box, box_shape, box_steps, common_steps, first_box, is_contiguous, slab_order
 from fastindex.core.shape import Shape
+from fastindex.dask.tasks import ADDED
+from fastindex.errors import FastIndexError
+
+Chunks = tuple[tuple[int, ...], ...]
 
 #: A segment may exceed the requested size by this factor before it is split, because of tile padding.
 _TOLERANCE = 1.5
+#: From row chunks to column chunks, every new chunk intersects every old one. Below this size of an intersection (a
+#: piece), the fixed cost dominates: a copy, a part of a message, and a read and a write on disk.
+_LEAST_PIECE_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Segments:
     """
 
     shape: Shape
-    edges: tuple[tuple[int, ...], ...]
+    edges: Chunks
     dimensions: tuple[int, ...]
     _known: dict[tuple[tuple[int, bool], ...], Shape] = field(default_factory=dict, repr=False, compare=False)
 
@@ -39,7 +50,7 @@ class Segments:
         return Segments, (self.shape, self.edges, self.dimensions)
 
     @property
-    def chunks(self) -> tuple[tuple[int, ...], ...]:
+    def chunks(self) -> Chunks:
         """The sizes of the boxes along each dimension of the array."""
         return tuple(tuple(b - a for a, b in pairwise(edges)) for edges in self.edges)
 
@@ -193,3 +204,91 @@ def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segmen
     edges[d] = _edges_along(destination.dimensions[d], steps[d], [edge / steps[d] for edge in edges[d]], math.inf)
     first, second = (Segments(shape, tuple(edges), cut_dimensions) for shape in shapes)
     return first, second
+
+
+# Rechunking
+
+
+def check_known(array: da.Array, what: str = "the Dask array") -> None:
+    """Require the sizes of chunks to be known.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    if any(math.isnan(size) for size in array.shape):
+        raise FastIndexError(f"{what} has chunks of unknown size; call its compute_chunk_sizes() first")
+
+
+def normal_chunks(chunks: Any, sizes: tuple[int, ...], dtype: Any, previous: Chunks | None = None) -> Chunks:
+    """Return chunks, given in any form that Dask accepts, as the sizes along each dimension.
+
+    Raises
+    ------
+    FastIndexError
+        The chunks are invalid for an array of these sizes.
+
+    Examples
+    --------
+    >>> normal_chunks(4, (10,), np.dtype("f4"))
+    ((4, 4, 2),)
+    """
+    try:
+        found: Chunks = da.core.normalize_chunks(chunks, sizes, dtype=dtype, previous_chunks=previous)
+    except ZeroDivisionError:
+        raise FastIndexError(f"chunks={chunks!r} have no elements; give each at least one") from None
+    except (ValueError, TypeError) as error:
+        raise FastIndexError(f"chunks={chunks!r} are none of an array of {sizes}: {error}") from None
+    if tuple(map(sum, found)) != sizes or any(size < 0 for along in found for size in along):
+        raise FastIndexError(f"chunks={chunks!r} do not add up to an array of {sizes}")
+    return found
+
+
+def rechunked(array: da.Array, chunks: Any) -> da.Array:
+    """Rechunk; user-defined types (ml_dtypes) are sent as integers, since Dask's shuffle rejects them.
+
+    If the pieces would be too small, this rechunks in two steps, through intermediate chunks: the bytes are sent twice,
+    in far fewer pieces.
+    """
+    wanted = normal_chunks(chunks, array.shape, array.dtype, array.chunks)
+    if wanted == array.chunks:
+        return array
+    if array.dtype.isbuiltin == ADDED:
+        bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+        return rechunked(bits, wanted).view(array.dtype)
+    if is_in_small_pieces(array.chunks, wanted, array.dtype.itemsize):
+        array = array.rechunk(between(array.chunks, wanted))
+    return array.rechunk(wanted)
+
+
+def is_in_small_pieces(old: Chunks, new: Chunks, itemsize: int) -> bool:
+    """Whether rechunking splits chunks into many small pieces; small shifts of chunk boundaries do not count.
+
+    Examples
+    --------
+    >>> rows, columns = ((1,) * 4096, (4096,)), ((4096,), (1,) * 4096)
+    >>> is_in_small_pieces(rows, columns, 4), is_in_small_pieces(rows, ((2,) * 2048, (4096,)), 4)
+    (True, False)
+    """
+    piece = math.prod(min(max(a), max(b)) for a, b in zip(old, new, strict=True)) * itemsize
+    smallest = min(math.prod(map(max, old)), math.prod(map(max, new))) * itemsize
+    return piece < _LEAST_PIECE_BYTES and 16 * piece < smallest
+
+
+def between(old: Chunks, new: Chunks) -> Chunks:
+    """Return intermediate chunks: along each dimension, about the geometric mean of the old and the new size.
+
+    Examples
+    --------
+    >>> between(((1,) * 16, (16,)), ((16,), (1,) * 16))
+    ((4, 4, 4, 4), (4, 4, 4, 4))
+    """
+    found = []
+    for before, after in zip(old, new, strict=True):
+        size = math.sqrt(max(before) * max(after))
+        finer = before if len(before) >= len(after) else after
+        together = max(round(size / max(max(finer), 1)), 1)
+        edges = [0, *accumulate(finer)]
+        kept = sorted({*edges[::together], edges[-1]})
+        found.append(tuple(b - a for a, b in pairwise(kept)) or (0,))
+    return tuple(found)
