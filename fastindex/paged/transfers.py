@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
