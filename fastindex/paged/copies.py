@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
-from fastindex.algebra.loops import Loop, Nest
+from fastindex.algebra.loops import Loop, Nest, in_units_of
 from fastindex.arrays.arrays import check_dimensions, check_elements, described
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
@@ -419,18 +419,10 @@ def _layer_offsets(pairs: list[Pair]) -> Numbers:
 
 def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
     """Return loops with strides in elements of each side instead of bytes."""
-    widths = cast.source.nbytes, cast.target.nbytes
-    numbers = [pair for nest in nests for pair in (nest[1:], *(loop[1:] for loop in nest.loops))]
-    if any(here % widths[0] or there % widths[1] for here, there in numbers):
+    found = [in_units_of(nest, cast.source.nbytes, cast.target.nbytes) for nest in nests]
+    if None in found:
         raise UnsupportedError("elements are cast where they lie at multiples of their size, and these do not")
-    return tuple(
-        Nest(
-            tuple(Loop(k.size, k.source_stride // widths[0], k.destination_stride // widths[1]) for k in nest.loops),
-            nest.source_start // widths[0],
-            nest.destination_start // widths[1],
-        )
-        for nest in nests
-    )
+    return tuple(nest for nest in found if nest is not None)
 
 
 def _zero_tail(transfer: Transfer, end: int) -> None:

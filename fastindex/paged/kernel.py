@@ -218,9 +218,9 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
     """
     interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
     turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
-    left = within - turns * turn
-    owner = _quotient(left, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
-    return turns * interleave + left - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
+    remainder = within - turns * turn
+    owner = _quotient(remainder, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
+    return turns * interleave + remainder - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
 
 
 @instructions("code", result=types.int64)

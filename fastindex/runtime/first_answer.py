@@ -48,15 +48,15 @@ def check_address_space(needed: int) -> None:
     --------
     >>> check_address_space(1)
     """
-    left = _bytes_left()
-    if left is not None and left < needed:
+    available = _available_bytes()
+    if available is not None and available < needed:
         raise MemoryError(
             f"the compiler of kernels takes {needed >> 20} MiB of addresses, and the limit of this process (ulimit -v) "
-            f"leaves {max(left, 0) >> 20} MiB"
+            f"leaves {max(available, 0) >> 20} MiB"
         )
 
 
-def _bytes_left() -> int | None:
+def _available_bytes() -> int | None:
     """Return how many bytes may still be mapped; None without a limit, or if the mapped size is unknown."""
     if not sys.platform.startswith("linux"):
         return None

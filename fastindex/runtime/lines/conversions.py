@@ -212,8 +212,8 @@ class Conversion:
         This rounds to odd: rounding again, to a float with two bits fewer, gives the same as rounding once.
         """
         upper = self.b.lshr(bits, self._all(_INT32, 16))
-        rest = self.b.and_(bits, self._all(_INT32, 0xFFFF))
-        is_more = self.b.zext(self.b.icmp_unsigned("!=", rest, self._all(_INT32, 0)), self._of(_INT32))
+        lower = self.b.and_(bits, self._all(_INT32, 0xFFFF))
+        is_more = self.b.zext(self.b.icmp_unsigned("!=", lower, self._all(_INT32, 0)), self._of(_INT32))
         return self.b.zext(self.b.or_(upper, is_more), self._of(_INT64))
 
     # Floats of 16 bits
