@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -287,28 +288,29 @@ def chunk_cache(cache: Cache, tokens: int) -> Cache:
             f"the planes {', '.join(cache.planes)} differ in type or elements, so no array holds them all; copy "
             "them to a Cache that says where each goes"
         )
-    unit, dims, heads, size = planes[0].unit_bytes, len(planes[0].dim_offsets), cache.kv_heads, cache.block_size
-    row = heads * dims * unit
+    plane_bytes = tokens * _row_bytes(planes[0])
     layers = np.arange(cache.num_layers) * len(planes)
-    found = [_dense(plane, (layers + number) * tokens * row, size * row, row) for number, plane in enumerate(planes)]
-    nbytes = cache.num_layers * len(planes) * tokens * row
-    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // size), 1), nbytes)
+    found = [_dense(plane, (layers + number) * plane_bytes) for number, plane in enumerate(planes)]
+    nbytes = cache.num_layers * len(planes) * plane_bytes
+    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // cache.block_size), 1), nbytes)
     return Cache._made(pool, _of_rank(cache))
 
 
-def _dense(plane: Plane, layers: Numbers, block_stride: int, row: int) -> Plane:
+def _row_bytes(plane: Plane) -> int:
+    """Return the bytes of the heads of a token without gaps."""
+    return len(plane.head_offsets) * len(plane.dim_offsets) * plane.unit_bytes
+
+
+def _dense(plane: Plane, layers: Numbers) -> Plane:
     """Return a plane with contiguous tokens: each is a row of heads without gaps."""
-    unit, dims = plane.unit_bytes, len(plane.dim_offsets)
-    return Plane(
-        plane.name,
-        plane.element_type,
-        unit,
-        plane.per_unit,
-        layers,
-        block_stride,
-        np.arange(len(plane.head_offsets)) * (dims * unit),
-        np.arange(len(plane.token_offsets)) * row,
-        np.arange(dims) * unit,
+    unit, dims, tokens, row = plane.unit_bytes, len(plane.dim_offsets), len(plane.token_offsets), _row_bytes(plane)
+    return replace(
+        plane,
+        layer_offsets=layers,
+        block_stride=tokens * row,
+        head_offsets=np.arange(len(plane.head_offsets)) * (dims * unit),
+        token_offsets=np.arange(tokens) * row,
+        dim_offsets=np.arange(dims) * unit,
     )
 
 
@@ -466,12 +468,11 @@ def _overlap(values: NDArray[Any], end: int, cache: Cache) -> bool:
 def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:
     """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and the memory."""
     source, granules = transfer.source, transfer.granules
-    count, size = len(transfer.blocks[0]), source.block_size
+    count = len(transfer.blocks[0])
     planes, at = [], 0
     for plane in source.planes.values():
-        row = source.kv_heads * len(plane.dim_offsets) * plane.unit_bytes
-        layer = count * size * row
-        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer, size * row, row))
+        layer = count * source.block_size * _row_bytes(plane)
+        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer))
         at += source.num_layers * layer
     stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), _of_rank(source))
     memory = aligned_bytes(at)
