@@ -11,7 +11,7 @@ HOOKS.update(
     (prefix + function, (home, function))
     for home, prefix, functions in (
         ("fastindex.show.picture", "", ("shape_html", "plan_html")),
-        ("fastindex.show.reshard_html", "", ("reshard_html",)),
+        ("fastindex.show.shard_picture", "", ("reshard_html",)),
         ("fastindex.cuda.relayouts", "cuda.", ("pack", "unpack", "rearrange", "DevicePlan")),
         ("fastindex.cuda.strided_copies", "cuda.", ("copyto", "contiguous")),
         ("fastindex.cuda.indices", "cuda.", ("convert",)),

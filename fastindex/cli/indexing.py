@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 import fastindex
+from fastindex.cli.group import main
 from fastindex.cli.options import FORCE, OUT_PATH, PATH, integer
-from fastindex.cli.progress import ProgressBar
+from fastindex.cli.output import ProgressBar
 
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
+@main.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastindex.core.integers import counted
 from fastindex.hlo.presentation import Number, text_table
 from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
-from fastindex.show.changes import Change
+from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text, visible
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from fastindex.hlo.divisions import Division
 from fastindex.hlo.jax_advice import CALLERS_ROLES, INSIDE, cost_text, jax_lines
 from fastindex.hlo.presentation import Problem, Record, json_of
 from fastindex.hlo.shape_table import array_of
-from fastindex.show.changes import Change, cheapest_change
-from fastindex.show.padding import PaddingStep, describe_step, main_cause
+from fastindex.show.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
 
 #: What is counted: buffers, or the results of all instructions.
 Counted = Literal["buffers", "instruction results"]

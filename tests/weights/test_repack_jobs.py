@@ -1,6 +1,6 @@
 """`repack` on files and on the command line, whole and part after part.
 
-Tests of: weights.repack_jobs, cli.repacking.
+Tests of: weights.repack_jobs, cli.moving.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signals that end a command: at once, or after its workers have stopped."""
+"""The process of a command: standard streams that the shell has closed (``>&-``), and signals that end it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,36 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fastindex.terminal import is_terminal
 
 _OF_PYTHON = signal.SIG_DFL, signal.default_int_handler
 _NAMES = "SIGINT", "SIGTERM", "SIGHUP"
-
+_WRONG_WAY = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 
 #: Functions that stop other threads and processes that write.
 _to_stop: list[Callable[[], None]] = []
+
+
+def occupy_closed_streams() -> None:
+    """Open the null device as descriptors 0, 1 and 2 where they are closed.
+
+    Otherwise the next opened file would get the number, and messages for stderr would be written into it. It is opened
+    in the wrong direction, so reading stdin or writing to stdout fails as on a closed file; Python would drop the
+    output, and a command would seem to have worked.
+    """
+    for number, (name, flags) in enumerate(_WRONG_WAY):
+        try:
+            os.fstat(number)
+            continue
+        except OSError:
+            # Opening returns the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, flags), True)
+        if getattr(sys, name) is None:
+            stream: Any = open(number, "rww"[number], closefd=False)  # noqa: SIM115
+            stream.buffer.raw.name = f"<{name}>"
+            setattr(sys, name, stream)
 
 
 class EndedBySignalError(BaseException):

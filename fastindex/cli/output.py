@@ -1,12 +1,18 @@
-"""A progress bar, on a terminal only and only for jobs longer than a second."""
+"""What commands print besides results: progress, notices, errors and files that they write."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import click
+
+from fastindex.errors import cut_message
+from fastindex.show.spelling import visible
 from fastindex.terminal import is_terminal
 
 if TYPE_CHECKING:
@@ -73,3 +79,44 @@ class ProgressBar:
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task(self._title, total=self._total)
         self._bar.start()
+
+
+def notice(text: str) -> None:
+    """Print a line to stderr if it is a terminal."""
+    if is_terminal(sys.stderr):
+        click.echo(text, err=True)
+
+
+def check_ending(option: str, path: str | None, ending: str) -> None:
+    """Raise an error for an output file that is not named after its format."""
+    if path is not None and not path.lower().endswith(f".{ending}"):
+        raise click.UsageError(
+            f"{option} writes {ending.upper()}, and {path!r} is not named so; end the name in .{ending}"
+        )
+
+
+def write_document(path: str, text: str, force: bool) -> None:
+    """Write a picture or a page to a file."""
+    from fastindex.jobs.writing import write_file
+
+    write_file(path, text.encode(), force)
+    notice(f"wrote {path}")
+
+
+def end(status: int) -> NoReturn:
+    """End the process; pending output is not written again if that fails, which would change the status."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(status)
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Print a line to stderr and end the process."""
+    with suppress(OSError):
+        click.echo(visible(cut_message(f"fastindex: {message}")), err=True)
+    end(status)

@@ -1,4 +1,4 @@
-"""The web application: three pages, restricted to this machine.
+"""The live page for typed shapes: a small server on the loopback address, whose work per request is bounded.
 
 A page of another site can make a browser send requests here (cross-site requests), or resolve its own name to the
 loopback address (DNS rebinding). So the ``Host`` of every request must be the loopback address, and its ``Origin``, if
@@ -8,16 +8,115 @@ any, this server.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from fastindex.errors import FastIndexError
-from fastindex.show.explorer.answers import MOST_CHARACTERS, description, read_shape
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError, ParseError, UnsupportedError
+from fastindex.show.padding import cheapest_change
 from fastindex.show.page import page_of
+from fastindex.show.sentences import info
+from fastindex.show.tpu_layouts import suggest_tiles
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+#: Length limit; no user types a longer shape.
+MOST_CHARACTERS = 2000
+#: Advice tries orders of the dimensions, and pictures nest one box per dimension.
+MOST_DIMENSIONS = 12
+#: The work per request grows with each tile.
+MOST_TILES = 8
+
+
+def read_shape(text: str) -> Shape:
+    """Parse the typed shape, within the limits of a request.
+
+    Raises
+    ------
+    FastIndexError
+        The text is not an array shape, or exceeds a limit.
+
+    Examples
+    --------
+    >>> str(read_shape("f32[3, 5]"))
+    'f32[3,5]{1,0}'
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise FastIndexError(f"the text has {len(text)} characters; this page takes {MOST_CHARACTERS}")
+    shape = Shape.parse(text)
+    if not shape.is_array:
+        raise FastIndexError(f"{shape.cut_text()} is a {shape.element_type}; type one of its arrays")
+    if shape.rank > MOST_DIMENSIONS or len(shape.layout.tiles) > MOST_TILES:
+        raise FastIndexError(
+            f"{shape.cut_text()} has {shape.rank} dimensions and {len(shape.layout.tiles)} tiles; "
+            f"this page takes {MOST_DIMENSIONS} and {MOST_TILES}"
+        )
+    return shape
+
+
+@lru_cache(maxsize=64)
+def description(source: str, destination: str) -> dict[str, Any]:
+    """Return the text around the picture, as JSON-compatible data.
+
+    Parameters
+    ----------
+    source : str
+        The typed shape.
+    destination : str
+        The typed destination shape; empty for none.
+
+    Returns
+    -------
+    dict
+        ``text`` and ``numbers`` of the shape, its ``change`` and ``suggestion``; or the ``error``, the ``field`` it is
+        in and, for a syntax error, its ``position``.
+
+    Examples
+    --------
+    >>> description("f32[3,5]{1,0:T(2,2)}", "")["numbers"]["slot_count"]
+    24
+    >>> description("f32[3,", "")["position"]
+    6
+    """
+    try:
+        shape = read_shape(source)
+        numbers = info(shape)
+        change = cheapest_change(shape)
+        suggestion = _suggestion(shape)
+    except FastIndexError as error:
+        return _wrong(error, "shape")
+    try:
+        other = read_shape(destination) if destination else None
+        page_of(shape, other)
+    except FastIndexError as error:
+        return _wrong(error, "to")
+    return {
+        "text": str(shape),
+        "to": "" if other is None else str(other),
+        "numbers": numbers,
+        "change": None
+        if change is None
+        else {"description": change.description, "shape": str(change.shape), "saved_nbytes": change.saved_nbytes},
+        "suggestion": suggestion,
+    }
+
+
+def _suggestion(shape: Shape) -> str:
+    try:
+        return str(suggest_tiles(shape))
+    except UnsupportedError as error:
+        # The page still shows the other numbers of such an array.
+        return str(error)
+
+
+def _wrong(error: FastIndexError, field: str) -> dict[str, Any]:
+    if isinstance(error, ParseError):
+        return {"error": error.rule, "hint": error.hint, "position": error.position, "field": field}
+    return {"error": str(error), "field": field}
+
 
 #: Host names of this machine that a browser may use.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -83,7 +182,7 @@ def application(port: int) -> ASGIApp:
     from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
-    explorer = resources.files("fastindex.show.explorer").joinpath("explorer.html").read_text(encoding="utf-8")
+    explorer = resources.files("fastindex.show").joinpath("explorer.html").read_text(encoding="utf-8")
 
     async def front(request: Request) -> Response:
         return HTMLResponse(explorer, headers=_HEADERS)
@@ -130,7 +229,7 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
 
     import uvicorn
 
-    from fastindex.show.explorer.connections import MOST_CONNECTIONS, BoundedProtocol
+    from fastindex.show.connections import MOST_CONNECTIONS, BoundedProtocol
 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
