@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -201,7 +200,7 @@ def load_kernels() -> None:
 def kernel_function(name: str) -> Callable[..., int]:
     """Load the compiler, and return a kernel by its name in `fastindex.runtime.machine_code.CALLED`."""
     load_kernels()
-    found: Callable[..., int] = import_module("fastindex.runtime.machine_code").function(name)
+    found: Callable[..., int] = sys.modules["fastindex.runtime.machine_code"].function(name)
     return found
 
 
