@@ -26,6 +26,7 @@ STEPS = {
     "halves": "a dimension",
     "interleave": "a dimension",
     "swap": "a dimension",
+    "reverse": "a dimension",
     "part": "a dimension, the first index and the one after the last, such as 0 1/2",
 }
 

@@ -25,6 +25,7 @@ from fastindex.weights.expressions import (
     Joined,
     Moved,
     Part,
+    Reversed,
     Step,
     Stored,
     Transposed,
@@ -345,7 +346,7 @@ def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: boo
             continue
         at = int(step[1])
         size = made.sizes[at] if 0 <= at < len(made.sizes) else -1
-        if size < 0 or (step[0] != "part" and size % 2):
+        if size < 0 or (step[0] not in ("part", "reverse") and size % 2):
             raise FastIndexError(
                 f"the step {' '.join(step)!r} wants a dimension of {list(made.sizes)}, with an even size for halves"
             )
@@ -353,6 +354,8 @@ def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: boo
             made = Part(made, at, range(*(_index(word, size, step) for word in step[2:])))
             if not made.sizes[at]:
                 raise FastIndexError(f"the step {' '.join(step)!r} leaves nothing of dimension {at}, of {size}")
+        elif step[0] == "reverse":
+            made = Reversed(made, at)
         elif step[0] == "swap":
             made = Joined([Part(made, at, range(size // 2, size)), Part(made, at, range(size // 2))], at)
         else:

@@ -200,6 +200,21 @@ class Transposed(Expression):
         return parts[0].transpose(self._order)
 
 
+class Reversed(Expression):
+    """An array with one dimension in reverse order."""
+
+    def __init__(self, inner: Expression, dimension: int) -> None:
+        self._at = dimension
+        super().__init__(inner.sizes, inner.dtype, inner)
+
+    def needs(self, box: Box) -> list[tuple[Expression, Box]]:
+        d, size = self._at, self.sizes[self._at]
+        return [(self.inputs[0], (*box[:d], range(size - box[d].stop, size - box[d].start), *box[d + 1 :]))]
+
+    def made(self, box: Box, parts: list[Array]) -> Array:
+        return np.flip(parts[0], self._at)
+
+
 class Part(Expression):
     """A slice of one dimension; with `drops`, a single index whose dimension is removed."""
 

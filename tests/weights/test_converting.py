@@ -312,6 +312,11 @@ RULES: dict[str, tuple[Tensors, list[dict[str, Any]], Tensors]] = {
         ],
         {"q": QKV[:6], "k": QKV[6:9], "v": QKV[9:], "all": np.concatenate([QKV[6:], QKV[:6]])},
     ),
+    "reversed": (
+        {"w": QKV, "v": QKV},
+        [{"names": "w", "steps": ["reverse 1", "part 0 1 4"]}, {"names": "v", "steps": ["reverse 0"]}],
+        {"w": QKV[1:4, ::-1], "v": QKV[::-1]},
+    ),
     "stacked by layer": (
         EXPERTS,
         [{"names": "layers.{i}.experts.*.w", "stack": "layers.{i}.w", "transpose": "a b -> b a"}],
