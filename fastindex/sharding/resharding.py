@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.notebooks import ShownInNotebooks
