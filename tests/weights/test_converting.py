@@ -423,7 +423,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "b.0", "format": {"from": "blocked_scales", "to": "plain"}}], "give the format a shape"),
     ([{"names": "*", "outputs": []}], "no tensor is left to write"),
     ("awq-to-mlx", "no recipe is called 'awq-to-mlx'; there are awq-to-compressed-tensors"),
-    ({"rules": [], "confg": {}}, "a recipe has rules, and perhaps about, config"),
+    ({"rules": [], "confg": {}}, "a recipe has rules, and perhaps formats, about, config"),
     ({"rules": [], "config": 3}, "config of a recipe is a mapping"),
     ({"rules": [], "metadata": {"a": 3}}, "metadata maps texts to texts"),
     ({"rules": [], "expects": {"a": 3}}, "expects maps places"),
