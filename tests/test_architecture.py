@@ -158,7 +158,7 @@ LARGER = {
     "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "moving.kernels.jobs._lead": "the same",
     "runtime.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
-    "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
+    "moving.moves.column_gather.kernel.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 
 

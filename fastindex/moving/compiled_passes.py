@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastindex.arrays.addresses import address_of, expected_pair
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving.counts import PAGE_BYTES
-from fastindex.moving.kernels.registry import PASS_KERNELS
+from fastindex.moving.moves import PASS_KERNELS
 from fastindex.moving.numbers import BOX_BYTES, SCRATCH_FRONT_BYTES, BoxCall, PassCall, PassTable
 from fastindex.moving.pass_threads import looks_for_signals, run_with_helpers
 from fastindex.moving.passes import Pass

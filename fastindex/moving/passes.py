@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.integers import counted
 from fastindex.moving.counts import Counts, cycles, total
-from fastindex.moving.numbers import (
-    OuterLoop,
-)
+from fastindex.moving.numbers import Chunks, OuterLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,9 @@ class Blocks:
         return -(-self.count // self.places)
 
     @property
-    def chunks(self) -> tuple[int, int, int, int]:
-        """The four chunk fields at the start of a `StreamGeometry`."""
-        return self.places, self.count, self.source_stride, self.destination_stride
+    def chunks(self) -> Chunks:
+        """The blocks as chunks of tasks."""
+        return Chunks(self.places, self.count, self.source_stride, self.destination_stride)
 
     def around(self, nest: Nest) -> Nest:
         """Return the loops around the blocks as a nest, with the starts of `nest`."""
@@ -159,7 +157,7 @@ class Pass:
     Attributes
     ----------
     kernel : str
-        The name of a `fastindex.moving.kernels.registry.PassKernel`.
+        The name of a `fastindex.moving.moves.PassKernel`.
     width : int
         Bytes of the unit that is moved: an element, a run of elements that both sides keep, a vector of a block
         permute. For a cast, the code of the conversion.

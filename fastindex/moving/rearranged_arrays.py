@@ -55,11 +55,11 @@ def rearranged(
            [1, 3, 5]])
     """
     whole, known = solved(pattern, tuple(array.shape), sizes, None, is_padded)
-    behind = [
+    padding = [
         math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
     ]
-    if any(behind):
-        array = pad(array, [(0, size) for size in behind])
+    if any(padding):
+        array = pad(array, [(0, size) for size in padding])
     before = [name for group in whole.source for name in group]
     after = [name for group in whole.destination for name in group]
     split = array.reshape([known[name] for name in before])

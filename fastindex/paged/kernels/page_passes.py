@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.moving.kernels.runner import run_all
+from fastindex.moving.kernels.passes import run_all
 from fastindex.paged.pass_numbers import PAGE_JOB, PAGE_PIECE_BYTES
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, prefetch_bytes

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.moving.assembly_numbers import (
-    HIGH_NIBBLE,
-    NIBBLE_BITS,
-    NOTHING,
+from fastindex.moving.counts import distinct
+from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.moves.block_permute.numbers import (
     SHORT_PIECE_BYTES,
     VECTOR_HEADER_BYTES,
     VECTOR_RUN_BYTES,
@@ -28,8 +27,7 @@ from fastindex.moving.assembly_numbers import (
     VectorRun,
     patterns_of_piece,
 )
-from fastindex.moving.counts import distinct
-from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.numbers import HIGH_NIBBLE, NIBBLE_BITS, NOTHING
 from fastindex.runtime.numbers import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -82,9 +80,9 @@ class VectorTable:
         self.used_bytes = len(addresses) * self._grain // self.nibbles
         # Addresses, offset by vector at a pitch so large that no piece reaches from one vector to the next.
         self._window = vector_bytes // self._grain
-        self._apart = high - low + 2 * self._window
+        self._vector_pitch = high - low + 2 * self._window
         self._vectors = self._slots // self._per_vector
-        self._keys = addresses - low + self._vectors * self._apart
+        self._keys = addresses - low + self._vectors * self._vector_pitch
         self._count_pieces(low, high)
 
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
@@ -102,7 +100,7 @@ class VectorTable:
         keys = np.sort(self._keys)
         begins = _covering(keys, self._window)
         self._firsts = keys[begins]
-        vectors = self._firsts // self._apart
+        vectors = self._firsts // self._vector_pitch
         self.pieces = len(begins)
         self._counts = np.bincount(vectors, minlength=self.vectors)
         self.filled = self._counts.tolist().count(0)
@@ -114,7 +112,7 @@ class VectorTable:
             read = np.where(is_shared, min(SHORT_PIECE_BYTES, read), read)
         # No piece ends after the last byte that the block needs.
         last = np.maximum(0, high - low - read // self._grain)
-        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
+        self._begins = np.minimum(self._firsts - vectors * self._vector_pitch, last)
         self._offsets = (self._begins + low) * self._grain
         touched = np.concatenate((self._offsets, self._offsets + (read - 1))) // LINE_BYTES
         self.lines = distinct(touched) * LINE_BYTES
@@ -126,8 +124,12 @@ class VectorTable:
         runs, kept = self._runs(patterns, counts)
         # The patterns begin on a line boundary.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
-        rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
-        heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
+        gap = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
+        heads = [
+            *VectorHeader(len(runs), begin + 8 * gap, self._is_short),
+            *itertools.chain(*runs),
+            *[0] * gap,
+        ]
         parts = [
             np.array(heads, np.int64),
             self._offsets,
@@ -171,7 +173,7 @@ class VectorTable:
         table[heads] = self._padding_masks()[is_made] if has_padding else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
         row, at = made[self._vectors] + 1 + of_piece * piece, self._slots - self._vectors * self._per_vector
-        taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
+        taken = (self._keys - self._vectors * self._vector_pitch - self._begins[piece]) * self._grain
         if self._is_high is not None:
             taken += self._is_high * HIGH_NIBBLE
             row += at % self.nibbles
@@ -180,7 +182,7 @@ class VectorTable:
         table.reshape(-1, self._grain)[row * places + at] = grains
         patterns = table.reshape(-1, self.vector_bytes)
         if self.nibbles > 1:
-            low = made[self._firsts // self._apart] + 1 + of_piece * np.arange(self.pieces)
+            low = made[self._firsts // self._vector_pitch] + 1 + of_piece * np.arange(self.pieces)
             taken_nibbles = [(patterns[low + half] < NOTHING) * ones for half, ones in enumerate(_ONES)]
             patterns[low + self.nibbles] = taken_nibbles[0] | taken_nibbles[1]
         return patterns
@@ -230,6 +232,6 @@ def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
 def on_lines(parts: Sequence[Offsets]) -> Offsets:
     """Return the concatenation of arrays, on a cache line boundary."""
     size, per_line = sum(map(len, parts)), LINE_BYTES // 8
-    room = np.empty(size + per_line, np.int64)
-    first = -room.__array_interface__["data"][0] // 8 % per_line
-    return np.concatenate(parts, out=room[first : first + size])
+    memory = np.empty(size + per_line, np.int64)
+    first = -memory.__array_interface__["data"][0] // 8 % per_line
+    return np.concatenate(parts, out=memory[first : first + size])

@@ -9,7 +9,7 @@ import numpy as np
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.counts import PAGE_BYTES, Counts, is_scattered, lines_in_cache, overflows, piece_ends
 from fastindex.moving.moves.streams.plan import NARROW_BYTES
-from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, NO_PITCH, TransposeGeometry
+from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, NO_PITCH, TransposeGeometry
 from fastindex.moving.passes import Blocks, Draft, Tables, blocks, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
@@ -87,7 +87,7 @@ def _evicting_pitch(width: int, l1: Cache) -> int:
 
 def is_few(columns: int, width: int) -> bool:
     """Whether columns are so few that their elements, of `width` bytes, are moved one by one."""
-    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTES)
+    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTE_COLUMNS)
 
 
 def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
@@ -121,8 +121,8 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context:
     stride, width = abs(rows[0].source_stride), context.width
     # Shorter rows are kept adjacent if they continue each other: their ends are partial lines.
     least_row_bytes = context.tuning.least_row_bytes
-    apart = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
-    if not (apart or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
+    is_far = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (is_far or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
         return []
     others = without(nest.loops, (rows[0], *columns), by_source=True)
     return [k for k in others if abs(k.source_stride) < stride]

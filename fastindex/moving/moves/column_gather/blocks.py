@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
 from fastindex.core.shape import Shape
-from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.moving.counts import LINES_AHEAD, Counts, cycles, overflows, piece_ends
 from fastindex.moving.moves.block_permute.geometry import Block, PermutedBlocks, permuted_blocks
+from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns
 from fastindex.moving.moves.nests.plan import fill_pass
+from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cost, cut, even_steps, iterations, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Caches
@@ -220,19 +221,21 @@ def _pass(
 
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
     groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
-    geometry = AssemblyGeometry(
+    geometry = (
         *found.chunks,
-        block_bytes=table.block_bytes,
-        streamed=context.streamed,
-        readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
-        vectors=table.vectors,
-        filled=table.filled,
-        pieces=table.pieces,
-        lines=len(table.lines),
-        lines_every=every,
-        lines_ahead=every * groups_ahead,
-        low=table.low,
-        high=table.high,
+        *AssemblyGeometry(
+            block_bytes=table.block_bytes,
+            streamed=context.streamed,
+            readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
+            vectors=table.vectors,
+            filled=table.filled,
+            pieces=table.pieces,
+            lines=len(table.lines),
+            lines_every=every,
+            lines_ahead=every * groups_ahead,
+            low=table.low,
+            high=table.high,
+        ),
     )
     return Draft(
         "block permute",
