@@ -19,6 +19,11 @@ from fastindex.core.integers import counted
 from fastindex.moving.counts import Counts, cycles, total
 from fastindex.moving.numbers import Chunks, OuterLoop
 
+#: Offsets, counts or other numbers of a table.
+Offsets = NDArray[np.int64]
+#: The tables of a pass.
+Tables = tuple[Offsets, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -58,23 +63,23 @@ class Blocks:
         """Return the loops around the blocks as a nest, with the starts of `nest`."""
         return Nest(self.outer, nest.source_start, nest.destination_start)
 
-    def sources(self) -> NDArray[np.int64]:
+    def sources(self) -> Offsets:
         """Return the source offset of each iteration of a block."""
         return _offsets([(k.size, k.source_stride) for k in self.inner])
 
-    def targets(self) -> NDArray[np.int64]:
+    def targets(self) -> Offsets:
         """Return the destination offset of each iteration of a block."""
         return _offsets([(k.size, k.destination_stride) for k in self.inner])
 
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Offsets:
         """Return the source and destination offsets of each iteration, an array of (places, 2)."""
         both = np.empty((self.places, 2), np.int64)
         both[:, 0], both[:, 1] = self.sources(), self.targets()
         return both
 
 
-def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] | None = None
+def _offsets(loops: Iterable[tuple[int, int]]) -> Offsets:
+    found: Offsets | None = None
     for size, stride in loops:
         places = np.arange(size) * stride
         found = places if found is None else (places[:, None] + found).reshape(-1)
@@ -186,9 +191,9 @@ class Pass:
     kernel: str
     width: int
     ways: int
-    outer: NDArray[np.int64]
-    tables: tuple[NDArray[np.int64], ...]
-    geometry: NDArray[np.int64]
+    outer: Offsets
+    tables: Tables
+    geometry: Offsets
     tasks: int
     task_bytes: int
     source_start: int
@@ -203,9 +208,6 @@ class Pass:
         size = self.tasks * self.task_bytes
         steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
         return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
-
-
-Tables = tuple[NDArray[np.int64], ...]
 
 
 def no_tables() -> Tables:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
+from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import check_apart, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
@@ -226,7 +226,7 @@ def _move(
     pattern = value_bytes(result.dtype.newbyteorder("=") if is_cast else result.dtype, fill)
     source, target = _regrouped_shapes(names, sides)
     strides = None if 0 in values.shape else element_strides(described(values))
-    read = None if strides is None else _regrouped_strides(strides, sides)
+    read = strides and RegroupedStrides(strides.dimensions, strides.strides, sides.coordinates[0], sides.variables)
     is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
     both = Operand(values, source, read), Operand(result, target, target if is_buffer else None)
     execute(Request(*both, pattern, casting, threads, None))
@@ -234,15 +234,16 @@ def _move(
 
 @lru_cache(maxsize=512)
 def _regrouped_shapes(names: tuple[str, str], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    return regrouped((Shape(names[0], sides.dimensions[0]), Shape(names[1], sides.dimensions[1])), sides)
+
+
+def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    """Return two shapes as sides of a move."""
     source, target = (
-        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
-        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+        RegroupedShape(shape, coordinates, sides.variables)
+        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
     )
     return source, target
-
-
-def _regrouped_strides(strides: Strides, sides: Sides) -> RegroupedStrides:
-    return RegroupedStrides(strides.dimensions, strides.strides, sides.coordinates[0], sides.variables)
 
 
 def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any) -> None:

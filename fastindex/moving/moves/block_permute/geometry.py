@@ -41,6 +41,7 @@ from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
 
 _LINE_BITS = 8 * LINE_BYTES
@@ -53,8 +54,6 @@ _MOST_SPARSE = 4
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
 _MOST_STARTS = 1 << 16
-
-Offsets = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

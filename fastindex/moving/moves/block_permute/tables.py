@@ -28,10 +28,8 @@ from fastindex.moving.moves.block_permute.numbers import (
     patterns_of_piece,
 )
 from fastindex.moving.numbers import HIGH_NIBBLE, NIBBLE_BITS, NOTHING
+from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
-
-Offsets = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 # All ones in the low and in the high nibble.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
@@ -105,7 +103,8 @@ class VectorTable:
         self._counts = np.bincount(vectors, minlength=self.vectors)
         self.filled = self._counts.tolist().count(0)
         is_shared = self._counts[vectors] > 1
-        spans = (_lasts(keys, begins) - self._firsts)[is_shared]
+        lasts = keys[np.concatenate((begins[1:], [len(keys)])) - 1] if len(begins) else begins
+        spans = (lasts - self._firsts)[is_shared]
         self._is_short = bool(len(spans)) and int(np.maximum.reduce(spans)) < SHORT_PIECE_BYTES // self._grain
         read: int | Offsets = self.vector_bytes
         if self._is_short:
@@ -120,7 +119,9 @@ class VectorTable:
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table; `between` is stored between the offsets of the pieces and the patterns."""
         counts = self._counts.tolist()
-        patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
+        # Vectors of only padding have no patterns.
+        heights = [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
+        patterns = _parted(self._patterns.tobytes(), heights, self.vector_bytes)
         runs, kept = self._runs(patterns, counts)
         # The patterns begin on a line boundary.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
@@ -137,10 +138,6 @@ class VectorTable:
             np.frombuffer(b"".join([patterns[place] for place in kept]), np.int64),
         ]
         return on_lines(parts)
-
-    def _heights(self, counts: Sequence[int]) -> list[int]:
-        """Return the number of patterns of each vector; vectors of only padding have none."""
-        return [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
 
     def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int]]:
         """Return the runs of vectors with equal numbers of pieces, and the vectors whose patterns are kept."""
@@ -216,11 +213,6 @@ def _covering(places: Offsets, length: int) -> Offsets:
             return begins if len(found) == 1 else np.sort(np.concatenate(found))
         begins, ends = after[left], ends[left]
         found.append(begins)
-
-
-def _lasts(places: Offsets, begins: Offsets) -> Offsets:
-    """Return the last place of each piece, given the indices of the first places."""
-    return places[np.concatenate((begins[1:], [len(places)])) - 1] if len(begins) else begins
 
 
 def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:

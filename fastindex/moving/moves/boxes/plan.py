@@ -36,7 +36,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
@@ -58,7 +57,7 @@ from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_
 from fastindex.moving.moves.transposes.numbers import TransposeGeometry
 from fastindex.moving.moves.transposes.plan import is_few
 from fastindex.moving.numbers import BOX_BYTES, BoxGeometry
-from fastindex.moving.passes import Draft, Tables, cost, iterations, no_tables, without
+from fastindex.moving.passes import Draft, Offsets, Tables, cost, iterations, no_tables, without
 from fastindex.moving.problem import UNIT_BYTES, Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
@@ -71,7 +70,6 @@ LEAST_BOX_BYTES = 128 << 10
 # The most bytes of a box that is assembled in scratch memory: it stays in L2.
 _MOST_ROW_BOX_BYTES = 128 << 10
 
-Offsets = NDArray[np.int64]
 _Kind = tuple[dict[Loop | Joint, range], Nest]
 _Order = tuple[Loop | Joint, ...]
 

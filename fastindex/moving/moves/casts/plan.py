@@ -149,7 +149,6 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     ahead = _AHEAD_BYTES
     if runs.size > 1:
         ahead = max(_AHEAD_BYTES // (run.size * read), 1) * runs.source_stride * read
-    in_tasks = tuple(Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer)
     geometry = CastGeometry(
         run.size,
         run.source_stride * read,
@@ -164,7 +163,7 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     return Draft(
         "cast",
         cast.code,
-        Nest(in_tasks, nest.source_start * read, nest.destination_start * width),
+        in_bytes(nest._replace(loops=tuple(outer)), read, width),
         geometry,
         run.size * runs.size * width,
         f"{cast.source} to {cast.target}",

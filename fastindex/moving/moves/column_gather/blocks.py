@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
@@ -21,16 +20,25 @@ from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns
 from fastindex.moving.moves.nests.plan import fill_pass
 from fastindex.moving.numbers import NIBBLE_BITS
-from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cost, cut, even_steps, iterations, without
+from fastindex.moving.passes import (
+    Blocks,
+    Draft,
+    Offsets,
+    Tables,
+    along,
+    blocks,
+    cost,
+    cut,
+    even_steps,
+    iterations,
+    without,
+)
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Caches
 from fastindex.runtime.numbers import LINE_BYTES
 
 # Blocks that share lines of the source follow each other until they have used this much of each line.
 _SHARED_BYTES = 128
-
-Offsets = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class _Permuted(NamedTuple):
@@ -156,13 +164,9 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
     return cycles(one) * len(block.starts) * nest.element_count
 
 
-def _phase_count(slot_bits: tuple[int, int]) -> int:
-    return 2 if slot_bits[0] == NIBBLE_BITS else 1
-
-
 def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
     """Yield (phase, nest, starts), in bytes; the phase is the nibble with which blocks begin in the source."""
-    count = _phase_count(slot_bits)
+    count = 2 if slot_bits[0] == NIBBLE_BITS else 1
     units = np.array(slot_bits)
     for even in even_steps(nest) if count > 1 else (nest,):
         loops = tuple(

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.moving.counts import PAGE_BYTES, Counts, distinct
@@ -42,7 +41,7 @@ from fastindex.moving.moves.column_gather.numbers import (
     ColumnsGeometry,
 )
 from fastindex.moving.numbers import NIBBLE_BITS
-from fastindex.moving.passes import Draft, Tables, along, blocks, cut, even_steps, iterations, without
+from fastindex.moving.passes import Draft, Offsets, Tables, along, blocks, cut, even_steps, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
@@ -59,8 +58,6 @@ _LEAST_CHUNKS = 8
 # Measured: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
 # block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
 _ROW_BYTES, _BAND_LINES = 2048, 4
-
-Offsets = NDArray[np.int64]
 
 
 class _Run(NamedTuple):
@@ -436,15 +433,10 @@ def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
         begin, span = one.begin * max(bits // 8, 1), (one.end - one.begin) * bits // 8
         heads.append(ColumnGroup(begin, span, len(one.offsets), at, has_next))
         at, has_next = at + 8 * 8 * LINE_BYTES // bits * len(one.offsets), has_next + 8 * (len(one.offsets) + 1)
-    places = [_in_bytes_of(own, bits) for one in groups for own in one.places]
+    places = [np.where(own == NOWHERE, NOWHERE, own * bits // 8) for one in groups for own in one.places]
     # The end of a row is stored as its last byte, which is prefetched: another cache line may begin there.
     lines = [line * bits // 8 for one in groups for line in (*one.offsets, one.end - one.begin)]
     offsets = np.array(lines, np.int64)
     offsets[np.cumsum([len(one.offsets) + 1 for one in groups]) - 1] -= 1
     none = np.full(ENDS_AHEAD, NOWHERE, np.int64)
     return np.concatenate([np.array(heads, np.int64).reshape(-1), *places, none, offsets])
-
-
-def _in_bytes_of(places: Offsets, bits: int) -> Offsets:
-    """Convert places from slots to bytes."""
-    return np.where(places == NOWHERE, NOWHERE, places * bits // 8)

@@ -101,11 +101,6 @@ def drafts(
     return tuple(found)
 
 
-def _filled_run(fill: Nest, width: int) -> Loop:
-    """Return the loop along which a fill is contiguous."""
-    return fill.loop_of(destination=width) or Loop(1, 0, width)
-
-
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
     """Merge short runs that are contiguous on both sides into wider units, if there are units of these sizes."""
     for loop in nest.loops:
@@ -263,7 +258,7 @@ def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
 
 def fill_pass(nest: Nest, context: Context) -> Draft:
     """Return the pass that writes padding to a nest, in bytes."""
-    run = _filled_run(nest, context.width)
+    run = nest.loop_of(destination=context.width) or Loop(1, 0, context.width)
     outer = without(nest.loops, (run,))
     run_bytes, piece = run.size * context.width, context.tuning.task_bytes
     if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:

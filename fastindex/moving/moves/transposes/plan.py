@@ -18,7 +18,7 @@ from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
     """Return the pass that transposes rows of the source into columns of the destination."""
-    width = context.width
+    width, l1 = context.width, context.machine.caches.l1
     between = _between(nest, rows, columns, context)
     if between:
         rows = rows[:1]
@@ -52,7 +52,8 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         columns_joined=joined,
         streamed=streamed,
         inner_iterations=iterations(between),
-        evicting_pitch=_evicting_pitch(width, context.machine.caches.l1),
+        # Rows at this pitch share one set of L1, if that has fewer ways than there are staged rows.
+        evicting_pitch=l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH,
     )
     return Draft(
         "transpose",
@@ -63,9 +64,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
         counts_of_transpose(nest, sizes, tasks)._replace(
             ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
-            scratch=width * nest.element_count / LINE_BYTES
-            if _leaves_l1(rows, width, context.machine.caches.l1)
-            else 0,
+            scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width, l1) else 0,
         ),
         tables,
         blocks=row_blocks.number * column_blocks.number,
@@ -78,11 +77,6 @@ def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
     if width in NARROW_BYTES or width >= LINE_BYTES:
         return False
     return overflows(blocks(rows, LINE_BYTES // width).sources(), *l1)
-
-
-def _evicting_pitch(width: int, l1: Cache) -> int:
-    """Return the pitch at which rows share one set of L1, if that has fewer ways than there are staged rows."""
-    return l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH
 
 
 def is_few(columns: int, width: int) -> bool:
