@@ -18,7 +18,7 @@ from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import slot_format
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel

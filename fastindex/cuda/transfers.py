@@ -9,7 +9,7 @@ import numpy as np
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat
+from fastindex.core.sizes import SlotFormat
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels.copies import pack_bits_kernel
 from fastindex.cuda.kernels.device import THREADS

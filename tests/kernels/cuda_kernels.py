@@ -29,7 +29,7 @@ from fastindex.cuda.launches.launches import (
     WORD_TILES,
 )
 from fastindex.index.programs import conversion_program, linear_program, multi_program
-from fastindex.index.tile_programs import tile_program
+from fastindex.index.tiles import tile_program
 
 WIDTHS = (1, 2, 4, 8, 16)
 VECTORS = ", 16 bytes at once"

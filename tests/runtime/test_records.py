@@ -7,7 +7,6 @@ moving.moves.streams.numbers, moving.moves.transposes.numbers.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,11 @@ from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, AssemblyGeome
 from fastindex.moving.moves.gathers.numbers import GATHER, GatherGeometry
 from fastindex.moving.moves.streams.numbers import STREAM, StreamGeometry
 from fastindex.runtime import numbers as pass_jobs
-from fastindex.runtime import numbers as plain_arrays
-
-#: (record, its module, what precedes the names of its places, its first place)
-RECORDS: list[tuple[Any, ModuleType, str, int]] = [
-    (plain_arrays.PlainPair, plain_arrays, "", 0),
-    (plain_arrays.PairCall, plain_arrays, "", len(plain_arrays.PlainPair._fields)),
-]
 
 
-@pytest.mark.parametrize(("record", "module", "prefix", "first"), RECORDS, ids=[one[0].__name__ for one in RECORDS])
-def test_places_are_named_after_fields(record: Any, module: ModuleType, prefix: str, first: int) -> None:
-    assert [getattr(module, prefix + name.upper()) for name in record._fields] == list(
-        range(first, first + len(record._fields))
-    )
+def test_places_are_those_of_fields() -> None:
+    assert list(passes.TABLE) == list(range(len(passes.PassTable._fields)))
+    assert [*pass_jobs.PAIR, *pass_jobs.PAIR_CALL] == list(range(12))
 
 
 @pytest.mark.parametrize(

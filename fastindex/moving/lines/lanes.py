@@ -16,8 +16,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from fastindex.runtime.kernels import instructions
+from fastindex.runtime.lines.lines import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.runtime.lines.memory import for_each, load_at, offset_by, prefetch_at, store_at
-from fastindex.runtime.lines.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 

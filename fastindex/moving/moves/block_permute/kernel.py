@@ -32,9 +32,8 @@ from fastindex.moving.moves.block_permute.numbers import (
 )
 from fastindex.moving.numbers import HIGH_NIBBLE, TABLE
 from fastindex.runtime.kernels import instructions, kernel, subroutine
-from fastindex.runtime.lines.lines import copy_short
+from fastindex.runtime.lines.lines import copy_short, shuffle
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, load_at, offset_by, prefetch, store_at
-from fastindex.runtime.lines.vectors import shuffle
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 

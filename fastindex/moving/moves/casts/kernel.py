@@ -25,9 +25,8 @@ from fastindex.moving.kernels.passes import outer_place
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.conversions import Conversion
-from fastindex.runtime.lines.lines import copy_run, prefetch_ends
+from fastindex.runtime.lines.lines import copy_run, prefetch_ends, shuffle
 from fastindex.runtime.lines.memory import entry, fence, load_at, offset_by, prefetch_at, store_at
-from fastindex.runtime.lines.vectors import shuffle
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 

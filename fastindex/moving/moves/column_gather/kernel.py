@@ -41,7 +41,15 @@ from fastindex.moving.moves.column_gather.numbers import (
 )
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import instructions, kernel, subroutine
-from fastindex.runtime.lines.lines import copy_short, prefetch_ends
+from fastindex.runtime.lines.lines import (
+    copy_short,
+    lane_transpose,
+    lines_of_lanes,
+    load_nibbles,
+    paired,
+    prefetch_ends,
+    shuffle,
+)
 from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
@@ -56,7 +64,6 @@ from fastindex.runtime.lines.memory import (
     store_lines,
     stream_line,
 )
-from fastindex.runtime.lines.vectors import lane_transpose, lines_of_lanes, load_nibbles, paired, shuffle
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)

@@ -31,8 +31,8 @@ from fastindex.moving.lines.lanes import permuted_in_lanes, permuted_line, permu
 from fastindex.moving.moves.digit_swaps.numbers import KEPT, OF_ROWS, SWAP, WITHIN
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import instructions, kernel
+from fastindex.runtime.lines.lines import from_table, paired, shuffle
 from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
-from fastindex.runtime.lines.vectors import from_table, paired, shuffle
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)

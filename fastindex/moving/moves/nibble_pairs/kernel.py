@@ -14,9 +14,8 @@ from fastindex.moving.kernels.passes import end_of_source, start_of_block
 from fastindex.moving.moves.nibble_pairs.numbers import PAIR
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run
+from fastindex.runtime.lines.lines import copy_run, pair_groups, pair_rows
 from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
-from fastindex.runtime.lines.vectors import pair_groups, pair_rows
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128

@@ -30,13 +30,14 @@ from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import (
     copy_run,
     copy_short,
+    deinterleave_line,
+    interleave_rows,
     place_ahead,
     prefetch_bytes,
     prefetch_ends,
     prefetch_rows,
 )
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
-from fastindex.runtime.lines.vectors import deinterleave_line, interleave_rows
 
 # Scratch memory of an interleave: pending bytes, a line of each of up to 16 rows, and the addresses of these.
 _ROWS_STAGE = PENDING_CAPACITY

@@ -11,9 +11,8 @@ from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDI
 from fastindex.moving.moves.streams.numbers import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, prefetch_rows
+from fastindex.runtime.lines.lines import compress_line, copy_run, copy_short, expand_line, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, prefetch_to_write, set_byte, stream_line
-from fastindex.runtime.lines.vectors import compress_line, expand_line
 
 #: Bytes of scratch memory that these kernels need: pending bytes, and two lines of packed elements and of bytes.
 SCRATCH_BYTES = PENDING_CAPACITY + 128

@@ -25,7 +25,14 @@ from fastindex.moving.lines.staged_bands import (
 from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, TRANSPOSE
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, transpose_square
+from fastindex.runtime.lines.lines import (
+    copy_run,
+    copy_short,
+    place_ahead,
+    transpose_rows,
+    transpose_square,
+    transpose_stage_lanes,
+)
 from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
@@ -36,7 +43,6 @@ from fastindex.runtime.lines.memory import (
     set_entry,
     stream_line,
 )
-from fastindex.runtime.lines.vectors import transpose_rows, transpose_stage_lanes
 
 # A staged band of rows: two lines' worth, and one more square if columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
