@@ -10,7 +10,7 @@ from fastindex.moving.kernels.passes import outer_place
 from fastindex.moving.numbers import FILL, STRIDED, TABLE
 from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
-from fastindex.runtime.lines.memory import byte_at, copy_apart, copy_vector, entry, fence, set_byte, stream_line
+from fastindex.runtime.lines.memory import byte_at, copy_strided, copy_vector, entry, fence, set_byte, stream_line
 
 
 @instructions()
@@ -66,7 +66,7 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     for task in range(first, last):
         read, place = outer_place(table, task, source, target)
         for _ in range(entry(geometry, STRIDED.runs)):
-            copy_apart(place, read, size, entry(geometry, STRIDED.elements), strides)
+            copy_strided(place, read, size, entry(geometry, STRIDED.elements), strides)
             read += entry(geometry, STRIDED.run_source_stride)
             place += entry(geometry, STRIDED.run_target_stride)
 
