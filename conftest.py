@@ -9,4 +9,4 @@ has_dask = find_spec("dask") and find_spec("distributed")
 collect_ignore = [] if has_dask else ["fastindex/dask", "fastindex/jobs/cluster_jobs.py", "docs/how-to/dask.md"]
 if not find_spec("uvicorn"):
     # Part of the extra `explore`.
-    collect_ignore.append("fastindex/show/explorer/connections.py")
+    collect_ignore.append("fastindex/show/connections.py")

@@ -11,7 +11,7 @@ HOOKS.update(
     (prefix + function, (home, function))
     for home, prefix, functions in (
         ("fastindex.show.picture", "", ("shape_html", "plan_html")),
-        ("fastindex.show.reshard_html", "", ("reshard_html",)),
+        ("fastindex.show.shard_picture", "", ("reshard_html",)),
         ("fastindex.cuda.relayouts", "cuda.", ("pack", "unpack", "rearrange", "DevicePlan")),
         ("fastindex.cuda.strided_copies", "cuda.", ("copyto", "contiguous")),
         ("fastindex.cuda.indices", "cuda.", ("convert",)),
@@ -37,13 +37,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.core.layout": ("Layout",),
         "fastindex.core.shape": ("Shape",),
         "fastindex.algebra.strided_runs": ("StridedRun",),
-        "fastindex.index.tile_programs": ("TileSlots",),
         "fastindex.moving.relayout_plans": ("RelayoutPlan",),
         "fastindex.moving.relayout_calls": ("pack", "plan_relayout", "relayout", "unpack"),
         "fastindex.moving.rearranged_arrays": ("rearrange",),
         "fastindex.moving.rearrange_plans": ("RearrangePlan", "plan_rearrange", "reshape"),
         "fastindex.index.indices": ("convert_index", "linear_index", "multi_index"),
-        "fastindex.index.tile_indices": ("from_tile_index", "tile_index", "tile_slots"),
+        "fastindex.index.tiles": ("TileSlots", "from_tile_index", "tile_index", "tile_slots"),
         "fastindex.index.runs": ("runs", "strided_runs"),
         "fastindex.show.sentences": ("explain",),
         "fastindex.show.picture": ("draw",),

@@ -22,10 +22,10 @@ from fastindex.index.indices import linear_index as linear_index
 from fastindex.index.indices import multi_index as multi_index
 from fastindex.index.runs import runs as runs
 from fastindex.index.runs import strided_runs as strided_runs
-from fastindex.index.tile_indices import from_tile_index as from_tile_index
-from fastindex.index.tile_indices import tile_index as tile_index
-from fastindex.index.tile_indices import tile_slots as tile_slots
-from fastindex.index.tile_programs import TileSlots as TileSlots
+from fastindex.index.tiles import TileSlots as TileSlots
+from fastindex.index.tiles import from_tile_index as from_tile_index
+from fastindex.index.tiles import tile_index as tile_index
+from fastindex.index.tiles import tile_slots as tile_slots
 from fastindex.moving.rearrange_plans import RearrangePlan as RearrangePlan
 from fastindex.moving.rearrange_plans import plan_rearrange as plan_rearrange
 from fastindex.moving.rearrange_plans import reshape as reshape

@@ -19,7 +19,7 @@ def main() -> None:
     is_ours = threading.current_thread() is threading.main_thread()
     if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave_quietly)
-    from fastindex.cli.streams import occupy_closed_streams
+    from fastindex.cli.process import occupy_closed_streams
 
     occupy_closed_streams()
     from fastindex.cli.commands import main

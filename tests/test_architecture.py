@@ -150,13 +150,13 @@ LARGER = {
     "moving.relayout_calls.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "moving.rearranged_arrays.rearrange": "public: an array, a pattern, its sizes, and what whole-array functions take",
     "weights.repacking.repack": "public: a buffer, two formats, and what each of them takes",
-    "index.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
+    "index.tiles.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
     "paged.copies.copy": "public: two caches with their memory and blocks, and what all moves take",
-    "paged.slots.slot_mapping": "public: what the engines' functions take, and what all index functions take",
+    "paged.places.slot_mapping": "public: what the engines' functions take, and what all index functions take",
     "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "moving.kernels.jobs._lead": "the same",
-    "runtime.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
+    "runtime.lines.lines.transpose_rows": "instructions: its first parameter is the builder",
     "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 

@@ -391,7 +391,7 @@ if sys.argv[2] == "planted":
     # Files that have their names before they have their bytes.
     from fastindex.jobs import writing
     writing._unnamed_file = lambda parent: None
-    writing._name_beside = lambda target: target
+    writing.name_beside = lambda target: target
     writing.OutputFile._replace = lambda self: None
 while part.rows.get(checkpoints._KILLS, Row()).runs < 20 and not part.findings:
     checkpoints.kill_until_whole(part, case, folder / "out", calls)

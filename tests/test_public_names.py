@@ -45,7 +45,7 @@ FACE = {
     """,
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
-        repack RepackPlan formats layout_of discover Discovery check WrongSlot
+        repack RepackPlan formats layout_of discover Discovery GatherPlan check WrongSlot
         pack_checkpoint open_checkpoint Checkpoint convert_checkpoint ConvertedCheckpoint
     """,
 }
@@ -137,7 +137,7 @@ def returned_classes(function: Callable[..., Any]) -> Iterator[type]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    for name in re.findall(r"\w+", function.__annotations__["return"]):
+    for name in re.findall(r"(?<![.\w])\w+", function.__annotations__["return"]):
         # What is imported for types alone is no attribute of the module.
         home = import_module(homes[name]) if homes.get(name, "").startswith("fastindex.") else module
         found = getattr(home, name, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastindex.runtime.numbers import CODE_NUMBERS, LINE_BYTES
+from fastindex.runtime.numbers import CODE_NUMBERS, LINE_BYTES, places
 
 #: How source elements are read: as one of these types, or as a byte that indexes a table of 256 results.
 SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
@@ -124,17 +124,7 @@ class CastGeometry(NamedTuple):
     streams: int
 
 
-(
-    CAST_ELEMENTS,
-    CAST_SOURCE_STRIDE,
-    CAST_TARGET_STRIDE,
-    CAST_RUNS,
-    CAST_RUN_SOURCE_STRIDE,
-    CAST_RUN_TARGET_STRIDE,
-    CAST_IS_DENSE,
-    CAST_AHEAD,
-    CAST_STREAMS,
-) = range(9)
+CAST = places(CastGeometry)
 
 #: Elements in a vector of a conversion kernel.
 CAST_LANES = 16

@@ -314,8 +314,7 @@ def with_payloads(values: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
 
 def _saturated(values: NDArray[Any], target: ElementType) -> NDArray[Any]:
     """Return floats truncated to integers that a type holds, saturated at its bounds; 0 for NaN."""
-    signed = target.kind == "signed"
-    low, high = (-(1 << target.bits - 1), (1 << target.bits - 1) - 1) if signed else (0, (1 << target.bits) - 1)
+    signed, (low, high) = target.kind == "signed", bounds_of(target)
     wide = values.astype(np.float64)
     inside = (wide > low - 1.0) & (wide < high + 1.0)
     kind = np.int64 if signed else np.uint64

@@ -123,7 +123,7 @@ class IndexProgram:
     quotients: tuple[Quotient, ...]
     outputs: tuple[Form, ...]
     checks: tuple[Check, ...] = ()
-    _derived: dict[Callable[..., Any], Any] = field(default_factory=dict, compare=False, repr=False)
+    _derived: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
     def evaluate(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         """Return the outputs, and whether all checks hold, for inputs within their bounds.
@@ -153,11 +153,12 @@ class IndexProgram:
         lines += [f"padding unless {_spelled(c.value, inputs)} < {c.bound}" for c in self.checks]
         return "\n".join(lines)
 
-    def derived(self, make: Callable[[IndexProgram], Any]) -> Any:
-        """Return ``make(self)``, computed once: the tables of a back end for this program."""
-        found = self._derived.get(make)
+    def derived(self, make: Callable[..., Any], *options: bool) -> Any:
+        """Return ``make(self, *options)``, computed once: the tables of a back end for this program."""
+        key = make, options
+        found = self._derived.get(key)
         if found is None:
-            found = self._derived[make] = make(self)
+            found = self._derived[key] = make(self, *options)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

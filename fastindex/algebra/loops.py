@@ -281,8 +281,8 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     gap = places[-1][1].stride if places else before_tail
     if gap > 1:
         # Slots below the most minor digit: padding of a dimension of size 1.
-        rooms = (Loop(place.room, 0, place.stride) for _, place in places)
-        nests.append(Nest((Loop(gap - 1, 0, 1), *rooms), 0, 1))
+        capacities = (Loop(place.capacity, 0, place.stride) for _, place in places)
+        nests.append(Nest((Loop(gap - 1, 0, 1), *capacities), 0, 1))
     of_one = by_variable(places)
     boxes = padding_boxes([v.extent for v in variables], [of_one.get(v, []) for v in variables])
     return None if boxes is None else nests + boxes
@@ -300,7 +300,7 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
     """
     nests: list[Nest] = []
     valid: list[list[Nest]] = []
-    rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
+    capacities = [[Loop(p.capacity, 0, p.stride) for p in of_one] for of_one in places]
     holes = [list(_holes(extent, of_one)) for extent, of_one in zip(extents, places, strict=True)]
     while holes and not holes[-1]:
         # Coordinates after the last one with holes add nothing.
@@ -309,7 +309,7 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
         if math.prod([len(v) for v in valid]) * len(missing) > MOST_NESTS:
             return None
         if missing:
-            after = tuple(itertools.chain(*rooms[i + 1 :]))
+            after = tuple(itertools.chain(*capacities[i + 1 :]))
             nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in products([*valid, missing])]
         levels = [(p.low, 0, p.stride) for p in of_one]
         valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
@@ -319,10 +319,12 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
 def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:
     """Yield boxes of the digit values that no value of a variable below `extent` has."""
     for i, place in enumerate(places):
-        if place.room > place.used:
+        if place.capacity > place.used:
             inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
-            outer = tuple(Loop(p.room, 0, p.stride) for p in places[i + 1 :])
-            yield Nest((*inner, Loop(place.room - place.used, 0, place.stride), *outer), 0, place.used * place.stride)
+            outer = tuple(Loop(p.capacity, 0, p.stride) for p in places[i + 1 :])
+            yield Nest(
+                (*inner, Loop(place.capacity - place.used, 0, place.stride), *outer), 0, place.used * place.stride
+            )
     full = math.prod(p.used for p in places)
     start = extent
     for i, place in enumerate(places):

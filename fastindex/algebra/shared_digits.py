@@ -32,12 +32,12 @@ from fastindex.core.tiles import (
 
 
 class Place(NamedTuple):
-    """A digit in a buffer: `used` values of a capacity of `room`, `stride` slots apart, in multiples of `low`."""
+    """A digit in a buffer: `used` values of a `capacity`, `stride` slots apart, in multiples of `low`."""
 
     stride: int
     low: int
     used: int
-    room: int
+    capacity: int
 
 
 def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
@@ -60,16 +60,16 @@ def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]
     >>> from fastindex.core.digits import Digit, Variable
     >>> rows, columns = Variable(0, 3, True), Variable(1, 5, True)
     >>> [place for _, place in digit_places((Digit(8, rows, 1, None), Digit(1, columns, 1, None)), 24)]
-    [Place(stride=8, low=1, used=3, room=3), Place(stride=1, low=1, used=5, room=8)]
+    [Place(stride=8, low=1, used=3, capacity=3), Place(stride=1, low=1, used=5, capacity=8)]
     """
     found: list[tuple[Variable, Place]] = []
     above = slot_count
     for d in sorted(digits, key=lambda d: -d.weight):
-        room, uneven = divmod(above, d.weight)
+        capacity, uneven = divmod(above, d.weight)
         used = d.largest + 1
-        if uneven or room < used:
+        if uneven or capacity < used:
             return None
-        found.append((d.variable, Place(d.weight, d.low, used, room)))
+        found.append((d.variable, Place(d.weight, d.low, used, capacity)))
         above = d.weight
     for variable, places in by_variable(found).items():
         if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):

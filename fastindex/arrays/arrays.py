@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.shared_digits import Strides
 from fastindex.arrays.addresses import address_of
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
 
 _RAW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype("V1"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import bounds_of
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import (
     buffer_dtype,
@@ -26,8 +27,7 @@ from fastindex.arrays.fills import check_cast, element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_placed
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import check_placed, slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -70,11 +70,10 @@ def array_of_numbers(numbers: Sequence[Any], element_type: ElementType) -> NDArr
 
 
 def _integers(objects: NDArray[Any], element_type: ElementType) -> NDArray[Any]:
-    bits = element_type.bits
-    low, high = (-(1 << bits - 1), 1 << bits - 1) if element_type.kind == "signed" else (0, 1 << bits)
+    low, high = bounds_of(element_type)
     for value in objects.flat:
-        if not isinstance(value, Integral | np.bool_) or not low <= int(value) < high:
-            raise FastIndexError(f"{element_type} holds integers from {low} to {high - 1}, got {value!r}")
+        if not isinstance(value, Integral | np.bool_) or not low <= int(value) <= high:
+            raise FastIndexError(f"{element_type} holds integers from {low} to {high}, got {value!r}")
     wide = np.int64 if low else np.uint64
     return objects.astype(wide).astype(element_type.numpy_dtype)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fastindex.algebra.casts import cast_of, is_safe, is_same_kind
+from fastindex.algebra.casts import bounds_of, cast_of, is_safe, is_same_kind
 from fastindex.core.element_types import ElementType, xla_name
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -168,15 +168,11 @@ def _named_pattern(element_type: ElementType, name: str) -> bytes:
         raise UnsupportedError(f"PV({name}): {element_type} is complex and has no order; give fill= instead")
     if dtype.kind == "b":
         return np.array(name == "highest").tobytes()
-    limit = _integer_extreme(element_type, name) if element_type.is_integral else _float_extreme(dtype, name)
-    pattern: bytes = limit.tobytes()
+    if element_type.is_integral:
+        pattern: bytes = np.array(bounds_of(element_type)[name == "highest"]).astype(dtype).tobytes()
+    else:
+        pattern = _float_extreme(dtype, name).tobytes()
     return pattern
-
-
-def _integer_extreme(element_type: ElementType, name: str) -> Any:
-    bits, signed = element_type.bits, element_type.name.startswith("s")
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    return np.array(low if name == "lowest" else high).astype(element_type.numpy_dtype)
 
 
 def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
@@ -216,17 +212,15 @@ def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
 
 
 def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
-    bits, signed = element_type.bits, element_type.name.startswith("s")
-    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    low, high = bounds_of(element_type)
     try:
         number = int(fill)
     except (ValueError, OverflowError):
         # Not a number, or infinite.
-        number = high
-    if number != fill or not low <= number < high:
-        raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {_shown(fill)}")
-    mask = (1 << max(bits, 8)) - 1 if bits >= 8 else (1 << bits) - 1
-    return (number & mask).to_bytes(element_type.nbytes, "little")
+        number = high + 1
+    if number != fill or not low <= number <= high:
+        raise FastIndexError(f"fill must be an integer from {low} to {high} for {element_type}, got {_shown(fill)}")
+    return (number & (1 << element_type.bits) - 1).to_bytes(element_type.nbytes, "little")
 
 
 def _shown(fill: Any) -> str:

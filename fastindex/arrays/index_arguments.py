@@ -152,7 +152,7 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
 # Inputs as one record
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """The checked arguments of an index conversion.
 
     Attributes
@@ -187,7 +187,7 @@ class Given(NamedTuple):
     stream: Any = None
 
 
-def given_window(window: Any, shape: Shape, mode: str | Sequence[str] = "raise", stream: Any = None) -> Given:
+def window_arguments(window: Any, shape: Shape, mode: str | Sequence[str] = "raise", stream: Any = None) -> Inputs:
     """Check a window.
 
     Raises
@@ -200,10 +200,10 @@ def given_window(window: Any, shape: Shape, mode: str | Sequence[str] = "raise",
     if mode != "raise":
         raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r}")
     found = as_window(window, shape)
-    return Given(found, found.shape, stream=stream)
+    return Inputs(found, found.shape, stream=stream)
 
 
-def given_coordinates(
+def coordinate_arguments(
     multi_index: Any,
     shape: Shape,
     mode: str | Sequence[str] = "raise",
@@ -211,7 +211,7 @@ def given_coordinates(
     *,
     label: str = "",
     last: int | range | None = None,
-) -> Given:
+) -> Inputs:
     """Check coordinates, one per dimension of `shape`.
 
     With a label, lazy arrays stay lazy; otherwise they are computed.
@@ -227,18 +227,20 @@ def given_coordinates(
     inputs = as_coordinates(multi_index, shape) if home is None else multi_index
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     if home is not None:
-        return Given(inputs, (), home, shape, (), modes, last, label, stream)
+        return Inputs(inputs, (), home, shape, (), modes, last, label, stream)
     # Without coordinates, the other dimensions of the array are the shape of the result.
     none = not inputs and isinstance(multi_index, np.ndarray)
     size = tuple(multi_index.shape[1:]) if none else broadcast_shape([array.shape for array in inputs])
     if last is not None:
         inputs.append(last_input(last, len(size)))
         size = (*inputs[-1].shape[:1], *size)
-    return Given(inputs, size, modes=modes)
+    return Inputs(inputs, size, modes=modes)
 
 
-def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any = None, *, label: str = "") -> Given:
-    """Check arrays of integers; a label as for `given_coordinates`.
+def integer_arguments(
+    names: tuple[str, ...], values: tuple[Any, ...], stream: Any = None, *, label: str = ""
+) -> Inputs:
+    """Check arrays of integers; a label as for `coordinate_arguments`.
 
     Raises
     ------
@@ -250,9 +252,9 @@ def given_integers(names: tuple[str, ...], values: tuple[Any, ...], stream: Any 
     one = values[0] if len(values) == 1 else values
     home = _home_of(one, stream, label)
     if home is not None:
-        return Given(values, (), home, None, names, label=label, stream=stream)
+        return Inputs(values, (), home, None, names, label=label, stream=stream)
     inputs = [as_integers_in_bulk(value, name) for value, name in zip(values, names, strict=True)]
-    return Given(inputs, common_shape(inputs))
+    return Inputs(inputs, common_shape(inputs))
 
 
 def _home_of(values: Any, stream: Any, label: str) -> str | None:

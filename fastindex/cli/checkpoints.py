@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from fastindex.cli.group import main
 from fastindex.cli.options import CASTING, MAX_MEMORY, PATH, byte_size, check_memory
-from fastindex.cli.progress import ProgressBar
+from fastindex.cli.output import ProgressBar
 
 
 def is_checkpoint(path: str) -> bool:
@@ -49,9 +50,8 @@ def unpack_checkpoint(
         )
     if name is not None and target.endswith(".safetensors"):
         raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
-    from fastindex.weights.checkpoints import open_checkpoint
+    from fastindex.weights.checkpoints import open_checkpoint, restore_array
     from fastindex.weights.manifests import read_manifest
-    from fastindex.weights.restoring import restore_array
 
     with ProgressBar("unpacking") as progress:
         if name is None:
@@ -64,7 +64,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
     """Return the contents of a packed checkpoint: one line per array, or JSON."""
     from fastindex.core.integers import counted
     from fastindex.show.sentences import info
-    from fastindex.show.spelling import bytes_text
+    from fastindex.show.spelling import aligned, bytes_text
     from fastindex.weights.manifests import read_manifest
 
     manifest = read_manifest(folder)
@@ -78,14 +78,12 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
         (one["name"] if one["name"].isprintable() else repr(one["name"]), one["shape"], bytes_text(one["nbytes"]))
         for one in manifest.arrays
     ]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     total = bytes_text(sum(one["nbytes"] for one in manifest.arrays))
     lines = [f"{counted(len(rows), 'array')} made of {counted(len(manifest.tensors), 'tensor')}, {total}"]
-    lines += [f"{name:{widths[0]}}  {shape:{widths[1]}}  {size:>{widths[2]}}" for name, shape, size in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *aligned(rows, "<<>")])
 
 
-@click.command(short_help="Convert a checkpoint for another engine.")
+@main.command(short_help="Convert a checkpoint for another engine.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("folder", metavar="OUT", type=click.Path())
 @click.option("--rules", metavar="NAME|FILE", required=True, help="A recipe by its name, or rules as JSON.")
@@ -128,7 +126,7 @@ def convert(source: str, folder: str, rules: str, dry_run: bool, max_shard: int,
         click.echo(str(converted))
 
 
-@click.command(short_help="Compare the checksums of a checkpoint.")
+@main.command(short_help="Compare the checksums of a checkpoint.")
 @click.argument("folder", metavar="FOLDER", type=PATH)
 def verify(folder: str) -> None:
     """Read every file that `pack` or `convert` has written, and compare its checksum with the manifest's."""

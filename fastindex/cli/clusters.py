@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fastindex.cli.ending import signals_raised, stopped_by_signals
-from fastindex.cli.progress import ProgressBar
+from fastindex.cli.output import ProgressBar
+from fastindex.cli.process import signals_raised, stopped_by_signals
 
 if TYPE_CHECKING:
     from fastindex.core.shape import Shape

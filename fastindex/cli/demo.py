@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from fastindex.index.indices import linear_index, multi_index
 from fastindex.moving.numpy_copies import copyto
 from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.runtime.threads import run_chunks, thread_count
+
+if TYPE_CHECKING:
+    from fastindex.moving.warmup import Progress
 
 #: 256 MiB, and no tile divides it.
 ROWS, COLUMNS = 11586, 11585
@@ -28,27 +31,6 @@ Write = Callable[[str], None]
 
 _REPEATS = 5
 _COPIED_AT_ONCE = 1 << 20
-
-
-class Device(Protocol):
-    """Where the work runs."""
-
-    name: str
-
-    def new(self, count: int, dtype: Any) -> Any:
-        """Return an uninitialised array of one dimension."""
-
-    def put(self, array: NDArray[Any]) -> Any:
-        """Return the array on the device."""
-
-    def get(self, array: Any) -> NDArray[Any]:
-        """Return the array on the host."""
-
-    def copies(self, source: Any, target: Any) -> Sequence[Callable[[], None]]:
-        """Return ways to copy on the device; the fastest is the baseline."""
-
-    def wait(self) -> None:
-        """Wait until everything is done."""
 
 
 class Cpu:
@@ -123,14 +105,7 @@ class Gpu:
         self._cuda.synchronize(0)
 
 
-class Progress(Protocol):
-    """Receives progress."""
-
-    def start(self, total: int) -> None:
-        """Receive the number of steps."""
-
-    def advance(self, count: int) -> None:
-        """Receive how many steps have been done since the last call."""
+Device = Cpu | Gpu
 
 
 def run_demo(
@@ -238,18 +213,11 @@ def _there_and_back(
 
 def _in_turns(on: Device, copies: Sequence[Callable[[], None]], task: Callable[[], Any]) -> tuple[float, float]:
     """Return the times of the fastest copy and of a task, run alternately: memory speed changes by the minute."""
-
-    def timed(run: Callable[[], Any]) -> float:
-        began = time.perf_counter()
-        run()
-        on.wait()
-        return time.perf_counter() - began
-
     seconds: list[list[float]] = [[] for _ in (*copies, task)]
     # The first round maps pages and is not counted.
     for number in range(_REPEATS + 1):
         for run, found in zip((*copies, task), seconds, strict=True):
-            spent = timed(run)
+            _, spent = _timed(run, on)
             if number:
                 found.append(spent)
     *of_copies, of_task = map(statistics.median, seconds)
@@ -331,12 +299,8 @@ def _equal(a: Bytes, b: Bytes) -> bool:
 
 
 def _median_seconds(on: Device, task: Callable[[], Any]) -> float:
-    def whole() -> None:
-        task()
-        on.wait()
-
-    whole()
-    return statistics.median(_timed(whole)[1] for _ in range(_REPEATS))
+    _timed(task, on)
+    return statistics.median(_timed(task, on)[1] for _ in range(_REPEATS))
 
 
 def _seconds_warm(task: Callable[[], Any]) -> float:
@@ -344,9 +308,12 @@ def _seconds_warm(task: Callable[[], Any]) -> float:
     return _timed(task)[1]
 
 
-def _timed(task: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(task: Callable[[], Any], on: Device | None = None) -> tuple[Any, float]:
+    """Return the result of a task and its seconds, until the device is done."""
     began = time.perf_counter()
     result = task()
+    if on is not None:
+        on.wait()
     return result, time.perf_counter() - began
 
 

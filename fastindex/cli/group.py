@@ -1,4 +1,4 @@
-"""The group of all commands, and how errors end them: one line on stderr and an exit status."""
+"""The command line, ``fastindex COMMAND``, and how errors end it: one line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from fastindex.cli.ending import signals_handled
-from fastindex.errors import FastIndexError, cut_message
-from fastindex.show.spelling import visible
-from fastindex.terminal import is_terminal
+import fastindex
+from fastindex.cli.output import end, fail
+from fastindex.cli.process import signals_handled
+from fastindex.errors import FastIndexError
 
 #: The modules that write to stdout.
 _PRINTING = "click.utils", "rich.console", __name__
@@ -85,11 +85,11 @@ def _errors_in_one_line() -> Iterator[None]:
         # If stderr cannot be written, the exit status remains.
         with suppress(OSError):
             (_with_hint(error) if isinstance(error, click.UsageError) else error).show()
-        _end(error.exit_code)
+        end(error.exit_code)
     except KeyboardInterrupt:
         fail("interrupted", 130)
     except BrokenPipeError:
-        _end(141)
+        end(141)
     except Exception as error:
         fail(_message_of(error), 1)
 
@@ -107,25 +107,6 @@ def _replace_unprintable() -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "") != "utf8" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-
-
-def _end(status: int) -> NoReturn:
-    """End the process; pending output is not written again if that fails, which would change the status."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    sys.exit(status)
-
-
-def fail(message: str, status: int) -> NoReturn:
-    """Print a line to stderr and end the process."""
-    with suppress(OSError):
-        click.echo(visible(cut_message(f"fastindex: {message}")), err=True)
-    _end(status)
 
 
 def _is_of_printing(error: Exception) -> bool:
@@ -157,7 +138,33 @@ def _message_of(error: Exception) -> str:
     return f"internal error{where}: {type(error).__name__}: {error}"
 
 
-def notice(text: str) -> None:
-    """Print a line to stderr if it is a terminal."""
-    if is_terminal(sys.stderr):
-        click.echo(text, err=True)
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fastindex.__version__, prog_name="fastindex")
+def main() -> None:
+    """Where the elements of an array live in memory under XLA's layouts.
+
+    SHAPE is XLA's text of a shape and its layout, such as 'bf16[1024,1000]{1,0:T(8,128)(2,1)}'. Quote it for the shell.
+
+    A file whose name ends in .npy is a NumPy file; any other is raw bytes.
+
+    \b
+    Examples:
+      fastindex info 'f32[100000,3]{1,0:T(8,128)}'
+      fastindex show 'f32[3,5]{1,0:T(2,2)}' --html layout.html
+      fastindex index 'bf16[1024,1000]{1,0:T(8,128)(2,1)}' 9 130
+      fastindex relayout in.raw out.raw --from 'f32[8,300]' --to 'f32[8,300]{1,0:T(8,128)}'
+      fastindex report dump/
+      fastindex copies dump/
+
+    \b
+    Results go to stdout, notices and progress to stderr, and only on a terminal.
+    Exit status: 0 done, 1 failed with one line on stderr, 2 wrong usage, 130 interrupted.
+
+    \b
+    Environment:
+      FASTINDEX_NUM_THREADS        threads to compute with
+      FASTINDEX_SPIN_MICROSECONDS  how long they look out for more work before they sleep
+      NUMBA_CACHE_DIR              where compiled kernels are kept
+      COLUMNS                      how wide tables are
+      NO_COLOR                     no colours
+    """

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 import fastindex
+from fastindex.cli.group import main
 from fastindex.cli.options import FORCE, OUT_PATH, PATH, integer
-from fastindex.cli.progress import ProgressBar
+from fastindex.cli.output import ProgressBar
 
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
+@main.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
 @click.option(
@@ -98,7 +99,7 @@ def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
 
 
 def _convert_file(options: dict[str, Any]) -> None:
-    from fastindex.jobs.index_jobs import linear_index_file, multi_index_file
+    from fastindex.jobs.layout_jobs import linear_index_file, multi_index_file
 
     shape, unit, force = options["shape"], options["unit"], options["force"]
     with ProgressBar("converting indices") as progress:
@@ -141,7 +142,7 @@ def _print_places(entries: list[Any], options: dict[str, Any]) -> None:
         for tile, within in zip(zip(*columns[0], strict=True), zip(*columns[1], strict=True), strict=True):
             click.echo(f"tile {' '.join(map(str, tile))} within {' '.join(map(str, within))}")
     elif options["target"] is not None:
-        from fastindex.jobs.index_jobs import window_file
+        from fastindex.jobs.layout_jobs import window_file
 
         window_file(options["target"], shape, tuple(entries), unit, options["force"])
     elif not is_window:
@@ -183,7 +184,7 @@ def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> st
     from fastindex.core.sizes import axes_of
     from fastindex.core.tiles import slot_of
     from fastindex.index.programs import bits_of_unit
-    from fastindex.xla.index_queries import index_in_bounds
+    from fastindex.xla.shape_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):
         # This raises the error that describes them.

@@ -1,17 +1,18 @@
-"""The commands `demo` and `warmup`: time this machine, and compile its kernels in advance."""
+"""The commands `demo`, `warmup` and `completion`: time this machine, compile its kernels, and complete its shell."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
-from fastindex.cli.group import fail, notice
+from fastindex.cli.group import main
 from fastindex.cli.options import DEVICE
-from fastindex.cli.progress import ProgressBar
+from fastindex.cli.output import ProgressBar, fail, notice
 
 
-@click.command(short_help="The main job on this machine, checked and timed.")
+@main.command(short_help="The main job on this machine, checked and timed.")
 @DEVICE
 def demo(device: str) -> None:
     """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
@@ -23,7 +24,7 @@ def demo(device: str) -> None:
         fail("the demo found wrong results", 1)
 
 
-@click.command(short_help="Compile all kernels now.")
+@main.command(short_help="Compile all kernels now.")
 @click.option(
     "--target",
     "targets",
@@ -56,3 +57,19 @@ def warmup(targets: str | None, output: str | None) -> None:
         folder = COMPILED_FOLDER if output is None else Path(output)
         count = warm_up_for([level_of(name.strip()) for name in targets.split(",")], folder, progress)
     notice(f"{count} kernels are in {folder}")
+
+
+@main.command(short_help="Make a shell complete commands.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that makes SHELL complete commands, options and file names.
+
+    \b
+    bash:  eval "$(fastindex completion bash)"                  in ~/.bashrc
+    zsh:   eval "$(fastindex completion zsh)"                   in ~/.zshrc
+    fish:  fastindex completion fish > ~/.config/fish/completions/fastindex.fish
+    """
+    chosen = get_completion_class(shell)
+    assert chosen is not None
+    click.echo(chosen(context.find_root().command, {}, "fastindex", "_FASTINDEX_COMPLETE").source())

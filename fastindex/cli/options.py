@@ -15,7 +15,8 @@ OUT_PATH = click.Path(path_type=str, readable=False)
 FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
-
+#: Whether to print JSON.
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 #: Which casts are allowed.
 CASTING = click.option(
     "--casting",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastindex.cli.group import main
+from fastindex.cli.options import JSON
 from fastindex.errors import FastIndexError
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from fastindex.paged.descriptors import Runs
 
 
-@click.command(short_help="Paged caches: describe one, map tokens to slots, count the descriptors of a transfer.")
+@main.command(short_help="Paged caches: describe one, map tokens to slots, count the descriptors of a transfer.")
 @click.argument("cache")
 @click.argument("position", nargs=-1, type=int)
 @click.option("--blocks", help="The blocks of a request, such as 3,7,9: what POSITION and --to are about.")
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--to-blocks", help="The blocks of the request there.")
 @click.option("--tokens", type=int, help="How many tokens of the request there are; else all that its blocks hold.")
 @click.option("--draw", is_flag=True, help="Draw where each token and head of a page begins.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def paged(
     cache: str,
     position: tuple[int, ...],

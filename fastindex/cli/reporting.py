@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import fastindex
-from fastindex.cli.group import notice
-from fastindex.cli.options import FORCE, OUT_PATH, PATH
+from fastindex.cli.group import main
+from fastindex.cli.options import FORCE, JSON, OUT_PATH, PATH
+from fastindex.cli.output import check_ending, write_document
 from fastindex.terminal import is_terminal
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
 #: Width of output to a file or a pipe, unless COLUMNS is set.
 _WIDTH = 110
+_FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+_HTML = click.option(
+    "--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file."
+)
 
 
-@click.command(short_help="Which buffers of a program are padded, and why.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+@main.command(short_help="Which buffers of a program are padded, and why.")
+@_FILES
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N shapes.")
 @click.option(
     "--sort",
@@ -39,9 +44,9 @@ _WIDTH = 110
 )
 @click.option("--all", "all_results", is_flag=True, help="Count the results of all instructions, not only buffers.")
 @click.option("--names", is_flag=True, help="Name all instructions of a shape, not only the first.")
-@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@_HTML
 @FORCE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def report(
     files: tuple[str, ...],
     top: int | None,
@@ -59,7 +64,7 @@ def report(
     """
     found = fastindex.hlo.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
-        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
+        write_document(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
@@ -67,13 +72,13 @@ def report(
     _print_problems(found.problems)
 
 
-@click.command(short_help="What a program copies because of layouts, and why.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+@main.command(short_help="What a program copies because of layouts, and why.")
+@_FILES
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N rows.")
 @click.option("--all", "all_moves", is_flag=True, help="Also list plain moves between memory spaces.")
-@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@_HTML
 @FORCE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def copies(
     files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, force: bool, as_json: bool
 ) -> None:
@@ -84,7 +89,7 @@ def copies(
     """
     found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
-        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
+        write_document(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:
         click.echo(json.dumps(found.to_json(top, all_moves)))
     elif html is None:
@@ -97,8 +102,7 @@ def _source_of(files: tuple[str, ...], html: str | None) -> Any:
         raise click.UsageError("stdin (-) cannot be combined with files")
     if "" in files:
         raise click.UsageError("'' names no file")
-    if html is not None and not html.lower().endswith(".html"):
-        raise click.UsageError(f"--html writes HTML, and {html!r} is not named so; end the name in .html")
+    check_ending("--html", html, "html")
     return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
 
 
@@ -113,13 +117,6 @@ def _console() -> Console:
 
     is_known = is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdigit()
     return Printing(file=sys.stdout, width=None if is_known else _WIDTH)
-
-
-def _write_page(html: str, text: str, force: bool) -> None:
-    from fastindex.jobs.writing import write_file
-
-    write_file(html, text.encode(), force)
-    notice(f"wrote {html}")
 
 
 def _print_problems(problems: Sequence[object]) -> None:

@@ -1,18 +1,33 @@
-"""Slots as sums of weighted digits: proofs about layouts of any size that do not visit elements.
+"""Slots as sums of weighted digits: proofs about layouts of any size that do not visit elements; strides and CuTe.
 
 A *variable* is a coordinate, or another number from 0 to its extent (exclusive). A *digit* of it is ``v // low``, or
 ``v // low % (high // low)``. In most layouts, the slot of an element is a weighted sum of digits of its coordinates. If
 a tile splits a digit unevenly, the quotient and the remainder become new variables, identified by the sum that was
-split.
+split. Layouts with one digit per dimension have strides; those whose digits continue each other are CuTe layouts.
+
+Source: "CuTe Layouts", https://docs.nvidia.com/cutlass/media/docs/cpp/cute/01_layout.html
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides, parts_first
+from fastindex.core.sizes import SizedShape, axes_of, check_placed
+from fastindex.core.tiles import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    parts_first,
+    slot_of,
+)
+from fastindex.errors import UnsupportedError
 
 
 class Variable(NamedTuple):
@@ -230,3 +245,141 @@ def _same_weights(variable: Variable, *sums: Digits) -> bool | None:
 
 def _value_at(digits: list[Digit], cut: int) -> int:
     return sum(d.weight * (cut // d.low) for d in digits if d.high is None or cut < d.high)
+
+
+#: If digits prove nothing, arrays of up to this many elements are checked element by element.
+MOST_ELEMENTS_VISITED = 100_000
+
+
+def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
+    """Return the distance in slots between neighbours along each dimension, or None if it is not constant.
+
+    It is None if tiles reorder elements. A dimension of size 1 has the stride that it would have if it were longer.
+
+    Raises
+    ------
+    UnsupportedError
+        This is not an array, it is sparse, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> slot_strides(Shape.parse("f32[3,100]{1,0:T(8,128)}"))
+    (128, 1)
+    """
+    check_placed(shape)
+    if 0 in shape.dimensions:
+        return _closed(shape, [None] * shape.rank)
+    variables = [Variable(number, size, True) for number, size in enumerate(shape.dimensions)]
+    digits = slot_digits(axes_of(shape), [digit(1, variable, 1, None) for variable in variables], {})
+    strides: list[int | None] = [None] * shape.rank
+    whole = True
+    for d in canonical(digits):
+        if d.low == 1 and d.high is None and d.variable.is_coordinate:
+            strides[variables.index(d.variable)] = d.weight
+        else:
+            whole = False
+    if whole:
+        return _closed(shape, strides)
+    if all(d.variable.is_coordinate for d in digits) or shape.element_count > MOST_ELEMENTS_VISITED:
+        return None
+    return _strides_of_every_element(shape)
+
+
+def _closed(shape: SizedShape, strides: list[int | None]) -> tuple[int, ...]:
+    """Fill in the strides of dimensions of size 0 or 1."""
+    sizes = shape.layout.padded_dimensions or shape.dimensions
+    filled = [0] * shape.rank
+    following = 1
+    for number in shape.layout.minor_to_major:
+        stride = strides[number]
+        filled[number] = following if stride is None else stride
+        following = filled[number] * sizes[number]
+    return tuple(filled)
+
+
+def _strides_of_every_element(shape: SizedShape) -> tuple[int, ...] | None:
+    axes = axes_of(shape)
+    strides: list[int | None] = [None] * shape.rank
+    for number, size in enumerate(shape.dimensions):
+        if size > 1:
+            strides[number] = slot_of(axes, [int(other == number) for other in range(shape.rank)])
+    for index in itertools.product(*map(range, shape.dimensions)):
+        if slot_of(axes, index) != sum(i * (stride or 0) for i, stride in zip(index, strides, strict=True)):
+            return None
+    return _closed(shape, strides)
+
+
+CuteTuple = int | tuple["CuteTuple", ...]
+
+
+@dataclass(frozen=True)
+class CuteLayout:
+    """A layout in CuTe's notation: nested sizes and their strides, in elements.
+
+    The coordinate of dimension d is split over the sizes in entry d, of which the first varies fastest. Where their
+    product is more than the dimension, the layout is padded: coordinates beyond the dimension are padding.
+
+    Attributes
+    ----------
+    shape, stride : nested tuples of int
+    """
+
+    shape: tuple[CuteTuple, ...]
+    stride: tuple[CuteTuple, ...]
+
+    def __str__(self) -> str:
+        return f"{_cute_text(self.shape)}:{_cute_text(self.stride)}"
+
+
+def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLayout:
+    """Return a layout as nested sizes and strides in CuTe's notation.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Logical sizes, one per dimension.
+    axes : sequence of Axis
+        The axes of the physical array, from `fastindex.core.tiles.physical_axes`.
+    what : str
+        The shape, for error messages.
+
+    Raises
+    ------
+    UnsupportedError
+        The digits of a dimension do not continue each other, so sizes and strides cannot describe the layout.
+
+    Examples
+    --------
+    >>> from fastindex.core.tiles import physical_axes
+    >>> str(cute_layout((4, 8), physical_axes((4, 8), (1, 0), None, ((2, 4), (2, 1))), "f32[4,8]"))
+    '((2,2),8):((1,16),2)'
+    >>> str(cute_layout((4, 6), physical_axes((4, 6), (0, 1), None, ()), "f32[4,6]"))
+    '(4,6):(1,4)'
+    >>> str(cute_layout((3, 5), physical_axes((3, 5), (1, 0), None, ((2, 2),)), "f32[3,5]"))
+    '((2,2),(2,3)):((2,12),(1,4))'
+    """
+    variables = [Variable(d, size, True) for d, size in enumerate(sizes)]
+    digits = canonical(slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {}))
+    cute_sizes: list[CuteTuple] = []
+    strides: list[CuteTuple] = []
+    for variable, size in zip(variables, sizes, strict=True):
+        mine = sorted((d for d in digits if d.variable == variable), key=lambda d: d.low)
+        parts = [(d.high or size) // d.low for d in mine]
+        inner = all(d.low * part == d.high for d, part in zip(mine[:-1], parts[:-1], strict=True))
+        if mine and mine[-1].high is None:
+            # A tile that does not divide the dimension pads it: the last coordinates of the layout are padding.
+            parts[-1] = -(-size // mine[-1].low)
+        if not inner or (mine and (mine[-1].high is not None or mine[0].low != 1)):
+            raise UnsupportedError(f"the digits of dimension {variable.key} of {what} do not continue each other")
+        cute_sizes.append(tuple(parts) if len(parts) > 1 else size)
+        strides.append(tuple(d.weight for d in mine) if len(mine) > 1 else (mine[0].weight if mine else 0))
+    if not all(d.variable.is_coordinate for d in digits):
+        raise UnsupportedError(f"the tiles of {what} split combined dimensions unevenly, which CuTe cannot express")
+    return CuteLayout(tuple(cute_sizes), tuple(strides))
+
+
+def _cute_text(value: CuteTuple) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(_cute_text, value))})"
+    return str(value)

@@ -19,7 +19,7 @@ from fastindex.first_use import load
 from fastindex.lazy import hook
 
 if TYPE_CHECKING:
-    from fastindex.core.cute import CuteLayout
+    from fastindex.core.digits import CuteLayout
     from fastindex.core.foreign_arrays import StridedArray
 
 Reduced = tuple[Any, ...]
@@ -173,8 +173,8 @@ class Shape(SizedShape, ShownInNotebooks):
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
-        load("fastindex.core.jax_layouts")
-        from fastindex.core.jax_layouts import layout_from_jax, read_jax_array, read_jax_layout
+        load("fastindex.core.foreign_arrays")
+        from fastindex.core.foreign_arrays import layout_from_jax, read_jax_array, read_jax_layout
 
         if hasattr(source, "dtype"):
             dtype, sizes, jax_layout = read_jax_array(source)
@@ -195,8 +195,8 @@ class Shape(SizedShape, ShownInNotebooks):
         UnsupportedError
             This is not an array, or JAX's layouts cannot express an attribute of the layout.
         """
-        load("fastindex.core.jax_layouts")
-        from fastindex.core.jax_layouts import layout_to_jax
+        load("fastindex.core.foreign_arrays")
+        from fastindex.core.foreign_arrays import layout_to_jax
 
         return layout_to_jax(self.layout)
 
@@ -216,8 +216,8 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> str(fi.Shape.parse("f32[100]{0:T(64)}").to_cute()), str(fi.Shape.parse("f32[3,5]{1,0:T(2,2)}").to_cute())
         ('(100):(1)', '((2,2),(2,3)):((2,12),(1,4))')
         """
-        load("fastindex.core.cute")
-        from fastindex.core.cute import cute_layout
+        load("fastindex.core.digits")
+        from fastindex.core.digits import cute_layout
 
         if not self.is_array:
             raise UnsupportedError(f"only arrays have a CuTe layout, not {self}")
@@ -241,8 +241,8 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape.parse("f32[3,5]{0,1}").byte_strides, Shape.parse("f32[3,5]{1,0:T(2,2)}").byte_strides
         ((4, 12), None)
         """
-        load("fastindex.core.strides")
-        from fastindex.core.strides import slot_strides
+        load("fastindex.core.digits")
+        from fastindex.core.digits import slot_strides
 
         strides = slot_strides(self)
         if strides is None or self.element_bits % 8:

@@ -19,7 +19,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
-from fastindex.index.bad_elements import BadElementError, judged, values_at
+from fastindex.index.executors import BadElementError, judged, values_at
 
 _flags = Flags(NOWHERE)
 

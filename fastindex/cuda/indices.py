@@ -10,7 +10,7 @@ import numpy as np
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import Given, check_first_size, coordinate_parts, last_input
+from fastindex.arrays.index_arguments import Inputs, check_first_size, coordinate_parts, last_input
 from fastindex.arrays.windows import Counted, Window
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
@@ -22,8 +22,8 @@ from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import Tables, queue_for, watched
 from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.index.bad_elements import BadElementError, ErrorOf
-from fastindex.index.conversions import LookUp
+from fastindex.index.executors import BadElementError, ErrorOf
+from fastindex.index.indices import LookUp
 
 _tables = Tables()
 
@@ -83,9 +83,9 @@ def _check_alignment(value: DeviceArray, name: str) -> None:
 
 
 def convert(
-    program: IndexProgram, given: Given, error_of: ErrorOf, out: Any, mark: bool, _: int | None, table: LookUp | None
+    program: IndexProgram, given: Inputs, error_of: ErrorOf, out: Any, mark: bool, _: int | None, table: LookUp | None
 ) -> list[Any]:
-    """Do what `fastindex.index.conversions.convert` does; results are arrays of the library of the first input.
+    """Do what `fastindex.index.indices.convert` does; results are arrays of the library of the first input.
 
     Raises
     ------

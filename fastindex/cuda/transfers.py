@@ -16,7 +16,7 @@ from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat, slot_format
+from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import PACKED_BITS, pack_bits_kernel

@@ -11,9 +11,8 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.dask.arrays": ("pack", "relayout", "unpack"),
+        "fastindex.dask.arrays": ("pack", "rearrange", "relayout", "unpack"),
         "fastindex.dask.indices": ("convert_index", "linear_index", "multi_index"),
-        "fastindex.dask.rearranging": ("rearrange",),
         "fastindex.dask.warming": ("WarmUp",),
     },
 )

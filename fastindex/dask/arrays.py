@@ -1,4 +1,4 @@
-"""`pack`, `unpack` and `relayout` of Dask arrays, one task per segment of the buffer."""
+"""`pack`, `unpack` and `relayout` of Dask arrays, one task per segment of the buffer; `rearrange`, by Dask itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,22 @@ from dask.utils import parse_bytes
 
 from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
 from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
-from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, fill_pattern, logical_result
+from fastindex.arrays.fills import (
+    Casting,
+    check_cast,
+    check_casting,
+    element_type_of,
+    fill_pattern,
+    logical_result,
+    value_bytes,
+)
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.dask.rechunking import normal_chunks, rechunked
-from fastindex.dask.segments import Segments, cut, cut_together
+from fastindex.dask.chunks import Chunks, Segments, check_known, cut, cut_together, normal_chunks, rechunked
 from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.moving.rearranged_arrays import rearranged
+from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.runtime.threads import check_threads
 
 #: One thread per task: the scheduler already runs one task per processor.
@@ -78,7 +87,7 @@ def pack(
     room = _segment_bytes(array)
     dtype = buffer_dtype(shape)
     if chunks is not None:
-        wanted = _normal_chunks(chunks, shape, dtype)
+        wanted = normal_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype)
         room = max(wanted[0], default=1) * dtype.itemsize
         segments = cut(shape, room, _most_bytes(), byte_edges=_edges(wanted[0], dtype.itemsize))
     else:
@@ -214,13 +223,51 @@ def relayout(
     return result if chunks is None else rechunked(result, chunks)
 
 
+def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any = None, **sizes: Any) -> da.Array:
+    """Split, merge and reorder the dimensions of a Dask array.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+    pattern, pad, fill, **sizes
+        As for `fastindex.rearrange`.
+
+    Returns
+    -------
+    dask.array.Array
+        A lazy array with the values of `fastindex.rearrange`.
+
+    Raises
+    ------
+    FastIndexError
+        As `fastindex.rearrange`, or chunks of unknown size.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> fi.rearrange(da.arange(6, chunks=2), "(a b) -> b a", b=2).compute()
+    array([[0, 2, 4],
+           [1, 3, 5]])
+    """
+    parsed = parse_pattern(pattern)
+    given = checked_sizes(parsed, sizes.items())
+    check_known(array)
+    value = np.frombuffer(value_bytes(array.dtype, fill), array.dtype)[0]
+
+    def padded(whole: da.Array, widths: list[tuple[int, int]]) -> da.Array:
+        return da.pad(whole, widths, constant_values=value)
+
+    found: da.Array = rearranged(array, parsed, given, pad, padded, da.transpose)
+    return found
+
+
 # Task graphs
 
 
 class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
     """Blockwise argument of each task: the shape of its box in each layout, and the start of the box."""
 
-    def __init__(self, segments: Sequence[Segments], chunks: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(self, segments: Sequence[Segments], chunks: Chunks) -> None:
         super().__init__(chunks)
         self.segments = tuple(segments)
 
@@ -331,9 +378,7 @@ def _cast(array: da.Array, element_type: ElementType, casting: str, threads: int
     )
 
 
-def _renamed(
-    array: da.Array, name: str, graph: dict[Any, Any], chunks: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]
-) -> da.Array:
+def _renamed(array: da.Array, name: str, graph: dict[Any, Any], chunks: Chunks, dtype: np.dtype[Any]) -> da.Array:
     """Return an array with the same blocks under new keys, with another number of dimensions."""
     layers = HighLevelGraph.from_collections(name, graph, dependencies=[array])
     return da.Array(layers, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
@@ -344,7 +389,7 @@ def _renamed(
 
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
     """Check a buffer, and split it into segments near its chunk boundaries."""
-    _check_known(buffer)
+    check_known(buffer)
     strides = tuple(buffer.dtype.itemsize * math.prod(buffer.shape[d + 1 :]) for d in range(buffer.ndim))
     record = Array(0, buffer.shape, strides, buffer.dtype, True, None)
     check_buffer(record, shape, "a buffer")
@@ -361,7 +406,7 @@ def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
 
 
 def _check_values(array: da.Array, shape: Shape, casting: str) -> None:
-    _check_known(array)
+    check_known(array)
     check_casting(casting)
     dtype = shape.element_type.numpy_dtype
     if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
@@ -372,19 +417,9 @@ def _check_values(array: da.Array, shape: Shape, casting: str) -> None:
     check_dimensions(array, shape, "the array")
 
 
-def _check_known(array: da.Array) -> None:
-    if any(math.isnan(size) for size in array.shape):
-        raise FastIndexError("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
-
-
 def _checked(threads: int | None) -> int:
     check_threads(threads)
     return _THREADS_OF_A_TASK if threads is None else threads
-
-
-def _normal_chunks(chunks: Any, shape: Shape, dtype: np.dtype[Any]) -> tuple[tuple[int, ...]]:
-    (found,) = normal_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype)
-    return (found,)
 
 
 def _edges(sizes: Sequence[int], unit: int = 1) -> list[int]:

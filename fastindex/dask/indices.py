@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,12 +12,13 @@ from dask.layers import ArraySliceDep
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import require_lazy
-from fastindex.arrays.index_arguments import Given, as_modes, check_padding, coordinate_parts
+from fastindex.arrays.index_arguments import Inputs, as_modes, check_padding, coordinate_parts
 from fastindex.arrays.windows import as_window, is_window
 from fastindex.core.shape import Shape, as_shape
+from fastindex.dask.chunks import check_known
 from fastindex.dask.tasks import convert_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.index.bad_elements import ErrorOf, bad_place, out_of_bounds
+from fastindex.index.executors import ErrorOf, bad_place, out_of_bounds
 from fastindex.index.programs import conversion_program, linear_program, multi_program
 from fastindex.runtime.threads import check_threads
 
@@ -66,7 +66,7 @@ def linear_index(
     if is_window(multi_index):
         as_window(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    given = Given(multi_index, home="dask", array=shape, modes=modes, label="linear-index")
+    given = Inputs(multi_index, home="dask", array=shape, modes=modes, label="linear-index")
     (found,) = convert(program, given, partial(out_of_bounds, shape=shape), threads=threads)
     return found
 
@@ -161,25 +161,24 @@ def _integers(value: Any, name: str) -> da.Array:
     array = value if isinstance(value, da.Array) else da.asarray(np.asarray(value))
     if array.dtype.kind not in "iu":
         raise ArgumentTypeError(f"{name} must hold integers, got dtype {array.dtype}")
-    if any(math.isnan(size) for size in array.shape):
-        raise FastIndexError(f"{name} has chunks of unknown size; call its compute_chunk_sizes() first")
+    check_known(array, name)
     return array
 
 
-def _places(linear_index: da.Array, label: str) -> Given:
-    return Given((linear_index,), home="dask", names=("linear_index",), label=label)
+def _places(linear_index: da.Array, label: str) -> Inputs:
+    return Inputs((linear_index,), home="dask", names=("linear_index",), label=label)
 
 
 def convert(
     program: IndexProgram,
-    given: Given,
+    given: Inputs,
     error_of: ErrorOf,
     out: Any = None,
     mark: bool = False,
     threads: int | None = None,
     _: Any = None,
 ) -> list[da.Array]:
-    """Lazy form of `fastindex.index.conversions.convert`: one task per block computes all outputs."""
+    """Lazy form of `fastindex.index.indices.convert`: one task per block computes all outputs."""
     require_lazy(out=out)
     check_threads(threads)
     values, names = given.inputs, given.names

@@ -1,7 +1,13 @@
-"""Task functions that workers run: the in-memory functions, applied to one block."""
+"""Task functions that workers run: the in-memory functions, applied to one block.
+
+Distributed sends the type of an array as ``dtype.str`` unless its kind is "V". Among the types of ml_dtypes,
+float8_e5m2 has the kind "f" and the name "<f1", which NumPy cannot parse: the receiver fails. Where Distributed is
+loaded, this module makes it send the dtype itself, as Distributed does for kind "V".
+"""
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +22,30 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.fills import Casting, fill_pattern
 from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.core.shape import Shape
-from fastindex.dask.travelling import let_added_types_travel
-from fastindex.index.bad_elements import BadElementError, ErrorOf
-from fastindex.index.executors import new_outputs, run
+from fastindex.index.executors import BadElementError, ErrorOf, new_outputs, run
 from fastindex.moving.relayout_calls import pack, relayout, unpack
+
+#: The value of `numpy.dtype.isbuiltin` for user-defined types, added by another library.
+ADDED = 2
+
+
+def _send_added_types() -> None:
+    """Make Distributed, in this process, send the dtype itself if NumPy cannot parse its name."""
+    from distributed.protocol import dask_serialize
+    from distributed.protocol.numpy import serialize_numpy_ndarray
+
+    def serialize(array: np.ndarray[Any, Any], context: Any = None) -> Any:
+        header, frames = serialize_numpy_ndarray(array, context)
+        if array.dtype.isbuiltin == ADDED and header.get("dtype") == (0, array.dtype.str):
+            header["dtype"] = (1, pickle.dumps(array.dtype))
+        return header, frames
+
+    dask_serialize.register(np.ndarray)(serialize)
+
 
 # A worker imports this module to run a task, and later sends the result.
 if "distributed" in sys.modules:
-    let_added_types_travel()
+    _send_added_types()
 
 
 Start = tuple[int, ...]

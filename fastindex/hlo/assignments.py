@@ -17,9 +17,8 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.core.wire import Fields
 from fastindex.errors import FastIndexError
-from fastindex.hlo.module_sums import AssignedMemory
 from fastindex.hlo.numbers import integer, rounded
-from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.rows import AssignedMemory, Place, ShapeUse
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(.*?):?\s*$")
 _VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")

@@ -2,51 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
-from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.module_uses import module_uses
-from fastindex.hlo.modules import Module, ModuleReader
+from fastindex.hlo.modules import Module
 from fastindex.hlo.out_of_memory import MessageReader, message_lines
-from fastindex.hlo.problems import Problem
+from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.dumps import KnownMemory, memory_beside
-from fastindex.hlo.read.sources import TextSource, identified, refuse, scan_source, unread
-from fastindex.hlo.rows import ShapeUse
+from fastindex.hlo.read.opening import Advance, SourceReader
+from fastindex.hlo.read.sources import TextSource, identified, refuse
+from fastindex.hlo.rows import Counted, ModuleUse, Peak, ShapeUse, totals_of
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.uses import Counted, Uses
 
-Advance = Callable[[int], None]
 #: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
 _ROUNDED_TO = 1 << 12
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
 
-class Collector:
-    """Collect modules, buffer assignments and messages as they are read."""
+class Collector(SourceReader):
+    """Collects the rows and totals of modules, buffer assignments and messages.
+
+    Attributes
+    ----------
+    counted : str
+    modules : list of ModuleUse
+    uses : list of ShapeUse
+    """
 
     def __init__(self, counted: Counted) -> None:
-        self._counted = counted
+        super().__init__()
+        self.counted = counted
+        self.modules: list[ModuleUse] = []
+        self.uses: list[ShapeUse] = []
         self._tables = {on_tpu: ShapeTable(on_tpu) for on_tpu in (False, True)}
-        self._modules: list[ModuleUse] = []
-        self._uses: list[ShapeUse] = []
-        self._problems: list[Problem] = []
-        self._labels: dict[str, int] = {}
-        self._source = TextSource("", iter(()), None)
-        self._errors: list[Exception] = []
 
     def read(self, source: TextSource, advance: Advance) -> None:
-        """Read one text and add its contents.
-
-        Raises
-        ------
-        FastIndexError
-            The text is of a kind that cannot be reported.
-        OSError
-            The text cannot be read.
-        """
+        """Read one text and add its contents; see `SourceReader.read`."""
         kind, whole = identified(source)
         match kind:
             case "module":
@@ -58,49 +52,22 @@ class Collector:
             case "memory usage report":
                 self._read_usage_report(whole, advance)
 
-    def failed(self, source: TextSource, error: Exception) -> None:
-        """Record that a source could not be read; the other sources still count."""
-        self._errors.append(error)
-        self._problems.append(unread(source, error))
-
-    def total(self, sources: tuple[str, ...]) -> Uses:
-        """Return the totals over everything read.
-
-        Raises
-        ------
-        FastIndexError, OSError
-            Nothing could be read.
-        """
-        if not self._modules and self._errors:
-            raise self._errors[0]
-        return Uses(
-            tuple(sorted(self._uses, key=ShapeUse.waste_key, reverse=True)),
-            sum(module.instruction_count for module in self._modules),
-            tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
-            sources,
-            tuple(self._modules),
-            self._counted,
-        )
-
     def _read_module(self, source: TextSource, advance: Advance) -> None:
-        self._source = source
-        before = len(self._modules)
-        reader = ModuleReader(self._add_module)
-        scanner = scan_source(source, reader, advance)
-        reader.finish()
-        self._problems += scanner.problems
+        before = len(self.modules)
+        self.read_modules(source, advance)
         # XLA's numbers are for one module: ignore them if the text contains several.
-        if len(self._modules) == before + 1 and self._counted == "buffers":
+        if len(self.modules) == before + 1 and self.counted == "buffers":
             known = source.memory or (memory_beside(Path(source.name)) if source.name else None)
             if known is not None:
-                self._modules[-1] = _with_known_memory(self._modules[-1], known)
+                self.modules[-1] = _with_known_memory(self.modules[-1], known)
 
-    def _add_module(self, module: Module) -> None:
-        label = self._label(module.name)
-        table = self._tables[module.is_for_tpu and self._counted == "buffers"]
-        use, rows = module_uses(module, table, self._counted, label, self._source, self._problems)
-        self._modules.append(use)
-        self._uses += rows
+    def add_module(self, module: Module) -> None:
+        """Add the rows and totals of one module."""
+        label = self.label(module.name)
+        table = self._tables[module.is_for_tpu and self.counted == "buffers"]
+        use, rows = module_uses(module, table, self.counted, label, self._source, self.problems)
+        self.modules.append(use)
+        self.uses += rows
 
     def _read_log(self, source: TextSource, advance: Advance) -> None:
         reader = MessageReader()
@@ -111,11 +78,11 @@ class Collector:
             refuse(
                 source.name, "no HLO instruction and no HloModule in the first 1.0 MiB, and no out-of-memory message"
             )
-        self._problems += problems
+        self.problems += problems
         for use, rows in results:
-            label = self._label(use.label)
-            self._modules.append(replace(use, label=label))
-            self._uses += [replace(row, module=label) for row in rows]
+            label = self.label(use.label)
+            self.modules.append(replace(use, label=label))
+            self.uses += [replace(row, module=label) for row in rows]
 
     def _read_assignment(self, source: TextSource, advance: Advance) -> None:
         allocations = read_buffer_assignment(_text(source, advance))
@@ -134,27 +101,22 @@ class Collector:
         self._add_slots(source, numbered, KnownMemory(total, "memory usage report"))
 
     def _add_slots(self, source: TextSource, slots: list[tuple[int, Slot]], known: KnownMemory) -> None:
-        label = self._label(Path(source.name).name.split("-", maxsplit=1)[0] if source.name else "")
+        label = self.label(Path(source.name).name.split("-", maxsplit=1)[0] if source.name else "")
         rows, unread = slot_rows(slots, label)
-        self._problems += [Problem(0, "a shape that cannot be read", text, source.name) for text in unread]
-        nbytes = sum(row.count * row.nbytes for row in rows)
-        logical = sum(row.count * row.logical_nbytes for row in rows)
+        self.problems += [Problem(0, "a shape that cannot be read", text, source.name) for text in unread]
+        count, nbytes, logical = totals_of(rows)
         use = ModuleUse(
             label,
             source.name,
             source.stage,
-            buffer_count=sum(row.count for row in rows),
+            buffer_count=count,
             nbytes=nbytes,
             logical_nbytes=logical,
             peak=Peak(known.nbytes, max(known.nbytes - (nbytes - logical), 0), known.basis, assigned=known.assigned),
             notes=(_SLOTS_NOTE,),
         )
-        self._modules.append(use)
-        self._uses += rows
-
-    def _label(self, name: str) -> str:
-        number = self._labels[name] = self._labels.get(name, 0) + 1
-        return name if number == 1 else f"{name} ({number})"
+        self.modules.append(use)
+        self.uses += rows
 
 
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:

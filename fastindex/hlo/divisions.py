@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.modules import Module
+from fastindex.hlo.presentation import Record, json_of
 
 if TYPE_CHECKING:
     from fastindex.sharding.sharding import Sharding
@@ -24,7 +25,7 @@ HOST_SPACE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class DividedArray:
+class DividedArray(Record):
     """An argument with a sharding.
 
     Attributes
@@ -52,15 +53,8 @@ class DividedArray:
         return self.part.layout.memory_space == HOST_SPACE
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            "instruction": self.instruction,
-            "shape": str(self.shape),
-            "sharding": str(self.sharding),
-            "part": str(self.part),
-            "nbytes": self.part.nbytes,
-            "shard_padding_nbytes": self.shard_padding_nbytes,
-        }
+        """Return the fields for JSON, and the bytes of the part."""
+        return Record.to_json(self) | {"nbytes": self.part.nbytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +98,12 @@ class Division:
         """Return the fields for JSON."""
         return {
             "is_partitioned": self.is_partitioned,
-            "signs": list(self.signs),
+            "signs": json_of(self.signs),
             "nbytes": self.nbytes,
             "host_nbytes": self.host_nbytes,
             "shard_padding_nbytes": self.shard_padding_nbytes,
-            "arguments": [array.to_json() for array in self.arrays],
-            "problems": list(self.problems),
+            "arguments": json_of(self.arrays),
+            "problems": json_of(self.problems),
         }
 
 

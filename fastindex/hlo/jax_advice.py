@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastindex.core.shape import Shape
-from fastindex.show.changes import Change
+from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text
 from fastindex.show.tpu_layouts import is_tpu_default
 
@@ -38,7 +38,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
 
     Examples
     --------
-    >>> from fastindex.show.changes import cheapest_change
+    >>> from fastindex.show.padding import cheapest_change
     >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
     >>> jax_lines(shape, cheapest_change(shape), ["argument"])
     ('jax.jit(f, in_shardings=Format(Layout((1, 0)), sharding))',)

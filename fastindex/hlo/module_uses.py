@@ -11,14 +11,12 @@ from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.heap import UNIT_NBYTES
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
-from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.modules import OMITTED, Module
-from fastindex.hlo.problems import Problem
+from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.rows import Counted, ModuleUse, Peak, Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.tuple_tables import inner_tables_nbytes, table_nbytes
-from fastindex.hlo.uses import Counted
 from fastindex.hlo.walk import DEEPEST
 
 _BEFORE_LAYOUTS = (

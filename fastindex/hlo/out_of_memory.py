@@ -20,10 +20,9 @@ from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.log_lines import texts_of
 from fastindex.hlo.metadata import MetadataReader, Origin
-from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.numbers import integer, rounded
-from fastindex.hlo.problems import Problem
-from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.presentation import Problem
+from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
 from fastindex.show.spelling import bytes_text
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from html import escape
 
-from fastindex.hlo.module_sums import Peak
-from fastindex.hlo.page_parts import STYLE, page_of, script_of
-from fastindex.hlo.report_text import place_lines, summary
-from fastindex.hlo.rows import ShapeUse
-from fastindex.hlo.uses import SortKey, Uses
+from fastindex.hlo.presentation import fragment_of, new_id, page_of, row_of, table_of, text_cell
+from fastindex.hlo.report_text import numbers_of, place_lines, saved_text, summary
+from fastindex.hlo.rows import Peak, ShapeUse, SortKey, Uses
 from fastindex.show.spelling import bytes_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
 _MOST_PLACES, _MOST_TIMELINES = 50, 20
-_NUMBERS = itertools.count(1)
+_NUMBERS = ("wasted", "at the peak", "ratio", "count", "bytes each")
 
 
 def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
@@ -24,7 +21,7 @@ def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
 
 def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
     """Return a report as an HTML fragment with its own style and script."""
-    number = f"fi-report-{next(_NUMBERS)}"
+    number = new_id("report")
     peaks = [
         (module, space, peak)
         for module in uses.modules
@@ -34,52 +31,21 @@ def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
     rows = uses.sorted_uses(sort, top)
     rest = len(uses.uses) - len(rows)
     parts = [
-        f'<div class="fi-report" id="{number}">',
-        f"<style>{STYLE}</style>",
         f"<pre>{escape(summary(uses))}</pre>",
         *[
             _timeline(module.label, space, peak, f"{number}-{place}")
             for place, (module, space, peak) in enumerate(peaks[:_MOST_TIMELINES])
         ],
-        _table(rows, several=len(uses.modules) > 1),
+        table_of(_NUMBERS, ("shape, cause and change", "source"), [_row(use, len(uses.modules) > 1) for use in rows]),
         f'<p class="dim">{rest:,} more shapes</p>' if rest else "",
-        script_of(number),
-        "</div>",
     ]
-    return "\n".join(part for part in parts if part)
-
-
-_COLUMNS = (
-    ("wasted", True), ("at the peak", True), ("ratio", True), ("count", True), ("bytes each", True),
-    ("shape, cause and change", False), ("source", False),
-)  # fmt: skip
-
-
-def _table(rows: list[ShapeUse], several: bool) -> str:
-    heads = "".join(
-        f'<th scope="col"{" class=number" if number else ""}><button type="button">{title}</button></th>'
-        for title, number in _COLUMNS
-    )
-    body = "\n".join(_row(use, several) for use in rows)
-    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+    return fragment_of(number, parts)
 
 
 def _row(use: ShapeUse, several: bool) -> str:
-    at_peak = use.peak_count * use.nbytes
-    ratio = f"{use.padding_ratio:.2f}"
-    numbers = [
-        (use.wasted_nbytes, bytes_text(use.wasted_nbytes)),
-        (at_peak, bytes_text(at_peak)),
-        (ratio if use.logical_nbytes else 1e9, ratio),
-        (use.count, f"{use.count:,}"),
-        (use.nbytes, bytes_text(use.nbytes)),
-    ]
-    cells = "".join(f'<td class="number" data-value="{value}">{escape(text)}</td>' for value, text in numbers)
     first = use.places[0].source_text or use.places[0].instruction if use.places else ""
-    return (
-        f'<tr>{cells}<td class="text" data-value="{escape(str(use.shape))}">{_explanation(use, several)}</td>'
-        f'<td class="text" data-value="{escape(first)}">{_sources(use)}</td></tr>'
-    )
+    words = text_cell(str(use.shape), _explanation(use, several)), text_cell(first, _sources(use))
+    return row_of(numbers_of(use).values(), words)
 
 
 def _explanation(use: ShapeUse, several: bool) -> str:
@@ -90,9 +56,8 @@ def _explanation(use: ShapeUse, several: bool) -> str:
         lines.append(escape(use.cause_text))
     change = use.change
     if change is not None:
-        nbytes = bytes_text(change.saved_nbytes * use.count)
-        saved = f"would take {nbytes} less" if use.is_inside else f"saves {nbytes}"
-        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> {saved}")
+        what = f"{escape(change.description)}: <code>{escape(str(change.shape))}</code>"
+        lines.append(f"{what} {saved_text(use, change)}")
         lines += [f"<code>{escape(line)}</code>" for line in use.jax_lines]
         lines.append(f'<span class="dim">{escape(use.change_cost)}</span>')
     return "<br>".join(lines)

@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastindex.hlo.module_sums import ModuleUse, Peak
-from fastindex.hlo.rows import Place, ShapeUse
-from fastindex.hlo.uses import SortKey, Uses
+from fastindex.core.integers import counted
+from fastindex.hlo.presentation import Number, text_table
+from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
+from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 #: Names from ``xla/layout.h``; other numbers are device-specific.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
+#: Columns of numbers in a terminal; pages have all of `numbers_of`.
+_COLUMNS = ("wasted", "ratio", "count", "bytes each")
 #: Default limits on the instructions listed per row, and on the modules listed per report.
 _NAMED_INSTRUCTIONS, _NAMED_MODULES = 2, 10
-
-
-def count_text(number: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> count_text(1, "buffer"), count_text(2000, "buffer")
-    ('1 buffer', '2,000 buffers')
-    """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def summary(uses: Uses) -> str:
@@ -37,21 +28,19 @@ def summary(uses: Uses) -> str:
     for module in uses.modules[:_NAMED_MODULES]:
         lines += _module_lines(module, several=len(uses.modules) > 1)
     if len(uses.modules) > _NAMED_MODULES:
-        lines.append(f"{count_text(len(uses.modules) - _NAMED_MODULES, 'more module')}")
+        lines.append(f"{counted(len(uses.modules) - _NAMED_MODULES, 'more module')}")
     lines += uses.notes
     total = uses.total_nbytes
     parts = f"{bytes_text(total)}{_padding_text(total, uses.total_logical_nbytes)}"
     if uses.table_nbytes:
         parts += f", {bytes_text(uses.table_nbytes)} for the index tables of tuples"
-    shapes = count_text(len(uses.uses), "distinct shape")
+    shapes = counted(len(uses.uses), "distinct shape")
     if uses.counted == "buffers":
-        lines.append(
-            f"{count_text(uses.buffer_count, 'buffer')}, {shapes}; all of them together, shared memory or not:"
-        )
+        lines.append(f"{counted(uses.buffer_count, 'buffer')}, {shapes}; all of them together, shared memory or not:")
         lines.append(f"  {parts}")
     else:
-        instructions = count_text(uses.instruction_count, "instruction")
-        lines.append(f"instruction results: {instructions}, {count_text(uses.buffer_count, 'result')}, {shapes}")
+        instructions = counted(uses.instruction_count, "instruction")
+        lines.append(f"instruction results: {instructions}, {counted(uses.buffer_count, 'result')}, {shapes}")
         lines.append(f"  {parts}; not the memory in use")
     spaces = uses.memory_spaces
     if len(spaces) > 1:
@@ -82,7 +71,7 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
     lines = [": ".join((name, ", ".join(details)))] if details else [name]
     if several:
         total = f"{bytes_text(module.nbytes)}{_padding_text(module.nbytes, module.logical_nbytes)}"
-        lines.append(f"  {count_text(module.buffer_count, 'buffer')}, {total}")
+        lines.append(f"  {counted(module.buffer_count, 'buffer')}, {total}")
     if module.peak is not None:
         lines += [f"  {line}" for line in peak_lines(module.peak)]
     return lines + [f"  {note}" for note in module.notes]
@@ -110,28 +99,29 @@ def peak_lines(peak: Peak) -> list[str]:
     return lines
 
 
-def shapes_table(uses: Uses, sort: SortKey, top: int | None, all_names: bool) -> Table:
-    """Return a table of the shapes for a terminal."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("wasted", "ratio", "count", "bytes each"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("shape, cause, cheapest change and source", overflow="fold")
-    several = len(uses.modules) > 1
-    for use in uses.sorted_uses(sort, top):
-        numbers = bytes_text(use.wasted_nbytes), f"{use.padding_ratio:.2f}", f"{use.count:,}"
-        table.add_row(*numbers, bytes_text(use.nbytes), _details(use, several, all_names))
-    return table
+def numbers_of(use: ShapeUse) -> dict[str, Number]:
+    """Return the numbers in the columns of a row, by their titles."""
+    at_peak = use.peak_count * use.nbytes
+    ratio = f"{use.padding_ratio:.2f}"
+    return {
+        "wasted": (use.wasted_nbytes, bytes_text(use.wasted_nbytes)),
+        "at the peak": (at_peak, bytes_text(at_peak)),
+        "ratio": (ratio if use.logical_nbytes else 1e9, ratio),
+        "count": (use.count, f"{use.count:,}"),
+        "bytes each": (use.nbytes, bytes_text(use.nbytes)),
+    }
 
 
 def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
     """Print the totals and the table of shapes."""
     console.print(visible(summary(uses)), highlight=False, markup=False)
-    console.print(shapes_table(uses, sort, top, all_names))
+    table = text_table(_COLUMNS, ("shape, cause, cheapest change and source",))
+    for use in uses.sorted_uses(sort, top):
+        numbers = numbers_of(use)
+        table.add_row(*(numbers[title][1] for title in _COLUMNS), _details(use, len(uses.modules) > 1, all_names))
+    console.print(table)
     if top is not None and top < len(uses.uses):
-        console.print(count_text(len(uses.uses) - top, "more shape"), highlight=False)
+        console.print(counted(len(uses.uses) - top, "more shape"), highlight=False)
 
 
 def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
@@ -143,8 +133,7 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     change = use.change
     if change is not None:
         what = escape(f"{change.description}: {change.shape}")
-        nbytes = bytes_text(change.saved_nbytes * use.count)
-        saved = f"would take {nbytes} less" if use.is_inside else f"saves {nbytes}"
+        saved = saved_text(use, change)
         if use.peak_count and use.peak_count < use.count:
             saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
         lines.append(f"[green]{what} {saved}[/green]")
@@ -157,8 +146,14 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     shown = use.places if all_names else use.places[:_NAMED_INSTRUCTIONS]
     lines += [escape(line) for line in place_lines(shown)]
     if len(use.places) > len(shown):
-        lines.append(count_text(len(use.places) - len(shown), "more instruction"))
+        lines.append(counted(len(use.places) - len(shown), "more instruction"))
     return visible("\n".join(lines))
+
+
+def saved_text(use: ShapeUse, change: Change) -> str:
+    """Return what a change saves over all buffers of a row."""
+    nbytes = bytes_text(change.saved_nbytes * use.count)
+    return f"would take {nbytes} less" if use.is_inside else f"saves {nbytes}"
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.hlo.collecting import Collector
-from fastindex.hlo.read.reading_progress import read_each
-from fastindex.hlo.read.sources import HloSource, open_sources
+from fastindex.hlo.presentation import Printed, text_of
+from fastindex.hlo.read.sources import HloSource
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.uses import SortKey, Uses
+from fastindex.hlo.rows import ShapeUse, SortKey, Uses
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Uses, ShownInNotebooks):
+class Report(Printed, Uses):
     """The buffers of one or more HLO modules, and their memory cost.
 
     See `uses` (one row per shape and module), `modules` and `problems`.
@@ -46,23 +44,11 @@ class Report(Uses, ShownInNotebooks):
         all_names : bool
             List all instructions of a row, not only the first few.
         """
-        from rich.console import Console
-
-        # Not to stdout: in a notebook, rich would also display what it prints.
-        stream = io.StringIO()
-        console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
-        print_report(self, console, sort, top, all_names)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        return text_of(lambda console: self.print(console, sort, top, all_names), width)
 
     def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
         """Return an offline HTML page with the totals, the memory use over the schedule, and a sortable table."""
         return page(self, sort, top)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def __repr__(self) -> str:
-        return self.text()
 
     def _repr_html_(self) -> str:
         return fragment(self, top=50)
@@ -120,8 +106,12 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     'swap the two minor dimensions and use T(4,128)'
     """
     collector = Collector("instruction results" if instruction_results else "buffers")
-    sources = open_sources(source)
-    for item, error in read_each(sources, collector.read, show_progress):
-        collector.failed(item, error)
-    total = collector.total(tuple(item.name for item in sources if item.name))
-    return Report(**{field.name: getattr(total, field.name) for field in fields(total)})
+    sources = collector.read_all(source, show_progress)
+    return Report(
+        tuple(sorted(collector.uses, key=ShapeUse.waste_key, reverse=True)),
+        sum(module.instruction_count for module in collector.modules),
+        collector.sorted_problems(),
+        tuple(item.name for item in sources if item.name),
+        tuple(collector.modules),
+        collector.counted,
+    )

@@ -1,20 +1,140 @@
-"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back."""
+"""Index conversion in bulk, where the arrays are: coordinates and windows to slots, bytes or bits, and back.
+
+`fastindex.arrays.index_arguments` checks the arguments, once; an `IndexProgram` is the plan; `convert` runs it: by
+NumPy or kernels, by increments over a window, on a GPU, or deferred by an engine for lazy arrays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.index_arguments import check_padding, given_coordinates, given_integers, given_window
-from fastindex.arrays.windows import is_window, slice_numbers
+from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.engines import is_cuda_array
+from fastindex.arrays.index_arguments import (
+    Inputs,
+    as_output,
+    as_outputs,
+    check_padding,
+    coordinate_arguments,
+    integer_arguments,
+    window_arguments,
+)
+from fastindex.arrays.windows import Window, is_window, slice_numbers
 from fastindex.core.shape import Shape, as_shape
-from fastindex.index.bad_elements import bad_place, out_of_bounds
-from fastindex.index.conversions import convert
+from fastindex.errors import FastIndexError
+from fastindex.index.executors import (
+    BadElementError,
+    ErrorOf,
+    bad_place,
+    check_overlap,
+    new_outputs,
+    out_of_bounds,
+    run,
+)
 from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
+from fastindex.index.windows import fill_window
+from fastindex.lazy import hook
+from fastindex.runtime.threads import run_chunks, thread_count
+
+_LOOKED_UP_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """A table that maps the values of an output. Compared by identity: use one object for the same numbers."""
+
+    numbers: NDArray[np.int64]
+
+
+def convert(
+    program: IndexProgram,
+    arguments: Inputs,
+    error_of: ErrorOf,
+    *,
+    out: Any = None,
+    mark: bool = False,
+    threads: int | None = None,
+    single: bool = False,
+    table: LookUp | None = None,
+) -> Any:
+    """Run a program where its inputs are, and return its outputs as arrays of the same library.
+
+    Parameters
+    ----------
+    program : IndexProgram
+    given : Inputs
+    error_of : callable
+        Makes the error for the first element that cannot be converted.
+    out : sequence of arrays, optional
+        Where to write. A window holds no arrays, so these decide where it is computed: on the GPU if one of them is
+        there.
+    mark : bool
+        Whether padding sets all outputs to -1, instead of raising.
+    threads : int, optional
+    single : bool
+        Whether `out` and the result are the only output, not a sequence.
+    table : LookUp, optional
+        Applied to the first output.
+
+    Raises
+    ------
+    OutOfBoundsError
+        As `error_of` says.
+    ArgumentTypeError, FastIndexError
+        `out` does not fit, or a stream is given and no array is on the GPU.
+    """
+    inputs, size, home = arguments.inputs, arguments.shape, arguments.home
+    outs = (out,) if single and out is not None else out
+    windowed = type(inputs) is Window
+    if windowed and out is not None and any(map(is_cuda_array, outs)):
+        home = "cuda"
+    if home is not None:
+        results = hook(f"{home}.convert")(program, arguments, error_of, outs, mark, threads, table)
+        return results[0] if single else results
+    if windowed and arguments.stream is not None:
+        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
+    if out is None:
+        outputs = new_outputs(len(program.outputs), size)
+    else:
+        outputs = [as_output(out, size, "out")] if single else as_outputs(out, len(program.outputs), size, "out")
+        check_overlap(() if windowed else inputs, outputs)
+    try:
+        if windowed:
+            axes = tuple(slice(None) if kept else None for kept in inputs.kept)
+            fill_window(program, inputs.ranges, [output[(*axes, ...)] for output in outputs], threads)
+        else:
+            run(program, inputs, outputs, size, modes=arguments.modes, mark=mark, threads=threads)
+    except BadElementError as found:
+        raise error_of(found) from None
+    if table is not None:
+        _look_up(table.numbers, outputs[0], threads)
+    if out is None and not size:
+        outputs = [output[()] for output in outputs]
+    return outputs[0] if single else outputs
+
+
+def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
+    """Replace each index by its entry in a table, in place."""
+    if not places.flags.c_contiguous:
+        places[...] = table[places]
+        return
+    flat = places.reshape(-1)
+
+    def chunk(begin: int, end: int) -> None:
+        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
+            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
+            part[...] = table.take(part, mode="clip")
+
+    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
+
+
+# Public functions
 
 
 def linear_index(
@@ -81,10 +201,10 @@ def linear_index(
     program = linear_program(shape, unit=unit)
     error_of = partial(out_of_bounds, shape=shape)
     if is_window(multi_index):
-        given = given_window(multi_index, shape, mode, stream)
+        arguments = window_arguments(multi_index, shape, mode, stream)
     else:
-        given = given_coordinates(multi_index, shape, mode, stream, label="linear-index")
-    return convert(program, given, error_of, out=out, threads=threads, single=True)
+        arguments = coordinate_arguments(multi_index, shape, mode, stream, label="linear-index")
+    return convert(program, arguments, error_of, out=out, threads=threads, single=True)
 
 
 def multi_index(
@@ -108,7 +228,7 @@ def multi_index(
     padding : {"raise", "mark"}
         Whether positions that hold no element raise, or give -1 in every coordinate.
     unit : {"slot", "byte", "bit"}
-        Unit of `linear_index`, counted from the start of the buffer. Any byte of an element may be given.
+        Unit of `linear_index`, counted from the start of the buffer. Any byte of an element may be arguments.
     out : sequence of int64 arrays, optional
         Where to write the results, one per dimension. Their contents after an error are undefined.
     threads : int, optional
@@ -145,8 +265,8 @@ def multi_index(
     error_of = partial(bad_place, shape=shape, unit=unit)
     if isinstance(linear_index, slice):
         linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
-    given = given_integers(("linear_index",), (linear_index,), stream, label="multi-index")
-    return tuple(convert(program, given, error_of, out=out, mark=mark, threads=threads))
+    arguments = integer_arguments(("linear_index",), (linear_index,), stream, label="multi-index")
+    return tuple(convert(program, arguments, error_of, out=out, mark=mark, threads=threads))
 
 
 def convert_index(
@@ -168,7 +288,7 @@ def convert_index(
     linear_index : integer array, or a slice
         Slots, bytes or bits of `source`, as for `multi_index`.
     unit : {"slot", "byte", "bit"}
-        Unit in both layouts. Any byte of an element of `source` may be given.
+        Unit in both layouts. Any byte of an element of `source` may be arguments.
     out : int64 array, optional
         Where to write the result. Its contents after an error are undefined.
     threads : int, optional
@@ -200,5 +320,5 @@ def convert_index(
     error_of = partial(bad_place, shape=source, unit=unit)
     if isinstance(linear_index, slice):
         linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
-    given = given_integers(("linear_index",), (linear_index,), stream, label="convert-index")
-    return convert(program, given, error_of, out=out, threads=threads, single=True)
+    arguments = integer_arguments(("linear_index",), (linear_index,), stream, label="convert-index")
+    return convert(program, arguments, error_of, out=out, threads=threads, single=True)

@@ -2,12 +2,14 @@
 
 A table has one row per step. A step reads blocks of variables and writes the blocks of its targets. Variables are the
 inputs, then the quotients, then the outputs and their partial sums. Columns and operations are named here;
-`fastindex.index.step_table` makes the tables of programs, and `fastindex.index.kernels.steps` has the loops.
+`fastindex.index.compiled` makes the tables of programs, and `fastindex.index.kernels.steps` has the loops.
 """
 
 from __future__ import annotations
 
-from fastindex.runtime.numbers import LINE_BYTES, STORED
+from typing import NamedTuple
+
+from fastindex.runtime.numbers import LINE_BYTES, STORED, places
 
 INT64_BYTES = 8
 LINE = LINE_BYTES // INT64_BYTES
@@ -71,3 +73,73 @@ def block_length(variables: int) -> int:
 def scratch_size(variables: int) -> int:
     """Return the size of the kernel's scratch memory, in int64."""
     return variables * (block_length(variables) + 1) + LINE
+
+
+# Windows
+
+#: Elements that are collected in L1 before they are written with non-temporal stores.
+COLLECTED = 512
+
+
+class WindowHeader(NamedTuple):
+    """The first of the numbers that the plan of a window passes to its kernel; the sizes of the outer axes follow.
+
+    Attributes
+    ----------
+    outer_axes : int
+        Number of axes outside the run; their index is the row.
+    quotients : int
+    counted : int
+        Whether segments end where a quotient changes; else a row is one segment.
+    row, unit : int
+        Elements of a row, and of one step of the run.
+    table, shift : int
+        Elements of a table, after which it is repeated; increment from one repetition to the next.
+    forms : int
+        Where the forms begin: one per quotient, then the output's.
+    """
+
+    outer_axes: int
+    quotients: int
+    counted: int
+    row: int
+    unit: int
+    table: int
+    shift: int
+    forms: int
+
+
+WINDOW = places(WindowHeader)
+WINDOW_SIZES = len(WINDOW)
+
+# A form: its constant, how many terms it has, then a variable and a coefficient for each term. Variables are the outer
+# axes, the step of the run, then the quotients in order.
+FORM_CONSTANT = 0
+FORM_TERMS = 1
+FORM_FIRST_TERM = 2
+
+
+class WindowQuotient(NamedTuple):
+    """The numbers of a quotient, after its form.
+
+    Attributes
+    ----------
+    divisor : int
+    gain : int
+        Increment of its numerator per step of the run if the quotient ends segments, else 0.
+    spacing, weight : int
+        Spacing of the remainders at segment starts; number of tables from one such remainder to the next.
+    """
+
+    divisor: int
+    gain: int
+    spacing: int
+    weight: int
+
+
+WINDOW_QUOTIENT = places(WindowQuotient)
+
+
+def window_scratch_size(variables: int) -> int:
+    """Return the size of the scratch memory of the kernel of windows, in int64."""
+    return COLLECTED + 2 * LINE + variables

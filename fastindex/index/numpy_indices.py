@@ -16,11 +16,17 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import engine_of, on_gpu
-from fastindex.arrays.index_arguments import MODES, Given, common_shape, given_coordinates, given_integers
+from fastindex.arrays.index_arguments import (
+    MODES,
+    Inputs,
+    common_shape,
+    coordinate_arguments,
+    integer_arguments,
+)
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.index.bad_elements import BadElementError, bad_place
-from fastindex.index.conversions import convert
+from fastindex.index.executors import BadElementError, bad_place
+from fastindex.index.indices import convert
 from fastindex.index.programs import linear_program, multi_program
 
 #: Below this number of elements, NumPy finishes before a kernel starts.
@@ -41,7 +47,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
     """
     if on_gpu(multi_index):
         shape = _shape_on_gpu(dims, order)
-        return convert(linear_program(shape), given_coordinates(multi_index, shape, mode), _bad_entry, single=True)
+        return convert(linear_program(shape), coordinate_arguments(multi_index, shape, mode), _bad_entry, single=True)
     _check_lazy(multi_index, dims)
     parts = _bulk(multi_index)
     if parts is not None:
@@ -65,8 +71,8 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """
     if on_gpu(indices):
         of = _shape_on_gpu(shape, order)
-        given = given_integers(("linear_index",), (indices,))
-        return tuple(convert(multi_program(of), given, lambda found: _bad_index(found, of)))
+        arguments = integer_arguments(("linear_index",), (indices,))
+        return tuple(convert(multi_program(of), arguments, lambda found: _bad_index(found, of)))
     if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
         sizes = _sizes(shape)
         if sizes is not None and order in _ORDERS:
@@ -148,8 +154,8 @@ def _run_ravel(
         common = common_shape(parts)
         if math.prod(common) < SMALLEST:
             return None
-        given = Given(parts, common, modes=modes)
-        flat: NDArray[np.int64] = convert(_programs(sizes, order)[0], given, _bad_entry, single=True)
+        arguments = Inputs(parts, common, modes=modes)
+        flat: NDArray[np.int64] = convert(_programs(sizes, order)[0], arguments, _bad_entry, single=True)
     except ValueError:
         return None
     return flat.T if turned else flat
@@ -164,7 +170,7 @@ def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> t
     turned = _all_turned([indices])
     slots = indices.T if turned else indices
     try:
-        found = convert(_programs(sizes, order)[1], Given([slots], slots.shape), _bad_entry)
+        found = convert(_programs(sizes, order)[1], Inputs([slots], slots.shape), _bad_entry)
     except ValueError:
         return None
     return tuple(part.T for part in found) if turned else tuple(found)

@@ -1,7 +1,7 @@
 """The contiguous pieces of a window in a buffer: one by one, and as few strided records.
 
 If the slot of an element is a sum of digits of its coordinates, the pieces follow from the digits
-(`fastindex.algebra.run_tree`); otherwise the slots are computed and sorted.
+(`fastindex.algebra.strided_runs.window_runs`); otherwise the slots are computed and sorted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.algebra.run_tree import run_tree
-from fastindex.algebra.strided_runs import Numbers, StridedRun, expanded, joined_pieces, joined_records, joined_runs
+from fastindex.algebra.strided_runs import (
+    Numbers,
+    StridedRun,
+    expanded,
+    joined_pieces,
+    joined_records,
+    joined_runs,
+    window_runs,
+)
 from fastindex.arrays.windows import as_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.index.executors import boxes
@@ -67,7 +74,7 @@ def runs(
     >>> fi.runs("f32[3,5]{1,0:T(2,2)}", np.s_[:, 2:], padding=True)
     (array([ 4, 16]), array([7, 5]))
     """
-    shape, ranges = _asked(shape, window)
+    shape, ranges = _window(shape, window)
     bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
     start, length = expanded(_records(shape, ranges))
     if padding:
@@ -75,8 +82,8 @@ def runs(
     if element_bits % bits == 0:
         return start * (element_bits // bits), length * (element_bits // bits)
     first = start * element_bits // bits
-    behind = -(-(start + length) * element_bits // bits)
-    return joined_pieces(first, behind - first)
+    end = -(-(start + length) * element_bits // bits)
+    return joined_pieces(first, end - first)
 
 
 def strided_runs(
@@ -106,7 +113,7 @@ def strided_runs(
     >>> fi.strided_runs("bf16[1024,1000]{1,0:T(8,128)(2,1)}", np.s_[100:108, 128:512], unit="byte")
     (StridedRun(start=199680, length=1024, counts=(2, 3), strides=(15360, 2048)),)
     """
-    shape, ranges = _asked(shape, window)
+    shape, ranges = _window(shape, window)
     bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
     records = () if padding else _records(shape, ranges)
     numbers = [n for r in records for n in (r.start, r.length, *r.strides)]
@@ -123,7 +130,7 @@ def strided_runs(
     )
 
 
-def _asked(shape: Shape | str, window: Any) -> tuple[Shape, list[range]]:
+def _window(shape: Shape | str, window: Any) -> tuple[Shape, list[range]]:
     """Return the coordinates along each dimension in ascending order; the step of a single one is 1."""
     shape = as_shape(shape)
     ranges = map(range, shape.dimensions) if window is None else as_window(window, shape).ranges
@@ -135,8 +142,8 @@ def _records(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
     program = linear_program(shape)
     if any(len(along) == 0 for along in window):
         return ()
-    tree = run_tree(shape, window)
-    return joined_runs(*_looked_up(program, window)) if tree is None else joined_records(tree.runs())
+    records = window_runs(shape, window)
+    return joined_runs(*_looked_up(program, window)) if records is None else joined_records(records)
 
 
 def _bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
 from fastindex.arrays.addresses import address_of
 from fastindex.arrays.windows import Window
-from fastindex.index import window_numbers as places
 from fastindex.index.executors import run
-from fastindex.runtime.first_answer import MOST_INDICES, load_kernels, may_be_numpy
+from fastindex.index.numbers import WINDOW, WINDOW_SIZES, WindowHeader, window_scratch_size
+from fastindex.runtime.first_answer import MOST_INDICES, kernel_function, may_be_numpy
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -80,7 +80,7 @@ class WindowPlan:
     Attributes
     ----------
     numbers : int64 array
-        Laid out as in `fastindex.index.window_numbers`.
+        A `WindowHeader`, the sizes of the outer axes, then the forms.
     table : int64 array
         All tables, concatenated: the differences between an element and the first one of its segment.
     element_count : int
@@ -95,8 +95,8 @@ class WindowPlan:
 
     def describe(self) -> str:
         """Describe rows, segments and tables in one line."""
-        row, length = int(self.numbers[places.ROW]), int(self.numbers[places.TABLE])
-        ends = "where a quotient changes" if self.numbers[places.COUNTED] else "with the row"
+        row, length = int(self.numbers[WINDOW.row]), int(self.numbers[WINDOW.table])
+        ends = "where a quotient changes" if self.numbers[WINDOW.counted] else "with the row"
         return (
             f"{self.element_count // row} rows of {row} elements, segments end {ends}, "
             f"{len(self.table) // length} tables of {length} elements"
@@ -248,7 +248,7 @@ class _Split:
         """Whether a quotient differs between segment starts."""
         return j in self._outer or (bool(self._counted) and j in self._along)
 
-    def _apart(self, j: int) -> int:
+    def _spacing(self, j: int) -> int:
         """Return the spacing of the remainders at segment starts; the divisor if there is only one remainder."""
         numerator = self._walk.numerators[j]
         varying = list(numerator.axes[: self._run])
@@ -258,23 +258,24 @@ class _Split:
         return math.gcd(self._walk.divisors[j], *varying)
 
     def _class_count(self) -> int:
-        return math.prod(self._walk.divisors[j] // self._apart(j) for j in self._tabled)
+        return math.prod(self._walk.divisors[j] // self._spacing(j) for j in self._tabled)
 
     def plan(self) -> WindowPlan:
         numerators, quotients = _at_origin(self._walk)
         table, shift = self._table(numerators)
-        numbers = [0] * places.COUNTS
-        numbers += self._walk.counts[: self._run]
-        numbers[places.OUTER_AXES] = self._run
-        numbers[places.COUNTED] = int(bool(self._counted))
-        numbers[places.ROW] = self._steps * self._unit
-        numbers[places.UNIT] = self._unit
-        numbers[places.TABLE] = self._length * self._unit
-        numbers[places.SHIFT] = shift
         varying = [j for j in range(len(quotients)) if self._varies(j)]
         constant = {j: q for j, q in enumerate(quotients) if j not in varying}
-        numbers[places.QUOTIENTS] = len(varying)
-        numbers[places.FORMS] = len(numbers)
+        header = WindowHeader(
+            outer_axes=self._run,
+            quotients=len(varying),
+            counted=int(bool(self._counted)),
+            row=self._steps * self._unit,
+            unit=self._unit,
+            table=self._length * self._unit,
+            shift=shift,
+            forms=WINDOW_SIZES + self._run,
+        )
+        numbers = [*header, *self._walk.counts[: self._run]]
         weights = self._weights()
         for j in varying:
             numbers += self._form_numbers(self._walk.numerators[j], varying, constant)
@@ -296,10 +297,10 @@ class _Split:
     def _weights(self) -> dict[int, tuple[int, int]]:
         weights, tables = {}, 1
         for j in reversed(self._tabled):
-            apart = self._apart(j)
-            if apart < self._walk.divisors[j]:
-                weights[j] = apart, tables
-                tables *= self._walk.divisors[j] // apart
+            spacing = self._spacing(j)
+            if spacing < self._walk.divisors[j]:
+                weights[j] = spacing, tables
+                tables *= self._walk.divisors[j] // spacing
         return weights
 
     def _table(self, numerators: Sequence[int]) -> tuple[NDArray[np.int64], int]:
@@ -308,7 +309,7 @@ class _Split:
         # Repeated tables get one step more: the start of the next repetition.
         repeats = self._length < self._steps
         sizes = (self._length + repeats, *inside)
-        residues = [self._walk.divisors[j] // self._apart(j) for j in self._tabled]
+        residues = [self._walk.divisors[j] // self._spacing(j) for j in self._tabled]
         rank = len(residues) + len(sizes)
 
         def along(place: int, size: int) -> NDArray[np.int64]:
@@ -327,8 +328,8 @@ class _Split:
             return total
 
         for k, j in enumerate(self._tabled):
-            apart, divisor = self._apart(j), self._walk.divisors[j]
-            remainder = numerators[j] % apart + apart * along(k, residues[k])
+            spacing, divisor = self._spacing(j), self._walk.divisors[j]
+            remainder = numerators[j] % spacing + spacing * along(k, residues[k])
             gained[j] = (remainder + gain_of(self._walk.numerators[j])) // divisor
         whole = np.broadcast_to(gain_of(self._walk.output), (*residues, *sizes))
         whole = whole.reshape(math.prod(residues), sizes[0], -1)
@@ -388,15 +389,12 @@ def fill_window(
 
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
-    load_kernels()
-    from fastindex.runtime.machine_code import function
-
-    kernel = function("run_window")
+    kernel = kernel_function("run_window")
     numbers, table, target = map(address_of, (plan.numbers, plan.table, output))
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
 
     def chunk(begin: int, end: int) -> None:
-        scratch = np.empty(places.window_scratch_size(plan.variables), np.int64)
+        scratch = np.empty(window_scratch_size(plan.variables), np.int64)
         kernel(numbers, table, address_of(scratch), target, begin, end, streamed)
 
     workers = thread_count(threads)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import dask
 import dask.array as da
@@ -29,6 +29,7 @@ from fastindex.arrays.fills import Casting, logical_result
 from fastindex.core.shape import Shape
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
+from fastindex.jobs.layout_jobs import Progress
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
 
@@ -41,16 +42,6 @@ _LONGEST_TASK_SECONDS = 30.0
 _BETWEEN_QUESTIONS_SECONDS = 0.05
 
 Sizes = tuple[int, ...]
-
-
-class Progress(Protocol):
-    """Receives the progress of a job."""
-
-    def start(self, total: int) -> None:
-        """Receive the total number of bytes to write."""
-
-    def advance(self, count: int) -> None:
-        """Receive the number of bytes written since the last call."""
 
 
 def pack_store(

@@ -1,25 +1,36 @@
-"""Jobs on files: pack, unpack and relayout, in bounded memory."""
+"""Jobs on files, in bounded memory: pack, unpack, relayout, and the conversion of indices."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterator
+from types import EllipsisType
+from typing import Any, Protocol
 
 import numpy as np
 
 from fastindex import cuda
-from fastindex.algebra.segments import Box, box_shape, box_steps, byte_segments, covering, segment_costs
+from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
+from fastindex.arrays.windows import as_window
 from fastindex.core.shape import Shape
-from fastindex.errors import UnsupportedError
-from fastindex.jobs.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
-from fastindex.jobs.input_files import Bytes, open_input
-from fastindex.jobs.reading import StoredArray, plain_shape, stored_array, stored_buffer
-from fastindex.jobs.writing import OutputFile, header_for
+from fastindex.core.sizes import check_placed
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.index.indices import linear_index, multi_index
+from fastindex.jobs.input_files import InputFile, open_input
+from fastindex.jobs.reading import (
+    CheckpointArray,
+    StoredArray,
+    checkpoint_of,
+    plain_shape,
+    stored_array,
+    stored_buffer,
+    stored_checkpoint_array,
+)
+from fastindex.jobs.writing import OutputFile, WrittenArray, header_for
 from fastindex.jobs.zarr_arrays import (
     ZarrArray,
     ZarrBuffer,
@@ -35,6 +46,7 @@ from fastindex.moving.relayout_calls import plan_relayout
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
+_INDICES_AT_ONCE = 1 << 20
 
 
 def memory_limit(max_memory: int | None) -> int:
@@ -56,6 +68,16 @@ class Progress(Protocol):
 
     def advance(self, count: int) -> None:
         """Receive the number of bytes written since the last call."""
+
+
+class NoProgress:
+    """Discards the progress of a job."""
+
+    def start(self, total: int) -> None:
+        """Ignore the total."""
+
+    def advance(self, count: int) -> None:
+        """Ignore the bytes written."""
 
 
 def pack_file(
@@ -244,36 +266,6 @@ def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool 
     return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenArray:
-    """An array in a layout, being written to a file.
-
-    Attributes
-    ----------
-    file : OutputFile
-    shape : Shape
-    """
-
-    file: OutputFile
-    shape: Shape
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The granularity of boxes: no restriction beyond that of the layout."""
-        return (1,) * self.shape.rank
-
-    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
-        """Return the memory that a box of these sizes takes, and its cost."""
-        return segment_costs(self.shape, sizes)
-
-    def write(self, box: Box, data: Bytes) -> None:
-        """Write a box, packed as by `box_shape`."""
-        at = 0
-        for start, nbytes in byte_segments(self.shape, box):
-            self.file.write(start, data[at : at + nbytes])
-            at += nbytes
-
-
 def _move(
     source: BoxSource,
     target: BoxTarget,
@@ -297,3 +289,138 @@ def _tune(job: BoxJob) -> None:
     if job.by_numpy or covering(box, box_steps(job.source.shape), job.source.shape.dimensions) != box:
         return
     plan_relayout(source, target).tune(np.zeros(source.nbytes, np.uint8), threads=1 if job.workers > 1 else None)
+
+
+# Indices
+
+
+def linear_index_file(
+    source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot", force: bool = False
+) -> None:
+    """Read coordinates, an array of (rank, ...), from a file and write their slots, an array of (...), to another.
+
+    With `force`, a read-only target is replaced, too.
+
+    Raises
+    ------
+    FastIndexError
+        The file does not contain integers, one row per dimension.
+    OutOfBoundsError
+        A coordinate is out of bounds.
+    OSError
+        A file cannot be read or written.
+    """
+    check_placed(shape)
+    file = _integers_in(source_path)
+    coordinates = file.array()
+    if coordinates.ndim == 0 or len(coordinates) != shape.rank:
+        hint = "; transpose it" if coordinates.ndim == 2 and coordinates.shape[1] == shape.rank else ""
+        raise FastIndexError(
+            f"{source_path} has the dimensions {coordinates.shape}; coordinates of {shape.cut_text()} are an array of "
+            f"({shape.rank}, ...), one row per dimension{hint}"
+        )
+    places = coordinates.shape[1:]
+    with _indices_output(target_path, places, force) as output, file.unchanged():
+        slots = output.data.view(np.int64).reshape(places)
+        _convert_in_parts(
+            places,
+            lambda part: linear_index(shape, coordinates[:, part], unit=unit, out=slots[part]),
+            (file, output),
+            progress,
+        )
+
+
+def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot", force: bool = False) -> None:
+    """Write the linear indices of a window's elements to a file, as an array with the window's dimensions.
+
+    With `force`, a read-only target is replaced, too.
+
+    Raises
+    ------
+    FastIndexError
+        Not a window of `shape`.
+    OSError
+        The file cannot be written.
+    """
+    dimensions = as_window(window, shape).shape
+    with _indices_output(target_path, dimensions, force) as output:
+        linear_index(shape, window, unit=unit, out=output.data.view(np.int64).reshape(dimensions))
+
+
+def multi_index_file(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    unit: str = "slot",
+    padding: str = "raise",
+    force: bool = False,
+) -> None:
+    """Read slots, an array of (...), from a file and write their coordinates, an array of (rank, ...), to another.
+
+    With `force`, a read-only target is replaced, too.
+
+    Raises
+    ------
+    FastIndexError
+        The file does not contain integers.
+    OutOfBoundsError
+        A slot is outside the buffer, or is padding.
+    OSError
+        A file cannot be read or written.
+    """
+    check_placed(shape)
+    file = _integers_in(source_path)
+    slots = file.array()
+    with _indices_output(target_path, (shape.rank, *slots.shape), force) as output, file.unchanged():
+        coordinates = output.data.view(np.int64).reshape(shape.rank, *slots.shape)
+        _convert_in_parts(
+            slots.shape,
+            lambda part: multi_index(
+                shape, slots[part], padding, unit=unit, out=[coordinates[d, part] for d in range(shape.rank)]
+            ),
+            (file, output),
+            progress,
+        )
+
+
+def _integers_in(path: str) -> InputFile:
+    file = open_input(path)
+    if file.dtype is None:
+        raise FastIndexError(f"{path} must be a .npy file: raw bytes do not say how wide its integers are")
+    if file.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"{path} must hold integers, got dtype {file.dtype}")
+    return file
+
+
+def _indices_output(path: str, dimensions: tuple[int, ...], force: bool) -> OutputFile:
+    dtype = np.dtype(np.int64)
+    return OutputFile(path, math.prod(dimensions) * dtype.itemsize, header_for(path, dtype, dimensions), force)
+
+
+def _convert_in_parts(
+    places: tuple[int, ...],
+    convert: Callable[[slice | EllipsisType], Any],
+    files: tuple[InputFile, OutputFile],
+    progress: Progress,
+) -> None:
+    """Convert in parts along the first axis; error messages give positions in the whole array."""
+    progress.start(math.prod(places))
+    if not places or 0 in places:
+        convert(...)
+        return
+    row = math.prod(places[1:])
+    step = max(1, _INDICES_AT_ONCE // row)
+    for begin in range(0, places[0], step):
+        end = min(begin + step, places[0])
+        try:
+            convert(slice(begin, end))
+        except OutOfBoundsError:
+            if places[0] > step:
+                convert(...)
+            raise
+        progress.advance((end - begin) * row)
+        resident = resident_bytes()
+        if resident is None or resident > DEFAULT_MEMORY_BYTES:
+            for file in files:
+                file.release()

@@ -13,12 +13,15 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.segments import Box, byte_segments, segment_costs
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import Bytes, release_map
 from fastindex.jobs.positions import (
@@ -141,7 +144,7 @@ class OutputFile:
         self._size = len(header) + nbytes
         self._header = header
         self._target = Path(os.path.realpath(path))
-        self._temporary = _name_beside(self._target)
+        self._temporary = name_beside(self._target)
         self._file: int | None = None
         self._is_unnamed = False
         self._behind = WrittenBehind()
@@ -276,7 +279,7 @@ class OutputFile:
     def _replace(self) -> None:
         """Rename the temporary file to the target; the old file keeps a second name until the folder is synced."""
         is_there = self._target.exists()
-        kept = _name_beside(self._target)
+        kept = name_beside(self._target)
         _unfinished.add(kept)
         try:
             if is_there:
@@ -304,7 +307,44 @@ class OutputFile:
         _remove(self._temporary)
 
 
-def _name_beside(target: Path) -> Path:
+@dataclass(frozen=True, slots=True)
+class WrittenArray:
+    """An array in a layout that is written to a file, or to a part of one.
+
+    Attributes
+    ----------
+    file : OutputFile
+    shape : Shape
+    start : int
+        Byte offset of the array, the header of the file not counted.
+    """
+
+    file: OutputFile
+    shape: Shape
+    start: int = 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The granularity of boxes: no restriction beyond that of the layout."""
+        return (1,) * self.shape.rank
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory that a box of these sizes takes, and its cost."""
+        return segment_costs(self.shape, sizes)
+
+    def write_bytes(self, start: int, content: Bytes) -> None:
+        """Write bytes at an offset of the array."""
+        self.file.write(self.start + start, content)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box, packed as by `box_shape`."""
+        at = 0
+        for start, nbytes in byte_segments(self.shape, box):
+            self.write_bytes(start, data[at : at + nbytes])
+            at += nbytes
+
+
+def name_beside(target: Path) -> Path:
     """Return an unused temporary name in the folder of `target`."""
     return target.with_name(f".{target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial")
 

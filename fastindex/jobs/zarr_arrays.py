@@ -11,7 +11,6 @@ import errno
 import itertools
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import Bytes
 from fastindex.jobs.reading import plain_shape
-from fastindex.jobs.writing import removed_unless_finished
+from fastindex.jobs.writing import name_beside, removed_unless_finished
 from fastindex.jobs.zarr_stores import (
     bits_dtype,
     chunk_bytes,
@@ -157,6 +156,14 @@ class ZarrBuffer:
         """Return the surroundings in which boxes are read."""
         return one_chunk_at_a_time()
 
+    def read_bytes(self, start: int, into: Bytes) -> None:
+        """Fill `into` with the bytes from offset `start` on, if the store holds bytes."""
+        into[...] = read_place(self.array, (slice(start, start + len(into)),))
+
+    def write_bytes(self, start: int, content: Bytes) -> None:
+        """Write bytes at an offset."""
+        self.array[start : start + len(content)] = content
+
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box, packed as by `box_shape`."""
         at, reader = 0, _SpanReader(self.array)
@@ -170,7 +177,7 @@ class ZarrBuffer:
         at = 0
         for start, nbytes in byte_segments(self.shape, box):
             if nbytes:
-                self.array[start : start + nbytes] = data[at : at + nbytes]
+                self.write_bytes(start, data[at : at + nbytes])
             at += nbytes
 
 
@@ -384,7 +391,7 @@ def new_folder(path: str) -> Iterator[str]:
     target = Path(os.path.realpath(path))
     if os.path.lexists(path) or target.exists():
         raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
-    folder = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.partial")
+    folder = name_beside(target)
     gone = folder.with_name(f"{folder.name}.removed.partial")
     with removed_unless_finished(folder), removed_unless_finished(gone):
         try:

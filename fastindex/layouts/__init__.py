@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.show.format_names": ("layout_name", "named_layout"),
         "fastindex.show.linear_forms": ("LinearForm",),
         "fastindex.show.steps": ("Steps", "steps"),
-        "fastindex.show.suggestions": ("TileSuggestion", "suggest_tiles"),
+        "fastindex.show.tpu_layouts": ("TileSuggestion", "suggest_tiles"),
         "fastindex.moving.rearrange_plans": ("same_bytes",),
         "fastindex.show.picture": ("Picture",),
     },

@@ -5,5 +5,5 @@ from fastindex.show.linear_forms import LinearForm as LinearForm
 from fastindex.show.picture import Picture as Picture
 from fastindex.show.steps import Steps as Steps
 from fastindex.show.steps import steps as steps
-from fastindex.show.suggestions import TileSuggestion as TileSuggestion
-from fastindex.show.suggestions import suggest_tiles as suggest_tiles
+from fastindex.show.tpu_layouts import TileSuggestion as TileSuggestion
+from fastindex.show.tpu_layouts import suggest_tiles as suggest_tiles

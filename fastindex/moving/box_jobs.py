@@ -33,7 +33,7 @@ from fastindex.algebra.segments import (
 )
 from fastindex.arrays.addresses import address_of
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.moving.movements import movement_between

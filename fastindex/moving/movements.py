@@ -25,7 +25,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.windows import Counted
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat, slot_format
+from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.first_use import load
 from fastindex.index.executors import run
 from fastindex.index.programs import conversion_program

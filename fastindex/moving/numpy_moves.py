@@ -21,7 +21,7 @@ from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat
+from fastindex.core.sizes import SlotFormat
 from fastindex.index.programs import conversion_program
 from fastindex.moving.problem import SlotMove
 from fastindex.runtime.machine import Cache, these_caches

@@ -17,7 +17,7 @@ from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, groupe
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import SlotFormat, slot_format
+from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.lazy import lazy_property
 from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.runtime.machine import Machine

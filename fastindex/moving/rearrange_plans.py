@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fastindex.algebra.joined_variables import joined_variables
-from fastindex.algebra.sides import RegroupedShape, substituted
+from fastindex.algebra.sides import RegroupedShape, joined_variables, substituted
 from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape

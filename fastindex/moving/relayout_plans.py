@@ -22,7 +22,7 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
-from fastindex.core.slot_format import slot_format
+from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fastindex
-from fastindex.algebra.joined_variables import joined_variables
-from fastindex.algebra.sides import RegroupedShape
+from fastindex.algebra.sides import RegroupedShape, joined_variables
 from fastindex.core.shape import Shape
 from fastindex.first_use import load
 from fastindex.runtime.machine import Machine

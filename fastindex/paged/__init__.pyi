@@ -12,7 +12,7 @@ from fastindex.paged.descriptors import runs as runs
 from fastindex.paged.places import Element as Element
 from fastindex.paged.places import byte_offset as byte_offset
 from fastindex.paged.places import element_at as element_at
-from fastindex.paged.slots import slot_mapping as slot_mapping
+from fastindex.paged.places import slot_mapping as slot_mapping
 from fastindex.paged.tables import BlockTable as BlockTable
 from fastindex.paged.tables import Csr as Csr
 from fastindex.paged.tables import Owners as Owners

@@ -8,12 +8,22 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from fastindex.arrays.arrays import Array
+from fastindex.arrays.arrays import Array, described, require_contiguous
 from fastindex.core.integers import as_integer
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.paged.planes import Plane, Pool, planes_of, read_text, require_disjoint, stride_of
-from fastindex.paged.presets import described
-from fastindex.paged.tensors import pool_of_tensors
+from fastindex.paged.planes import (
+    Plane,
+    Pool,
+    described_tensors,
+    planes_of,
+    pool_of_tensors,
+    read_text,
+    require_disjoint,
+    shared_array,
+    stride_of,
+)
+from fastindex.paged.presets import preset_pool
+from fastindex.paged.tables import at_least_one
 
 
 class Placement(TypedDict, total=False):
@@ -185,9 +195,9 @@ class Cache:
         >>> cache.num_layers, cache.kv_heads, list(cache.planes)
         (2, 4, ['k', 'v'])
         """
-        given: dict[str, Any] = {**options}
-        sizes = {name: given.pop(name) for name in SIZES if name in given}
-        return cls._made(pool_of_tensors(tensors, axes, sizes), given)  # type: ignore[arg-type]
+        placement: dict[str, Any] = {**options}
+        sizes = {name: placement.pop(name) for name in SIZES if name in placement}
+        return cls._made(pool_of_tensors(tensors, axes, sizes), placement)  # type: ignore[arg-type]
 
     @classmethod
     def preset(cls, engine: str, layout: str, **options: Unpack[PresetOptions]) -> Cache:
@@ -214,18 +224,17 @@ class Cache:
         >>> cache.heads, cache.page_bytes
         (range(2, 4), 65536)
         """
-        given: dict[str, Any] = {"num_layers": 1, "kv_heads": 1, "dtype": "bf16", **options}
-        missing = [name for name in SIZES if name not in given]
+        placement: dict[str, Any] = {"num_layers": 1, "kv_heads": 1, "dtype": "bf16", **options}
+        missing = [name for name in SIZES if name not in placement]
         if missing:
             raise FastIndexError(f"{engine} {layout} needs {', '.join(missing)}")
-        sizes = {name: given.pop(name) for name in ("num_layers", *SIZES, "dtype")}
+        sizes = {name: placement.pop(name) for name in ("num_layers", *SIZES, "dtype")}
         for name in ("num_layers", *SIZES):
-            if as_integer(sizes[name], name) < 1:
-                raise FastIndexError(f"{name} must be at least 1, got {sizes[name]}")
-        parts, of_pool = described(engine, layout, sizes)
+            at_least_one(sizes[name], name)
+        parts, of_pool = preset_pool(engine, layout, sizes)
         if isinstance(parts, str):
-            return cls(parts, **of_pool, **given)
-        return cls([Part(*part) for part in parts], **of_pool, **given)
+            return cls(parts, **of_pool, **placement)
+        return cls([Part(*part) for part in parts], **of_pool, **placement)
 
     vllm = _engine("vllm")
     flashinfer = _engine("flashinfer")
@@ -333,8 +342,7 @@ def _of_parts(
         raise FastIndexError("parts describe one page: give num_blocks and block_stride too, the latter in bytes")
     sizes = {"num_layers": 1 if layers is None else layers, "num_blocks": blocks, "block_stride": block_stride}
     for name, size in sizes.items():
-        if as_integer(size, name) < 1:
-            raise FastIndexError(f"{name} must be at least 1, got {size}")
+        at_least_one(size, name)
     if sizes["num_layers"] > 1 and layer_stride is None:
         raise FastIndexError("several layers have a layer_stride, in bytes")
     stride = as_integer(layer_stride or 0, "layer_stride")
@@ -429,3 +437,50 @@ def _heads(held: int, tp: tuple[int, int], total: int | None) -> range:
         )
     first = rank * total // size
     return range(first, first + held)
+
+
+# Memory of a pool
+
+
+def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple[int, Any]:
+    """Return the address of byte 0 of a pool, and the object that keeps its memory alive.
+
+    Parameters
+    ----------
+    cache : Cache
+    buffer : array, or sequence of tensors
+        The bytes of the pool, contiguous, of any element type and dimensions; for a cache made from tensors, these
+        tensors.
+    name : str
+        Argument name for messages.
+    writes : bool
+
+    Raises
+    ------
+    FastIndexError
+        A buffer of the wrong size, not contiguous or read-only, or other tensors.
+    ArgumentTypeError
+        A buffer that does not expose its memory.
+    UnsupportedError
+        The memory is on a GPU.
+    """
+    tensors = cache.tensors
+    if tensors is not None:
+        return _base_of(cache, tensors, buffer, name, writes)
+    array = shared_array(buffer, name, writes)
+    if array.nbytes != cache.nbytes:
+        raise FastIndexError(f"{name} of {cache} takes {cache.nbytes} bytes, got {array.nbytes}")
+    found = described(array)
+    require_contiguous(found, name)
+    return found.address, array
+
+
+def _base_of(cache: Cache, known: Sequence[Array], buffer: Any, name: str, writes: bool) -> tuple[int, Any]:
+    found = described_tensors(buffer, name, writes)
+    places = [[(one.address, one.shape, one.strides) for one in side] for side in (found, known)]
+    if places[0] != places[1]:
+        raise FastIndexError(
+            f"{name} must be the tensors that {cache} was made from, with the same memory and strides; make a cache "
+            "from these with Cache.from_tensors"
+        )
+    return min(one.extent[0] for one in known), buffer

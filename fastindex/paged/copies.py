@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,9 @@ from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
-from fastindex.paged.buffers import address_of_pool
-from fastindex.paged.caches import Cache, Placement
-from fastindex.paged.memory import shared_array
+from fastindex.paged.caches import Cache, Placement, address_of_pool
 from fastindex.paged.page_passes import copy_pages, fill_pages
-from fastindex.paged.planes import Numbers, Plane, Pool
+from fastindex.paged.planes import Numbers, Plane, Pool, shared_array
 from fastindex.paged.transfers import (
     Granules,
     Group,
@@ -380,11 +379,8 @@ def _run(transfer: Transfer, begin: int, end: int, workers: int) -> None:
     if not moved:
         return
     by_numpy = bytes_by_numpy(moved)
-    if by_numpy:
-        with numpys_time():
-            _copy_all(transfer, begin, end, workers, True)
-    else:
-        _copy_all(transfer, begin, end, workers, False)
+    with numpys_time() if by_numpy else nullcontext():
+        _copy_all(transfer, begin, end, workers, by_numpy)
 
 
 def _copy_all(transfer: Transfer, begin: int, end: int, workers: int, by_numpy: bool) -> None:
@@ -392,7 +388,7 @@ def _copy_all(transfer: Transfer, begin: int, end: int, workers: int, by_numpy: 
     for group in transfer.groups:
         whole = group.pages[0](), group.pages[1]()
         for pairs, cast in _kinds(group):
-            around = _layers_around(pairs)
+            around = _layer_offsets(pairs)
             parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
             for part, tokens in parts:
                 pages = whole[0][part], whole[1][part]
@@ -412,7 +408,7 @@ def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
         yield pairs, None if types is None else cast_of(*types)
 
 
-def _layers_around(pairs: list[Pair]) -> Numbers:
+def _layer_offsets(pairs: list[Pair]) -> Numbers:
     """Return layer offsets if the layer stride is not below the block stride on some side; else one pair of zeros."""
     tables = [plane.layer_offsets - plane.layer_offsets[0] for plane in pairs[0]]
     steps = [np.abs(np.diff(table)) for table in tables]

@@ -14,11 +14,11 @@ from fastindex.arrays.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.moving.box_copies import nest_offsets
 from fastindex.paged.caches import Cache
+from fastindex.paged.numbers import RunJob
 from fastindex.paged.planes import Numbers
-from fastindex.paged.run_numbers import RunJob
 from fastindex.paged.tables import at_least_one
 from fastindex.paged.transfers import Group, Transfer, granule_offsets, page_nests, transfer_of
-from fastindex.runtime.first_answer import indices_by_numpy, load_kernels, numpys_time
+from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, numpys_time
 
 ORDERS = ("source", "target", "requested")
 
@@ -306,17 +306,11 @@ def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers,
         ordered = blocks[found]
         return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
     places, order_of, ordered = np.zeros(num_blocks, np.int32), np.empty_like(blocks), np.empty_like(blocks)
-    load_kernels()
-    from fastindex.runtime.machine_code import function
-
     addresses = [address_of(array) for array in (blocks, places, order_of, ordered)]
-    return (order_of, ordered) if function("order_blocks")(len(blocks), num_blocks, *addresses) else None
+    return (order_of, ordered) if kernel_function("order_blocks")(len(blocks), num_blocks, *addresses) else None
 
 
 def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) -> _Runs:
-    load_kernels()
-    from fastindex.runtime.machine_code import function
-
     granules = transfer.granules
     order, blocks = ordered
     last = len(order) - 1
@@ -342,7 +336,7 @@ def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) 
         far=address_of(far),
         nbytes=address_of(nbytes),
     )
-    count = function("write_runs")(address_of(np.array(numbers, np.int64)))
+    count = kernel_function("write_runs")(address_of(np.array(numbers, np.int64)))
     found = near[:count], far[:count], nbytes[:count]
     return found if 2 * count > len(near) else (found[0].copy(), found[1].copy(), found[2].copy())
 

@@ -15,8 +15,8 @@ from fastindex.moving.box_copies import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at
-from fastindex.paged.pass_numbers import PageJob
-from fastindex.runtime.first_answer import load_kernels
+from fastindex.paged.numbers import PageJob
+from fastindex.runtime.first_answer import kernel_function, load_kernels
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.threads import run_chunks
 from fastindex.runtime.tuning import TUNING, Tuning
@@ -114,7 +114,6 @@ def _run(
 ) -> None:
     load_kernels()
     from fastindex.moving.compiled_passes import repeated_padding, thread_scratch
-    from fastindex.runtime.machine_code import function
 
     workers, page_bytes, is_streamed = work
     outer, sources, targets = (np.ascontiguousarray(table) for table in places)
@@ -127,13 +126,14 @@ def _run(
     else:
         compiled = _compiled(loops, width, cast, is_streamed)
         job = np.array(PageJob(compiled.address, compiled.count, *tables), np.int64)
-    kept = repeated_padding(b"\0")
+    padding = repeated_padding(b"\0")
+    kernel = kernel_function("run_page_passes" if pieces is None else "copy_page_pieces")
 
     def chunk(begin: int, end: int) -> None:
         if pieces is not None:
-            function("copy_page_pieces")(address_of(job), target, source, begin, end)
+            kernel(address_of(job), target, source, begin, end)
         else:
-            function("run_page_passes")(address_of(job), target, source, kept[1], thread_scratch.address, begin, end)
+            kernel(address_of(job), target, source, padding[1], thread_scratch.address, begin, end)
 
     run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
 

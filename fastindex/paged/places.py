@@ -1,19 +1,32 @@
-"""Byte offsets of elements of a cache, and the inverse: the element at a byte; both vectorized."""
+"""Places of tokens and elements: the slot of each token of a batch, the byte of an element, the element at a byte."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.arrays.index_arguments import as_integers_in_bulk, common_shape
+from fastindex.arrays.addresses import address_of
+from fastindex.arrays.buffers import aligned_bytes
+from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output, common_shape
+from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.moving.box_copies import gathered, nests_of
-from fastindex.paged.caches import Cache
+from fastindex.paged.caches import Cache, check_interleave, size_and_rank
+from fastindex.paged.numbers import COLLECTED, SlotMap
 from fastindex.paged.planes import Numbers, Plane
+from fastindex.paged.tables import BlockTable
+from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, numpys_time
+from fastindex.runtime.numbers import STORED
+from fastindex.runtime.threads import run_chunks, thread_count
+from fastindex.runtime.tuning import TUNING
 
 
 class Element(NamedTuple):
@@ -122,24 +135,24 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     Element(layer=1, kv=1, head=2, slot=17, dim=3)
     """
     check_mode(padding)
-    given = np.asarray(as_integers_in_bulk(byte, "byte"))
-    flat = np.atleast_1d(_bounded(given, cache.nbytes, "byte", cache)).reshape(-1)
+    numbers = np.asarray(as_integers_in_bulk(byte, "byte"))
+    flat = np.atleast_1d(_bounded(numbers, cache.nbytes, "byte", cache)).reshape(-1)
     found = np.full((5, len(flat)), -1, np.int64)
     for number, plane in enumerate(cache.planes.values()):
         for box in _boxes(plane, cache.num_blocks):
-            left = np.flatnonzero(found[0] < 0)
-            if not len(left):
+            unknown = np.flatnonzero(found[0] < 0)
+            if not len(unknown):
                 break
-            coordinates, rest = _in_box(box, flat[left])
-            fits = (rest >= 0) & (rest < plane.unit_bytes)
+            coordinates, remainder = _in_box(box, flat[unknown])
+            fits = (remainder >= 0) & (remainder < plane.unit_bytes)
             layer, block, head, token, unit = coordinates[:, fits]
             slot = block * cache.block_size + token
-            found[:, left[fits]] = layer, np.full_like(layer, number), head, slot, unit * plane.per_unit
+            found[:, unknown[fits]] = layer, np.full_like(layer, number), head, slot, unit * plane.per_unit
     missing = np.flatnonzero(found[0] < 0)
     if len(missing) and padding == "raise":
-        raise OutOfBoundsError(f"byte {flat[missing[0]]}{_at(given, int(missing[0]))} of {cache} holds no element")
-    shaped = found.reshape(5, *given.shape)
-    return Element(*(values if given.shape else int(values) for values in shaped))
+        raise OutOfBoundsError(f"byte {flat[missing[0]]}{_at(numbers, int(missing[0]))} of {cache} holds no element")
+    shaped = found.reshape(5, *numbers.shape)
+    return Element(*(values if numbers.shape else int(values) for values in shaped))
 
 
 #: A loop over an axis: stride in bytes, size, axis, and the increment of the axis' coordinate.
@@ -169,13 +182,13 @@ def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list
 def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:
     """Return, per byte, the coordinates of the last element of a box that begins at or before it, and the remainder."""
     start, first, steps = box
-    rest = byte - start
+    remainder = byte - start
     coordinates = np.repeat(np.array(first, np.int64)[:, None], len(byte), axis=1)
     for stride, size, axis, step in steps:
-        count = np.clip(rest // stride, 0, size - 1)
-        rest -= count * stride
+        count = np.clip(remainder // stride, 0, size - 1)
+        remainder -= count * stride
         coordinates[axis] += count * step
-    return coordinates, rest
+    return coordinates, remainder
 
 
 def check_mode(mode: str) -> None:
@@ -204,3 +217,242 @@ def _bounded(values: Any, bound: int, name: str, cache: Cache, allow_negative: b
 
 def _at(values: Any, flat: int) -> str:
     return f" at position {flat}" if np.ndim(values) else ""
+
+
+# Slots of tokens
+
+
+_CODES = {np.dtype(name): STORED.index(name) for name in ("int64", "int32")}
+_NO_BLOCK = -1
+
+
+def slot_mapping(
+    block_table: BlockTable | Any,
+    positions: Any,
+    query_start_loc: Any,
+    *,
+    block_size: int | None = None,
+    cp: tuple[int, int] = (1, 0),
+    interleave: int = 1,
+    pad: int = -1,
+    mode: str = "raise",
+    out: NDArray[np.int64] | None = None,
+    threads: int | None = None,
+) -> NDArray[np.int64]:
+    """Return the slot of each token of a batch: ``block_table[request, position // N] * N + position % N``.
+
+    Parameters
+    ----------
+    block_table : BlockTable, or integer array of (requests, columns)
+        A `BlockTable` also holds the request lengths, the number of blocks and the null block. With `cp`, its lengths
+        count the tokens of this rank and determine the number of columns of a request.
+    positions : integer array
+        Position of each token in its request; tokens of one request are contiguous.
+    query_start_loc : integer array
+        Start of the tokens of each request in `positions`, then the end of the last request. Tokens after that end are
+        padding.
+    block_size : int
+        Tokens per block of one rank; required where `block_table` is an array.
+    cp : (int, int)
+        Context parallel size and rank: tokens of other ranks get `pad`. A column of the table then has ``N * size``
+        tokens, of which this rank has `N`.
+    interleave : int
+        Consecutive tokens per rank of `cp`; must divide the block size.
+    pad : int
+        The slot written for padding and for tokens of other ranks.
+    mode : {"raise", "mark"}
+        Raise for a position or a block out of bounds, or write `pad`.
+    out : int64 array, optional
+    threads : int, optional
+        Maximum number of threads.
+
+    Returns
+    -------
+    int64 array of the length of `positions`
+
+    Raises
+    ------
+    OutOfBoundsError
+        A position that is negative or past the end of its request, a block outside the pool, or the null block; the
+        message names the request and the token.
+    FastIndexError, ArgumentTypeError
+        Inconsistent array sizes; values that are not integers.
+
+    Examples
+    --------
+    >>> import fastindex.paged as fp
+    >>> fp.slot_mapping([[3, 7], [5, 0]], [0, 15, 16, 4], [0, 3, 4], block_size=16)
+    array([ 48,  63, 112,  84])
+    >>> fp.slot_mapping([[3, 7]], [0, 1, 2, 3, 4], [0, 5], block_size=16, cp=(2, 1), interleave=2)
+    array([-1, -1, 48, 49, -1])
+    """
+    check_mode(mode)
+    workers = thread_count(threads)
+    table = _as_table(block_table, block_size)
+    batch = _batch(table, positions, query_start_loc, (size_and_rank(cp, "cp"), interleave), as_integer(pad, "pad"))
+    count = len(batch.positions)
+    if out is None:
+        (slots,) = new_outputs(1, (count,))
+    else:
+        slots = as_output(out, (count,), "out")
+        check_overlap((batch.positions, batch.table.blocks), [slots])
+    if slots.flags.c_contiguous:
+        bad = _fill(batch, slots, workers)
+    else:
+        whole = np.empty(count, np.int64)
+        bad = _fill(batch, whole, workers)
+        slots[:] = whole
+    if bad and mode == "raise":
+        raise _error(batch)
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Validated arguments of `slot_mapping`."""
+
+    table: BlockTable
+    positions: NDArray[Any]
+    starts: Numbers
+    limits: Numbers
+    cp: tuple[int, int]
+    interleave: int
+    pad: int
+
+    @property
+    def tokens(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Exclusive upper bound of block numbers, and the null block."""
+        most, null = self.table.num_blocks, self.table.null_block
+        return (2**63 - 1) // self.table.block_size if most is None else most, _NO_BLOCK if null is None else null
+
+
+def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
+    if isinstance(block_table, BlockTable):
+        if block_size not in (None, block_table.block_size):
+            raise FastIndexError(f"block_size {block_size} is not the {block_table.block_size} of {block_table}")
+        return block_table
+    if block_size is None:
+        raise FastIndexError("block_size is needed where block_table is an array")
+    return BlockTable(block_table, block_size=block_size)
+
+
+def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[int, int], int], pad: int) -> _Batch:
+    cp, interleave = split[0], as_integer(split[1], "interleave")
+    check_interleave(interleave, table.block_size)
+    numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
+    numbers = np.ascontiguousarray(numbers if numbers.dtype in _CODES else numbers.astype(np.int64))
+    begins = np.asarray(as_integers_in_bulk(starts, "query_start_loc")).astype(np.int64)
+    requests = len(table.blocks)
+    if numbers.ndim != 1 or begins.ndim != 1 or len(begins) != requests + 1:
+        raise FastIndexError(
+            f"positions has one dimension, got {numbers.ndim}, and query_start_loc one entry more than the {requests} "
+            f"requests, got {begins.shape}"
+        )
+    if begins[0] != 0 or (np.diff(begins) < 0).any() or begins[-1] > len(numbers):
+        raise FastIndexError(f"query_start_loc counts up from 0 to at most the {len(numbers)} positions")
+    # Lengths of this rank determine the number of columns; positions count the tokens of all ranks.
+    limits = table.lengths if cp[0] == 1 else table.counts * (table.block_size * cp[0])
+    most = max(int(limits.max(initial=0)), table.block_size * cp[0])
+    if most >= NARROW:
+        raise FastIndexError(
+            f"requests and blocks of {most} tokens are longer than the {NARROW - 1} that are supported"
+        )
+    return _Batch(table, numbers, begins, limits, cp, interleave, pad)
+
+
+def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
+    """Write the slots; return whether a token has a position or a block out of bounds."""
+    slots[batch.tokens :] = batch.pad
+    if not batch.tokens:
+        return False
+    if not batch.table.blocks.size or indices_by_numpy(batch.tokens):
+        with numpys_time():
+            found, is_bad = _by_numpy(batch)
+            slots[: batch.tokens] = found
+            return bool(is_bad.any())
+    blocks = batch.table.blocks
+    if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
+        blocks = np.ascontiguousarray(blocks, np.int64)
+    table = _numbers(batch, blocks, slots)
+    failures, kernel = list[int](), kernel_function("map_slots")
+
+    def chunk(begin: int, end: int) -> None:
+        scratch = aligned_bytes(8 * COLLECTED)
+        request = int(np.searchsorted(batch.starts, begin, "right")) - 1
+        if kernel(address_of(table), address_of(scratch), request, begin, end):
+            failures.append(begin)
+
+    run_chunks(chunk, batch.tokens, workers, TUNING.chunk_length(batch.tokens, workers))
+    return bool(failures)
+
+
+def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
+    ranks, rank = batch.cp
+    size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
+    of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
+    num_blocks, null_block = batch.bounds
+    numbers = SlotMap(
+        table=address_of(blocks),
+        row_bytes=blocks.strides[0],
+        table_code=_CODES[blocks.dtype],
+        positions=address_of(batch.positions),
+        position_code=_CODES[batch.positions.dtype],
+        starts=address_of(batch.starts),
+        limits=address_of(batch.limits),
+        slots=address_of(slots),
+        block_size=size,
+        magic=of_column.magic,
+        shift=of_column.shift,
+        num_blocks=num_blocks,
+        null_block=null_block,
+        pad=batch.pad,
+        ranks=ranks,
+        rank=rank,
+        interleave=batch.interleave,
+        turn=turn,
+        interleave_magic=of_interleave.magic,
+        interleave_shift=of_interleave.shift,
+        turn_magic=of_turn.magic,
+        turn_shift=of_turn.shift,
+        streamed=int(slots.nbytes >= TUNING.streamed_bytes and slots.flags.aligned),
+    )
+    return np.array(numbers, np.int64)
+
+
+def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
+    (ranks, rank), size, interleave = batch.cp, batch.table.block_size, batch.interleave
+    request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
+    position = batch.positions[: batch.tokens].astype(np.int64)
+    is_bad = (position < 0) | (position >= batch.limits[request])
+    position[is_bad] = 0
+    if not batch.table.blocks.size:
+        return np.full(batch.tokens, batch.pad), is_bad
+    block = batch.table.blocks[request, position // (size * ranks)].astype(np.int64)
+    num_blocks, null_block = batch.bounds
+    is_bad |= (block < 0) | (block >= num_blocks) | (block == null_block)
+    local = position // (interleave * ranks) * interleave + position % interleave
+    is_here = position // interleave % ranks == rank
+    return np.where(is_here & ~is_bad, block * size + local % size, batch.pad), is_bad
+
+
+def _error(batch: _Batch) -> OutOfBoundsError:
+    _, is_bad = _by_numpy(batch)
+    token = int(np.flatnonzero(is_bad)[0])
+    request = int(np.searchsorted(batch.starts, token, "right")) - 1
+    position, limit = int(batch.positions[token]), int(batch.limits[request])
+    where = f"token {token}, of request {request}, "
+    if not 0 <= position < limit:
+        return OutOfBoundsError(f"{where}has position {position}, and the request has {limit} tokens")
+    column = position // (batch.table.block_size * batch.cp[0])
+    block = int(batch.table.blocks[request, column])
+    if block == batch.table.null_block:
+        return OutOfBoundsError(f"{where}is in column {column}, which holds the null block {block}; nothing is written")
+    most = (
+        f"the {batch.table.num_blocks} blocks of the pool" if batch.table.num_blocks else "a pool of blocks from 0 on"
+    )
+    return OutOfBoundsError(f"{where}is in column {column}, whose block {block} is out of bounds for {most}")

@@ -36,14 +36,14 @@ class Sizes(NamedTuple):
     p: int
 
 
-class Described(NamedTuple):
+class PresetPool(NamedTuple):
     """The pool that a preset describes: a text, or parts (name, text, offset, elements) and strides in bytes."""
 
     parts: str | list[tuple[str, str, int, int | None]]
     options: Mapping[str, Any]
 
 
-Preset = Callable[[Sizes], Described]
+Preset = Callable[[Sizes], PresetPool]
 
 _AXES = {"L": "layers", "B": "num_blocks", "H": "kv_heads", "N": "block_size", "D": "head_dim"}
 
@@ -51,8 +51,8 @@ _AXES = {"L": "layers", "B": "num_blocks", "H": "kv_heads", "N": "block_size", "
 def _order(letters: str) -> Preset:
     """A pool of one text without padding; the letter 2 is the axis of K and V."""
 
-    def describe(s: Sizes) -> Described:
-        return Described(f"{s.dtype}[{_dimensions(letters, s)}]", {})
+    def describe(s: Sizes) -> PresetPool:
+        return PresetPool(f"{s.dtype}[{_dimensions(letters, s)}]", {})
 
     return describe
 
@@ -64,8 +64,8 @@ def _dimensions(letters: str, s: Sizes) -> str:
 def _padded(text: Callable[[Sizes], str], heads: bool = False) -> Preset:
     """A pool of one text with padding along head_dim and, with `heads`, along kv_heads."""
 
-    def describe(s: Sizes) -> Described:
-        return Described(text(s), {"head_dim": s.D, **({"kv_heads": s.H} if heads else {})})
+    def describe(s: Sizes) -> PresetPool:
+        return PresetPool(text(s), {"head_dim": s.D, **({"kv_heads": s.H} if heads else {})})
 
     return describe
 
@@ -76,29 +76,29 @@ _Piece = tuple[str, str, int, int | None]
 def _in_page(parts: Callable[[Sizes], list[_Piece]], page: Callable[[Sizes], int]) -> Preset:
     """Pages of `page(s)` bytes, layer by layer; each part has an offset in the page."""
 
-    def describe(s: Sizes) -> Described:
+    def describe(s: Sizes) -> PresetPool:
         size = page(s)
         strides = {"num_layers": s.L, "num_blocks": s.B, "block_stride": size, "layer_stride": size * s.B}
-        return Described(parts(s), strides)
+        return PresetPool(parts(s), strides)
 
     return describe
 
 
-def _apart(key: str, value: str) -> Preset:
+def _kv_by_layer(key: str, value: str) -> Preset:
     """All key pages of a layer, then all value pages; `key` and `value` are templates over H, N, D and x."""
 
-    def describe(s: Sizes) -> Described:
+    def describe(s: Sizes) -> PresetPool:
         page = s.H * s.N * s.D * _width(s.dtype)
         numbers = {**s._asdict(), "Dx": s.D // s.x, "Nx": s.N // s.x}
         texts = [f"{s.dtype}[{template.format(**numbers)}]" for template in (key, value)]
         parts: list[_Piece] = [("k", texts[0], 0, None), ("v", texts[1], s.B * page, None)]
         strides = {"num_layers": s.L, "num_blocks": s.B, "block_stride": page, "layer_stride": 2 * s.B * page}
-        return Described(parts, strides)
+        return PresetPool(parts, strides)
 
     return describe
 
 
-def _halves(key: str, value: str) -> Preset:
+def _kv_by_head(key: str, value: str) -> Preset:
     """For each head, its keys, then its values."""
 
     def parts(s: Sizes) -> list[_Piece]:
@@ -194,6 +194,8 @@ def _require(holds: bool, rule: str, got: int) -> None:
         raise FastIndexError(f"{rule}, got {got}")
 
 
+_NHD = "block_size={N},kv_heads={H},head_dim={D}"
+
 _PRESETS: dict[str, dict[str, Preset]] = {
     "vllm": {
         # The six orders; C is K followed by V of a head.
@@ -207,16 +209,16 @@ _PRESETS: dict[str, dict[str, Preset]] = {
         "flash_attn": _order("L2BNHD"),
         "flashinfer_nhd": _order("LB2NHD"),
         "flashinfer_hnd": _order("LB2HND"),
-        "rocm": _apart(
+        "rocm": _kv_by_layer(
             "kv_heads={H},head_dim={Dx},block_size={N},head_dim={x}", "kv_heads={H},head_dim={D},block_size={N}"
         ),
-        "rocm_shuffle": _apart(
+        "rocm_shuffle": _kv_by_layer(
             "kv_heads={H},head_dim={Dx},block_size={N},head_dim={x}",
             "kv_heads={H},block_size={Nx},head_dim={D},block_size={x}",
         ),
         "cpu": _order("LBH2ND"),
-        "cpu_vector": _halves("head_dim={D},block_size={N}", "block_size={N},head_dim={D}"),
-        "cpu_amx": _halves(
+        "cpu_vector": _kv_by_head("head_dim={D},block_size={N}", "block_size={N},head_dim={D}"),
+        "cpu_amx": _kv_by_head(
             "block_size={N16},head_dim={D2},block_size=16,head_dim=2",
             "head_dim={D16},block_size={N2},head_dim=16,block_size=2",
         ),
@@ -256,8 +258,8 @@ _PRESETS: dict[str, dict[str, Preset]] = {
     "gaudi": {"hpu": _order("L2BNHD")},
     "llama_cpp": {
         # A block is a stream; its tokens are cells.
-        "flash_attn": _apart("block_size={N},kv_heads={H},head_dim={D}", "block_size={N},kv_heads={H},head_dim={D}"),
-        "v_transposed": _apart("block_size={N},kv_heads={H},head_dim={D}", "kv_heads={H},head_dim={D},block_size={N}"),
+        "flash_attn": _kv_by_layer(_NHD, _NHD),
+        "v_transposed": _kv_by_layer(_NHD, "kv_heads={H},head_dim={D},block_size={N}"),
     },
     "lmcache": {"KV_2LTD": _order("2LBNHD"), "KV_MLA_FMT": _order("LBND"), "KV_T2D": _order("LBN2HD")},
 }
@@ -265,7 +267,7 @@ _PRESETS: dict[str, dict[str, Preset]] = {
 _LMCACHE = {"NL": "L", "NB": "B", "NH": "H", "BS": "N", "HS": "D", "TWO": "2", "CS": "2D"}
 
 
-def described(engine: str, layout: str, sizes: Mapping[str, Any]) -> Described:
+def preset_pool(engine: str, layout: str, sizes: Mapping[str, Any]) -> PresetPool:
     """Return the pool that a preset describes.
 
     Raises
@@ -276,7 +278,7 @@ def described(engine: str, layout: str, sizes: Mapping[str, Any]) -> Described:
     Examples
     --------
     >>> sizes = {"num_layers": 2, "num_blocks": 8, "kv_heads": 4, "block_size": 16, "head_dim": 64, "dtype": "bf16"}
-    >>> described("vllm", "BLNHC", sizes).parts
+    >>> preset_pool("vllm", "BLNHC", sizes).parts
     'bf16[num_blocks=8,layers=2,block_size=16,kv_heads=4,2,head_dim=64]'
     """
     if engine not in _PRESETS:

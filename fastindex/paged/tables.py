@@ -126,8 +126,8 @@ class BlockTable:
         [[3, 7], [5, 0]]
         """
         names = ("indptr", "indices", "last_page_len")
-        given = zip(names, (indptr, indices, last_page_len), strict=True)
-        starts, pages, last = (np.asarray(as_integers_in_bulk(value, name)).reshape(-1) for name, value in given)
+        named = zip(names, (indptr, indices, last_page_len), strict=True)
+        starts, pages, last = (np.asarray(as_integers_in_bulk(value, name)).reshape(-1) for name, value in named)
         counts = np.diff(starts.astype(np.int64))
         if (
             not len(starts)

@@ -22,7 +22,7 @@ from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.moving.box_copies import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
-from fastindex.runtime.first_answer import indices_by_numpy, load_kernels
+from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
 
 #: The source and target plane of one name.
 Pair = tuple[Plane, Plane]
@@ -158,17 +158,17 @@ def transfer_of(
     pairs = plane_pairs(source, target, casts)
     heads = common_heads(source, target)
     blocks = tuple(
-        np.asarray(as_integers_in_bulk(given, name)).reshape(-1)
-        for given, name in ((source_blocks, "source_blocks"), (target_blocks, "target_blocks"))
+        np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
+        for values, name in ((source_blocks, "source_blocks"), (target_blocks, "target_blocks"))
     )
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, _granule(source, target, pairs), tokens)
     used = []
     for side, (cache, name) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
-        needed, given = granules.needed_blocks(side, cache.block_size), blocks[side]
-        if needed > len(given):
-            raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(given)}")
-        used.append(_checked(cache, np.ascontiguousarray(given[:needed], np.int64), name))
+        needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
+        if needed > len(known):
+            raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(known)}")
+        used.append(_checked(cache, np.ascontiguousarray(known[:needed], np.int64), name))
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
@@ -325,11 +325,8 @@ def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
         return False
     if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
         return len(np.unique(blocks)) < len(blocks)
-    load_kernels()
-    from fastindex.runtime.machine_code import function
-
     seen = np.zeros(num_blocks, np.uint8)
-    return not function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
+    return not kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
 
 
 def _groups(pairs: Sequence[Pair], granules: Granules, blocks: tuple[Numbers, Numbers]) -> list[Group]:

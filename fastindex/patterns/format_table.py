@@ -133,6 +133,7 @@ REFUSED = {
 ORDERED = ("marlin", "marlin_24_values", "gptq")
 
 _STRADDLING = (3, 5, 6, 7)
+_GPTQ_BITS = "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}"
 _VLLM, _AWQ, _GPTQ = "vLLM quant_utils.py", "AutoAWQ", "AutoGPTQ qlinear"
 _MARLIN, _CT = "vLLM marlin_utils.py, marlin_utils_test.py", "compressed-tensors"
 _TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_moe/core.py"
@@ -155,114 +156,98 @@ _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
 # A half-word of hopper_mx_value, bits 0 to 3 of four codes: three in sign order, the fourth in the remaining bits.
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
 
+
+def _rows(name: str, *variants: tuple[int | None, dict[str, Any], str], **shared: Any) -> tuple[Row, ...]:
+    """Return the rows of a name: bits, required parameters and text of each, and the fields that they share."""
+    return tuple(Row(name, text, bits, when=when, **shared) for bits, when, text in variants)
+
+
+def _straddling_words(packed_dim: int, dense: str, loose: str) -> tuple[Row, ...]:
+    """Return the rows of `pack_to_int32` whose codes do not divide a word: one stream of bits, or `count` a word."""
+    return tuple(
+        Row(
+            "pack_quantized",
+            text,
+            bits,
+            when={"packed_dim": packed_dim, "dense": is_dense},
+            stored="offset",
+            source=f"{_CT} pack_to_int32, {version}",
+        )
+        for bits in _STRADDLING
+        for text, is_dense, version in (
+            (dense, True, "0.18.0 and later"),
+            (loose.format(count=32 // bits), False, "up to 0.17.1"),
+        )
+    )
+
+
 ROWS: tuple[Row, ...] = (
-    Row(
+    *_rows(
         "awq",
-        "u4[K,N/8,4,2]{2,3,1,0:E(4)}",
-        4,
+        (4, {}, "u4[K,N/8,4,2]{2,3,1,0:E(4)}"),
         divides={"N": 8},
         stored="integers",
         source=f"{_AWQ} gemm.py, {_VLLM} awq_pack",
     ),
-    Row(
+    *_rows(
         "awq",
-        "u8[K,N/4,2,2]{2,3,1,0}",
-        8,
-        when={"packer": "vllm"},
+        (8, {"packer": "vllm"}, "u8[K,N/4,2,2]{2,3,1,0}"),
         divides={"N": 4},
         stored="integers",
         source=f"{_VLLM} awq_pack",
     ),
-    *(
-        Row(
-            "awq",
-            text,
-            bits,
-            when={"packer": "gptqmodel"},
-            stored="integers",
-            source="GPTQModel packing_utils.py pack_awq",
-        )
-        for bits, text in (
-            (2, "u2[K,N]{1,0:T(16)E(2)}"),
-            (8, "u8[K,N]{1,0:T(4)}"),
-            *((bits, "u1[K,N,b]{2,1,0:T(*,32)E(1)}") for bits in _STRADDLING),
-        )
+    *_rows(
+        "awq",
+        (2, {"packer": "gptqmodel"}, "u2[K,N]{1,0:T(16)E(2)}"),
+        (8, {"packer": "gptqmodel"}, "u8[K,N]{1,0:T(4)}"),
+        *((bits, {"packer": "gptqmodel"}, "u1[K,N,b]{2,1,0:T(*,32)E(1)}") for bits in _STRADDLING),
+        stored="integers",
+        source="GPTQModel packing_utils.py pack_awq",
     ),
-    *(
-        Row(
-            "awq",
-            text,
-            bits,
-            when={"packer": "auto_round"},
-            divides={"N": 32},
-            stored="integers",
-            source="auto-round bit_packing.py pack_awq_bitstream",
-        )
-        for bits, text in (
-            (2, "u2[K,N/8,4,2]{2,3,1,0:E(2)}"),
-            (8, "u8[K,N/8,4,2]{2,3,1,0}"),
-            *((bits, "u1[K,N/8,4,2,b]{4,2,3,1,0:E(1)}") for bits in _STRADDLING),
-        )
+    *_rows(
+        "awq",
+        (2, {"packer": "auto_round"}, "u2[K,N/8,4,2]{2,3,1,0:E(2)}"),
+        (8, {"packer": "auto_round"}, "u8[K,N/8,4,2]{2,3,1,0}"),
+        *((bits, {"packer": "auto_round"}, "u1[K,N/8,4,2,b]{4,2,3,1,0:E(1)}") for bits in _STRADDLING),
+        divides={"N": 32},
+        stored="integers",
+        source="auto-round bit_packing.py pack_awq_bitstream",
     ),
-    Row(
+    *_rows(
         "awq_gemv_fast",
-        "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}",
-        4,
-        when={"interleave": 4},
+        (4, {"interleave": 4}, "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}"),
         divides={"N": 4, "K": "kstride"},
         stored="integers",
         source=f"{_AWQ} gemv_fast.py",
     ),
-    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, stored="integers", source=_GPTQ),
-    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, stored="integers", source=_GPTQ),
-    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, stored="integers", source=_GPTQ),
-    *(
-        Row(
-            "gptq",
-            "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}",
-            bits,
-            when=when,
-            divides={"K": 32},
-            stored="integers",
-            source=source,
-        )
-        for bits, when, source in (
-            (3, {}, _GPTQ),
-            *((bits, {"packer": "auto_round"}, "auto-round bit_packing.py pack_bitstream") for bits in (5, 6, 7)),
-        )
+    *_rows(
+        "gptq",
+        (4, {}, "u4[K,N]{1,0:T(8,1)E(4)}"),
+        (2, {}, "u2[K,N]{1,0:T(16,1)E(2)}"),
+        (8, {}, "u8[K,N]{1,0:T(4,1)}"),
+        stored="integers",
+        source=_GPTQ,
     ),
-    Row(
+    *_rows("gptq", (3, {}, _GPTQ_BITS), divides={"K": 32}, stored="integers", source=_GPTQ),
+    *_rows(
+        "gptq",
+        *((bits, {"packer": "auto_round"}, _GPTQ_BITS) for bits in (5, 6, 7)),
+        divides={"K": 32},
+        stored="integers",
+        source="auto-round bit_packing.py pack_bitstream",
+    ),
+    *_rows(
         "marlin",
-        "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}",
-        4,
-        when={"activation_bits": 16},
+        (4, {"activation_bits": 16}, "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}"),
+        (8, {"activation_bits": 16}, "u8[K/16,2,4,2,N/64,4,2,8]{1,3,6,5,2,7,4,0}"),
         divides={"K": 16, "N": 64},
         stored="integers",
         source=_MARLIN,
     ),
-    Row(
+    *_rows(
         "marlin",
-        "u8[K/16,2,4,2,N/64,4,2,8]{1,3,6,5,2,7,4,0}",
-        8,
-        when={"activation_bits": 16},
-        divides={"K": 16, "N": 64},
-        stored="integers",
-        source=_MARLIN,
-    ),
-    Row(
-        "marlin",
-        "u4[K/32,2,4,4,N/32,2,2,8]{1,3,6,5,2,7,4,0:E(4)}",
-        4,
-        when={"activation_bits": 8},
-        divides={"K": 32, "N": 64},
-        stored="integers",
-        source=_MARLIN,
-    ),
-    Row(
-        "marlin",
-        "u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}",
-        8,
-        when={"activation_bits": 8},
+        (4, {"activation_bits": 8}, "u4[K/32,2,4,4,N/32,2,2,8]{1,3,6,5,2,7,4,0:E(4)}"),
+        (8, {"activation_bits": 8}, "u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}"),
         divides={"K": 32, "N": 64},
         stored="integers",
         source=_MARLIN,
@@ -283,91 +268,44 @@ ROWS: tuple[Row, ...] = (
         divides={"N": 32},
         source=f"{_MARLIN} marlin_permute_scales",
     ),
-    *(
-        Row(
-            "marlin_zero_points",
-            text,
-            bits,
-            when={"activation_bits": activation_bits},
-            divides={"N": 64},
-            stored="integers",
-            source=f"{_MARLIN} marlin_zero_points",
-        )
-        for activation_bits, bits, text in (
-            (16, 4, "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}"),
-            (16, 8, "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}"),
-            (8, 4, "u4[G,N/64,8,8]{2,3,1,0:E(4)}"),
-            (8, 8, "u8[G,N/64,8,8]{2,3,1,0}"),
-        )
+    *_rows(
+        "marlin_zero_points",
+        (4, {"activation_bits": 16}, "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}"),
+        (8, {"activation_bits": 16}, "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}"),
+        (4, {"activation_bits": 8}, "u4[G,N/64,8,8]{2,3,1,0:E(4)}"),
+        (8, {"activation_bits": 8}, "u8[G,N/64,8,8]{2,3,1,0}"),
+        divides={"N": 64},
+        stored="integers",
+        source=f"{_MARLIN} marlin_zero_points",
     ),
-    Row(
+    *_rows(
         "marlin_24_values",
-        "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}",
-        4,
+        (4, {}, "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}"),
+        (8, {}, "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}"),
         divides={"K": 16, "N": 64},
         stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
-    Row(
-        "marlin_24_values",
-        "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}",
-        8,
-        divides={"K": 16, "N": 64},
-        stored="integers",
-        source=f"{_CT} 0.9.4 permutations_24",
+    *_rows(
+        "pack_quantized",
+        (1, {"packed_dim": 1}, "u1[M,K]{1,0:T(32)E(1)}"),
+        (2, {"packed_dim": 1}, "u2[M,K]{1,0:T(16)E(2)}"),
+        (4, {"packed_dim": 1}, "u4[M,K]{1,0:T(8)E(4)}"),
+        (8, {"packed_dim": 1}, "u8[M,K]{1,0:T(4)}"),
+        stored="offset",
+        source=f"{_CT} pack_to_int32",
     ),
-    *(
-        Row(
-            "pack_quantized",
-            f"u{bits}[M,K]{{1,0:T({32 // bits}){f'E({bits})' if bits < 8 else ''}}}",
-            bits,
-            when={"packed_dim": 1},
-            stored="offset",
-            source=f"{_CT} pack_to_int32",
-        )
-        for bits in (1, 2, 4, 8)
+    *_straddling_words(1, "u1[M,K,b]{2,1,0:T(*,32)E(1)}", "u1[M,K/{count},{count},b]{{3,2,1,0:T(*,32)E(1)}}"),
+    *_rows(
+        "pack_quantized",
+        (1, {"packed_dim": 0}, "u1[M,K]{1,0:T(32,1)E(1)}"),
+        (2, {"packed_dim": 0}, "u2[M,K]{1,0:T(16,1)E(2)}"),
+        (4, {"packed_dim": 0}, "u4[M,K]{1,0:T(8,1)E(4)}"),
+        (8, {"packed_dim": 0}, "u8[M,K]{1,0:T(4,1)}"),
+        stored="offset",
+        source=f"{_CT} pack_to_int32",
     ),
-    *(
-        Row(
-            "pack_quantized",
-            text,
-            bits,
-            when={"packed_dim": 1, "dense": is_dense},
-            stored="offset",
-            source=f"{_CT} pack_to_int32, {version}",
-        )
-        for bits in _STRADDLING
-        for text, is_dense, version in (
-            ("u1[M,K,b]{2,1,0:T(*,32)E(1)}", True, "0.18.0 and later"),
-            (f"u1[M,K/{32 // bits},{32 // bits},b]{{3,2,1,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
-        )
-    ),
-    *(
-        Row(
-            "pack_quantized",
-            f"u{bits}[M,K]{{1,0:T({32 // bits},1){f'E({bits})' if bits < 8 else ''}}}",
-            bits,
-            when={"packed_dim": 0},
-            stored="offset",
-            source=f"{_CT} pack_to_int32",
-        )
-        for bits in (1, 2, 4, 8)
-    ),
-    *(
-        Row(
-            "pack_quantized",
-            text,
-            bits,
-            when={"packed_dim": 0, "dense": is_dense},
-            stored="offset",
-            source=f"{_CT} pack_to_int32, {version}",
-        )
-        for bits in _STRADDLING
-        for text, is_dense, version in (
-            ("u1[M,K,b]{2,0,1:T(K,*,32)E(1)}", True, "0.18.0 and later"),
-            (f"u1[M/{32 // bits},{32 // bits},K,b]{{3,1,2,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
-        )
-    ),
+    *_straddling_words(0, "u1[M,K,b]{2,0,1:T(K,*,32)E(1)}", "u1[M/{count},{count},K,b]{{3,1,2,0:T(*,32)E(1)}}"),
     Row(
         "tinygemm",
         "u4[N/8,8,K/(16 inner_k_tiles),inner_k_tiles/2,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}",
@@ -376,72 +314,39 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=f"{_TORCH} int4mm.cu",
     ),
-    Row(
-        "aten_int4pack_cpu",
-        "u4[N/64,2,32,K]{1,2,3,0:E(4)}",
-        4,
-        when={"capability": "avx512"},
-        divides={"N": 64},
-        stored="integers",
-        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
+    *(
+        Row(
+            "aten_int4pack_cpu",
+            text,
+            4,
+            when={"capability": capability},
+            divides={"N": multiple},
+            stored="integers",
+            source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
+        )
+        for capability, multiple, text in (
+            ("avx512", 64, "u4[N/64,2,32,K]{1,2,3,0:E(4)}"),
+            ("avx2", 32, "u4[N/32,2,16,K]{1,2,3,0:E(4)}"),
+            ("default", 32, "u4[N/32,32,K]{1,2,0:E(4)}"),
+        )
     ),
-    Row(
-        "aten_int4pack_cpu",
-        "u4[N/32,2,16,K]{1,2,3,0:E(4)}",
-        4,
-        when={"capability": "avx2"},
-        divides={"N": 32},
-        stored="integers",
-        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
-    ),
-    Row(
-        "aten_int4pack_cpu",
-        "u4[N/32,32,K]{1,2,0:E(4)}",
-        4,
-        when={"capability": "default"},
-        divides={"N": 32},
-        stored="integers",
-        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
-    ),
-    Row(
+    *_rows(
         "cutlass_mixed_gemm",
-        "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}",
-        8,
-        when={"sm": 80},
+        (8, {"sm": 80}, "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}"),
+        (4, {"sm": 80}, "u4[K/64,2,4,4,2,N/4,4]{2,4,3,1,6,0,5:E(4)}"),
         divides={"K": 64, "N": 64},
         stored="offset",
         source=f"{_TORCH} _quantized_conversions.py",
     ),
-    Row(
-        "cutlass_mixed_gemm",
-        "u4[K/64,2,4,4,2,N/4,4]{2,4,3,1,6,0,5:E(4)}",
-        4,
-        when={"sm": 80},
-        divides={"K": 64, "N": 64},
-        stored="offset",
-        source=f"{_TORCH} _quantized_conversions.py",
-    ),
-    *(
-        Row(
-            "mlx",
-            f"u{bits}[M,K]{{1,0{f':E({bits})' if bits < 8 else ''}}}",
-            bits,
-            divides={"K": "group_size"},
-            stored="integers",
-            source="mlx.core.quantize",
-        )
-        for bits in (2, 4, 8)
-    ),
-    *(
-        Row(
-            "mlx",
-            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
-            bits,
-            divides={"K": "group_size"},
-            stored="integers",
-            source="mlx.core.quantize",
-        )
-        for bits in (3, 5, 6)
+    *_rows(
+        "mlx",
+        (2, {}, "u2[M,K]{1,0:E(2)}"),
+        (4, {}, "u4[M,K]{1,0:E(4)}"),
+        (8, {}, "u8[M,K]{1,0}"),
+        *((bits, {}, "u1[M,K,b]{2,1,0:T(*,32)E(1)}") for bits in (3, 5, 6)),
+        divides={"K": "group_size"},
+        stored="integers",
+        source="mlx.core.quantize",
     ),
     Row(
         "bnb_nf4",
@@ -475,20 +380,10 @@ ROWS: tuple[Row, ...] = (
         8,
         source=f"{_TRITON} hopper_scale.py",
     ),
-    Row(
+    *_rows(
         "hopper_mx_value",
-        "u4[M/16,2,4,2,K/64,2,2,2,4,2]{1,7,9,6,5,8,3,4,2,0:E(4)}",
-        4,
-        when={"mma_version": 3},
-        order=_HOPPER_HALF,
-        order_bits=1,
-        source=f"{_TRITON} hopper_value.py",
-    ),
-    Row(
-        "hopper_mx_value",
-        "u4[M/16,2,4,2,K/64,2,2,2,4,2]{8,9,1,5,7,6,3,4,2,0:E(4)}",
-        4,
-        when={"mma_version": 2},
+        (4, {"mma_version": 3}, "u4[M/16,2,4,2,K/64,2,2,2,4,2]{1,7,9,6,5,8,3,4,2,0:E(4)}"),
+        (4, {"mma_version": 2}, "u4[M/16,2,4,2,K/64,2,2,2,4,2]{8,9,1,5,7,6,3,4,2,0:E(4)}"),
         order=_HOPPER_HALF,
         order_bits=1,
         source=f"{_TRITON} hopper_value.py",

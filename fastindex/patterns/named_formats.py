@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(row.name for row in ROWS), "onednn"]))
 
 
-def takes_any_width(name: str) -> bool:
+def takes_any_width(name: object) -> bool:
     """Whether a format takes elements of any whole number of bytes, so that the plain array determines the width.
 
     Examples

@@ -6,9 +6,8 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from fastindex.algebra.joined_variables import joined_variables
 from fastindex.algebra.loops import MOST_NESTS, Loop, Nest, coalesced, relayout_loops
-from fastindex.algebra.sides import RegroupedShape, own_digits
+from fastindex.algebra.sides import RegroupedShape, joined_variables, own_digits
 from fastindex.core.digits import Names, always_equal
 
 Sides = tuple[RegroupedShape, RegroupedShape]

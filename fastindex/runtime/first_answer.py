@@ -12,10 +12,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -195,6 +196,13 @@ def load_kernels() -> None:
     if "llvmlite" not in sys.modules:
         check_address_space(TO_LOAD_BYTES)
     load(*_WITH_KERNELS)
+
+
+def kernel_function(name: str) -> Callable[..., int]:
+    """Load the compiler, and return a kernel by its name in `fastindex.runtime.machine_code.CALLED`."""
+    load_kernels()
+    found: Callable[..., int] = import_module("fastindex.runtime.machine_code").function(name)
+    return found
 
 
 @cache

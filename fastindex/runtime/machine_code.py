@@ -48,9 +48,8 @@ CALLED = {
     **_of_module("moving.kernels.runner", "run_passes", "run_plain"),
     **_of_module("moving.kernels.jobs", "serve", "lead", "lead_plain", "dismiss", "close"),
     **_of_module("moving.moves.elements.kernel", "gather_slots"),
-    **_of_module("paged.kernels.page_passes", "run_page_passes", "copy_page_pieces"),
-    **_of_module("paged.kernels.page_runs", "write_runs", "are_distinct", "order_blocks"),
-    **_of_module("paged.kernels.slot_maps", "map_slots"),
+    **_of_module("paged.kernel", "run_page_passes", "copy_page_pieces"),
+    **_of_module("paged.kernel", "write_runs", "are_distinct", "order_blocks", "map_slots"),
 }
 
 

@@ -89,17 +89,7 @@ class PlainPair(NamedTuple):
     target_offset_bits: int
 
 
-(
-    FIELDS,
-    ARRAY_TYPE,
-    SOURCE_DTYPE,
-    SOURCE_COUNT,
-    SOURCE_BYTES,
-    TARGET_DTYPE,
-    TARGET_COUNT,
-    TARGET_BYTES,
-    TARGET_OFFSET_BITS,
-) = range(9)
+PAIR = places(PlainPair)
 
 
 class PairCall(NamedTuple):
@@ -118,7 +108,7 @@ class PairCall(NamedTuple):
     padding: int
 
 
-PASSES, PASS_COUNT, PADDING = range(9, 12)
+PAIR_CALL = PairCall(*range(len(PAIR), len(PAIR) + 3))
 
 
 class PassJob(NamedTuple):

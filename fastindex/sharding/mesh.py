@@ -9,9 +9,11 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from fastindex.core.integers import as_integers, spelled
 from fastindex.errors import LayoutError
-from fastindex.sharding.device_order import DeviceOrder, device_count_of
+from fastindex.sharding.tile_assignment import Assignment, DeviceOrder, canonical_assignment, device_count_of
 
 #: More axes than any mesh has, but few enough to compare all pairs.
 MOST_AXES = 256
@@ -234,3 +236,34 @@ def same_division(a: MeshSharding, b: MeshSharding) -> bool:
 def _dividing(axes: tuple[Axis, ...], sharding: MeshSharding) -> tuple[Axis, ...]:
     """Return the axes with more than one device; XLA's text may omit the others."""
     return tuple(axis for axis in axes if sharding.mesh.size_of(axis) > 1)
+
+
+def assignment_of_mesh(mesh: MeshSharding) -> Assignment:
+    """Return the canonical assignment of a mesh sharding."""
+    if mesh.mesh.device is not None:
+        return "maximal", (), None, ()
+    if mesh.divides_nothing and not mesh.unreduced and not mesh.manual:
+        return "replicated", (), None, ()
+    return canonical_assignment(*mesh.assignment(), of_mesh=True)
+
+
+def maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int | None:
+    """Return the device of a maximal sharding; None for other kinds.
+
+    Raises
+    ------
+    LayoutError
+        There is not exactly one device, or devices are given for a kind that has none.
+    """
+    if mesh is not None:
+        return mesh.mesh.device
+    if kind != "maximal":
+        if devices is not None and kind != "tiled":
+            raise LayoutError(f"a {kind} sharding names no devices", field="devices")
+        return None
+    ids = as_integers(devices if devices is not None else (), "devices")
+    if len(ids) != 1:
+        raise LayoutError(f"a maximal sharding must have exactly one device, got {spelled(ids)}", field="devices")
+    if ids[0] < 0:
+        raise LayoutError(f"devices count from 0, got {ids[0]}", field="devices")
+    return ids[0]

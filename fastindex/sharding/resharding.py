@@ -22,11 +22,9 @@ from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.tuning import TUNING
-from fastindex.sharding.collectives import collective_of
 from fastindex.sharding.placement import placement
-from fastindex.sharding.reshard_boxes import Boxes, Side, boxes_between, side_of
 from fastindex.sharding.sharding import Sharding, as_sharding
-from fastindex.sharding.transfers import transfer_table
+from fastindex.sharding.transfers import Boxes, Side, boxes_between, collective_of, side_of, transfer_table
 
 if TYPE_CHECKING:
     from fastindex.moving.compiled_passes import CompiledPasses

@@ -18,14 +18,11 @@ from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
-from fastindex.sharding.device_order import DeviceOrder
-from fastindex.sharding.mesh import MeshSharding, same_division
-from fastindex.sharding.metadata import OpMetadata, reduction_in
-from fastindex.sharding.proto import sharding_from_bytes, sharding_to_bytes
-from fastindex.sharding.reading import parse_sharding
+from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
+from fastindex.sharding.proto import OpMetadata, reduction_in, sharding_from_bytes, sharding_to_bytes
 from fastindex.sharding.sharding_html import sharding_html
-from fastindex.sharding.tile_assignment import assignment_of_mesh, checked_assignment, maximal_device
-from fastindex.sharding.writing import format_sharding
+from fastindex.sharding.text import format_sharding, parse_sharding
+from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
 _GROUPS = ("shard_as", "shard_like")

@@ -10,9 +10,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from fastindex.core.integers import counted
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import (
     Axis,
     CountAxis,
@@ -21,12 +19,10 @@ from fastindex.core.tiles import (
     OffsetAxis,
     axis_strides,
     parts_first,
-    tile_axes,
 )
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
-from fastindex.show.changes import cheapest_change
-from fastindex.show.padding import describe_step, main_cause, padding_steps
+from fastindex.show.padding import change_sentence, describe_step, main_cause, padded_axes, padding_steps
 from fastindex.show.sentences import explain
 from fastindex.show.spelling import times_text
 from fastindex.show.steps import steps
@@ -62,7 +58,8 @@ def layout_data(shape: Shape) -> dict[str, Any]:
     ('24', [1, '12'], 'dimension 1 (size 5) is padded to 6 by the tile (2,2), 1.2 times its size')
     """
     causes = padding_steps(shape)
-    physical, cause_of = _physical_axes(shape)
+    physical, padded = padded_axes(shape)
+    cause_of = {axis: number for number, (axis, _) in enumerate(padded)}
     known = {axis: number for number, axis in enumerate(parts_first(physical))}
     return {
         "text": str(shape),
@@ -96,28 +93,7 @@ def _why(shape: Shape) -> str:
         return ""
     because = "because" if len(padding_steps(shape)) == 1 else "mostly because"
     text = f"{times_text(shape.padding_ratio)} the bytes of the elements, {because} {describe_step(shape, cause)}."
-    change = cheapest_change(shape)
-    if change is None:
-        return text
-    smaller = f"{change.shape} is {counted(change.saved_nbytes, 'byte')} smaller"
-    return f"{text} If you lay it out yourself, {change.description}: {smaller}."
-
-
-def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:
-    """Return the axes after all tiles, and the index in `padding_steps` of the cause of each padded axis."""
-    layout = shape.layout
-    axes = axes_of(shape, 0)
-    cause_of: dict[Axis, int] = {}
-    for axis in axes:
-        if isinstance(axis, DimensionAxis) and axis.size != axis.extent:
-            cause_of[axis] = len(cause_of)
-    for tile in layout.tiles:
-        before = set(axes)
-        axes = tile_axes(axes, tile)
-        for axis in axes:
-            if isinstance(axis, CountAxis) and axis not in before and axis.size * axis.tile_size != axis.whole.size:
-                cause_of[axis] = len(cause_of)
-    return axes, cause_of
+    return f"{text} {change_sentence(shape)}".rstrip()
 
 
 def _axis_data(axis: Axis, known: dict[Axis, int], cause: int) -> list[Any]:

@@ -40,7 +40,30 @@ class DescribedRelayout(RelayoutLike, Protocol):
 _SVG_CHARACTERS = 190
 
 
-class Picture(ShownInNotebooks):
+class Drawing(ShownInNotebooks):
+    """A drawing that notebooks show as SVG and terminals as text."""
+
+    def svg(self) -> str:
+        """Return an SVG document."""
+        raise NotImplementedError
+
+    def text(self, colour: bool | None = None, width: int | None = None) -> str:
+        """Return lines of text."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __str__(self) -> str:
+        return self.text(colour=False)
+
+    __repr__ = __str__
+
+
+class Picture(Drawing):
     """A picture of a layout, or of a relayout.
 
     Notebooks display it directly; `svg`, `html` and `text` are for files and terminals.
@@ -111,17 +134,6 @@ class Picture(ShownInNotebooks):
         from fastindex.show.page import page_of
 
         return page_of(self._source, self._destination)
-
-    def _repr_html_(self) -> str:
-        return self.svg()
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
-
-    def __str__(self) -> str:
-        return self.text(colour=False)
-
-    __repr__ = __str__
 
 
 def shape_html(shape: Shape) -> str:

@@ -12,9 +12,8 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
 from fastindex.sharding.sharding import Sharding, as_sharding
-from fastindex.show.changes import cheapest_change
 from fastindex.show.format_names import layout_name
-from fastindex.show.padding import describe_step, padding_steps
+from fastindex.show.padding import change_sentence, describe_step, padding_steps
 from fastindex.show.spelling import bytes_text, listed, tile_text
 
 
@@ -340,9 +339,7 @@ def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
 
 def _piece(shape: Shape, tile: Sequence[int]) -> str:
     """Describe the size of a tile."""
-    count = 1
-    for size in tile:
-        count *= size if size != COMBINE else 1
+    count = math.prod(size for size in tile if size != COMBINE)
     bits = count * shape.element_bits
     if count == 1:
         return "one element"
@@ -364,11 +361,8 @@ def _padding_sentences(shape: Shape) -> list[str]:
     steps = padding_steps(shape)
     lead = "Of them: " if len(steps) == 1 else "In this order: "
     sentences.append(f"{lead}{'; '.join(describe_step(shape, step) for step in steps)}.")
-    change = cheapest_change(shape)
-    if change is not None:
-        smaller = f"{change.shape} is {counted(change.saved_nbytes, 'byte')} smaller"
-        sentences.append(f"If you lay it out yourself, {change.description}: {smaller}.")
-    return sentences
+    advice = change_sentence(shape)
+    return [*sentences, advice] if advice else sentences
 
 
 def _stride_sentences(shape: Shape) -> list[str]:

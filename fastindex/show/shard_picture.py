@@ -1,4 +1,4 @@
-"""Pictures of sharded arrays: two dimensions as a grid of parts, coloured by device, with hatched padding."""
+"""Pictures of sharded arrays, two dimensions as a grid of parts coloured by device, and tables of reshard plans."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.core.notebooks import ShownInNotebooks
+import numpy as np
+from numpy.typing import NDArray
+
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError
 from fastindex.sharding.sharding import Sharding, as_sharding
+from fastindex.show.picture import Drawing
 from fastindex.show.svg import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.terminal import shows_colours
 
@@ -52,7 +55,7 @@ class Part:
         return f"{self.devices[0]},{self.devices[1]}..{self.devices[-1]}"
 
 
-class ShardPicture(ShownInNotebooks):
+class ShardPicture(Drawing):
     """Picture of the devices that hold each part of an array; notebooks display it directly.
 
     Parameters
@@ -265,17 +268,6 @@ class ShardPicture(ShownInNotebooks):
                     lines.append(_line(x + width * at / extent, y, x + width * at / extent, y + height))
         return lines
 
-    def _repr_html_(self) -> str:
-        return self.svg()
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
-
-    def __str__(self) -> str:
-        return self.text(colour=False)
-
-    __repr__ = __str__
-
 
 def _over(text: str, inside: int, width: int) -> str:
     """Overlay a label on the padding marks of a line; `inside` characters are without padding."""
@@ -317,3 +309,37 @@ def _svg_document(drawing: Sequence[str], height: float, title: str) -> str:
         '<line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>'
         f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>' + "".join(drawing) + "</svg>\n"
     )
+
+
+#: Maximum number of devices in the table.
+_MOST_DEVICES = 32
+
+
+def reshard_html(description: str, between: NDArray[np.int64]) -> str:
+    """Return the HTML for a reshard plan; `between` is the (source, target) matrix of bytes.
+
+    Cells with more bytes are a deeper blue; bytes that stay on their device are italic.
+
+    Examples
+    --------
+    >>> reshard_html("8 bytes move", np.array([[8, 8], [0, 8]]))[:21]
+    '<pre>8 bytes move</pr'
+    """
+    shown = between[:_MOST_DEVICES, :_MOST_DEVICES]
+    most = max(1, int(shown.max(initial=0)))
+    head = "".join(f"<th>to {target}</th>" for target in range(shown.shape[1]))
+    lines = [f"<tr><th>bytes</th>{head}</tr>"]
+    for source, row in enumerate(shown.tolist()):
+        cells = "".join(_cell(nbytes, most, source == target) for target, nbytes in enumerate(row))
+        lines.append(f"<tr><th>from {source}</th>{cells}</tr>")
+    counts = f" of {between.shape[0]} by {between.shape[1]}"
+    cut = f"<div>the first {_MOST_DEVICES}{counts} devices</div>" if max(between.shape) > _MOST_DEVICES else ""
+    return f"<pre>{html.escape(description)}</pre><table>{''.join(lines)}</table>{cut}"
+
+
+def _cell(nbytes: int, most: int, stays: bool) -> str:
+    if not nbytes:
+        return "<td></td>"
+    text = f"<i>{nbytes:,}</i>" if stays else f"{nbytes:,}"
+    # Half transparent, so that text stays readable on light and dark backgrounds.
+    return f'<td style="background:rgba(0,114,178,{0.1 + 0.4 * nbytes / most:.2f})">{text}</td>'

@@ -87,6 +87,23 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def aligned(rows: Sequence[Sequence[object]], alignments: str) -> list[str]:
+    """Return rows as lines with columns as wide as their longest entry, each aligned by "<" or ">".
+
+    Examples
+    --------
+    >>> aligned([("a", 1), ("bcd", 100)], "<>")
+    ['a      1', 'bcd  100']
+    """
+    widths = [max(len(str(entry)) for entry in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{entry!s:{side}{width}}" for entry, side, width in zip(row, alignments, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
 # Control characters except newline and tab.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 

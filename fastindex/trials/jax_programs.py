@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastindex.core.jax_layouts import JaxLayout, make_jax_layout, read_jax_layout
+from fastindex.core.foreign_arrays import JaxLayout, make_jax_layout, read_jax_layout
 
 #: Layout chosen by the compiler.
 AUTO = "auto"

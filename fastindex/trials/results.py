@@ -76,7 +76,7 @@ class Best:
     def layouts(self) -> Any:
         """Changed layouts of arguments, in the structure of the non-static arguments; None where JAX's default remains.
 
-        A `fastindex.core.jax_layouts.JaxLayout` has `minor_to_major` and `tiles`.
+        A `fastindex.core.foreign_arrays.JaxLayout` has `minor_to_major` and `tiles`.
         """
         pairs = zip(self.trial.inputs, self.base.inputs, strict=True)
         return self._asked.program.rebuild([new if new != old else None for new, old in pairs])

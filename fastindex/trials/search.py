@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fastindex.core.element_types import ElementType
-from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.foreign_arrays import JaxLayout
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.copies.layout_copies import layout_copies

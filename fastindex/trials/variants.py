@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.foreign_arrays import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.divisions import HOST_SPACE

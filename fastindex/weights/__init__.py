@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.weights.discovery": ("Discovery", "discover"),
+        "fastindex.weights.gathers": ("GatherPlan",),
         "fastindex.weights.repack_plans": ("RepackPlan",),
         "fastindex.weights.repacking": ("formats", "layout_of", "repack"),
         "fastindex.weights.wrong_slots": ("WrongSlot", "check"),

@@ -4,6 +4,7 @@ from fastindex.weights.converting import ConvertedCheckpoint as ConvertedCheckpo
 from fastindex.weights.converting import convert_checkpoint as convert_checkpoint
 from fastindex.weights.discovery import Discovery as Discovery
 from fastindex.weights.discovery import discover as discover
+from fastindex.weights.gathers import GatherPlan as GatherPlan
 from fastindex.weights.packing import pack_checkpoint as pack_checkpoint
 from fastindex.weights.repack_plans import RepackPlan as RepackPlan
 from fastindex.weights.repacking import formats as formats

@@ -5,23 +5,34 @@ Each array is a file with its physical buffer and nothing else, or an array of b
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.jobs.layout_jobs import Progress
-from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place
+from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, place_inside
+from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit, unpack_stored
+from fastindex.jobs.reading import StoredArray
+from fastindex.jobs.writing import OutputFile, WrittenArray
+from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place, stored_zarr_buffer
 from fastindex.lazy import untraced
+from fastindex.moving.box_jobs import plan_boxes
 from fastindex.moving.relayout_calls import unpack
-from fastindex.weights.buffers import checksum_of, stored_buffer
-from fastindex.weights.manifests import Manifest, read_manifest
-from fastindex.weights.restoring import restore
+from fastindex.weights.manifests import ZARR, Manifest, moved_of, read_manifest
+from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
+from fastindex.weights.safetensors_files import header_of, packed_shape
+from fastindex.weights.tensors import Stack, ordered_shape
+
+_DIGESTED_BYTES = 4 << 20
 
 
 class Checkpoint(Mapping[str, NDArray[Any]]):
@@ -149,7 +160,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         if not path.endswith(".safetensors"):
             hint = f"; read({path!r}) gives that array" if path in self.shapes else "; read(name) gives one array"
             raise FastIndexError(f"tensors go to a file named .safetensors, got {path!r}{hint}")
-        restore(self._manifest, path, max_memory, progress)
+        _restore(self._manifest, path, memory_limit(max_memory), NoProgress() if progress is None else progress)
 
 
 def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
@@ -181,3 +192,112 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is not there
     """
     return Checkpoint(os.fspath(folder), read_manifest(folder))
+
+
+def stored_buffer(manifest: Manifest, one: dict[str, Any]) -> StoredArray | ZarrBuffer:
+    """Open the buffer of an array of a checkpoint; `one` is its record in the manifest.
+
+    Raises
+    ------
+    FastIndexError, OSError
+        It is missing, has another shape, is outside the folder, or has changed since the manifest was read.
+    """
+    path = place_inside(manifest.folder, one["file"])
+    return opened_buffer(path, Shape.parse(one["shape"]), manifest.store, manifest.identities[one["name"]])
+
+
+def opened_buffer(
+    path: str, shape: Shape, store: str, identity: FileIdentity | None = None
+) -> StoredArray | ZarrBuffer:
+    """Open the buffer of an array, which must have the given identity if there is one."""
+    if store != ZARR:
+        return StoredArray(open_raw(path, 0, shape.nbytes, identity), shape)
+    found = stored_zarr_buffer(path, shape)
+    check_identity(path, FileIdentity.of(os.stat(path)), identity)
+    return found
+
+
+def checksum_of(buffer: StoredArray | ZarrBuffer) -> str:
+    """Return the SHA-256 of the buffer of an array, in hexadecimal."""
+    digest, nbytes = hashlib.sha256(), buffer.shape.nbytes
+    content = np.empty(min(nbytes, _DIGESTED_BYTES), np.uint8)
+    for begin in range(0, nbytes, _DIGESTED_BYTES):
+        part = content[: nbytes - begin]
+        buffer.read_bytes(begin, part)
+        digest.update(part.data)
+    return digest.hexdigest()
+
+
+def _restore(manifest: Manifest, target: str, limit: int, progress: Progress) -> None:
+    """Write the tensors of a checkpoint to a safetensors file."""
+    shapes: dict[str, Shape] = {}
+    stored: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for one in manifest.arrays:
+        shapes |= dict.fromkeys(one["tensors"], _tensor_shape(one))
+        if "stored" in one:
+            own = one["stored"]["dtype"], tuple(one["stored"]["sizes"])
+            stored |= dict.fromkeys(one["tensors"], own)
+    starts, at = {}, 0
+    for name in manifest.tensors:
+        starts[name] = at
+        at += shapes[name].nbytes
+    header = header_of({name: shapes[name] for name in manifest.tensors}, manifest.metadata, stored)
+    progress.start(at)
+    with OutputFile(target, at, header) as output:
+        for one in manifest.arrays:
+            parts = [WrittenArray(output, shapes[name], starts[name]) for name in one["tensors"]]
+            _restore_array(manifest, one, parts, limit, progress)
+
+
+def restore_array(
+    manifest: Manifest,
+    name: str,
+    target: str,
+    progress: Progress,
+    memory_bytes: int,
+    force: bool = False,
+    casting: str = "same_kind",
+    dtype: str | None = None,
+) -> None:
+    """Write one logical array of a checkpoint to a file: a NumPy file, a Zarr array, or raw bytes, by its name.
+
+    Parameters and errors as for `fastindex.jobs.layout_jobs.unpack_file`; an unknown name is a FastIndexError.
+    """
+    one = next((one for one in manifest.arrays if one["name"] == name), None)
+    if one is None:
+        names = [one["name"] for one in manifest.arrays]
+        close = get_close_matches(name, names, 3) or names[:3]
+        raise FastIndexError(
+            f"{manifest.folder} holds no array {name[:80]!r}; it has {len(names)}, such as "
+            f"{', '.join(repr(one[:80]) for one in close)}"
+        )
+    logical = logical_result(Shape.parse(one["shape"]), None, dtype, casting)
+    unpack_stored(stored_buffer(manifest, one), target, logical, progress, memory_bytes, force, casting)
+
+
+def _tensor_shape(one: dict[str, Any]) -> Shape:
+    """Return the shape of each tensor of an array, as stored in a safetensors file."""
+    shape = Shape.parse(one["shape"])
+    if one.get("format") is not None:
+        return Shape("u8", (one["stored"]["nbytes"],))
+    dimensions = shape.dimensions[1 if one["is_stacked"] else 0 :]
+    return packed_shape(shape.element_type, tuple(dimensions[one["order"].index(d)] for d in range(len(dimensions))))
+
+
+def _restore_array(
+    manifest: Manifest, one: dict[str, Any], parts: list[WrittenArray], limit: int, progress: Progress
+) -> None:
+    source = stored_buffer(manifest, one)
+    moved = moved_of(one)
+    with source.reading():
+        if moved is None:
+            ordered = [replace(part, shape=ordered_shape(part.shape, tuple(one["order"]))) for part in parts]
+            target: Any = Stack(ordered) if one["is_stacked"] else ordered[0]
+            plan_boxes(source, target, limit).run(bytes(16), progress.advance)
+            return
+        ends = moved.back.plan().ends
+        signed = 0, max(ends[1].bits, 8) if moved.is_signed else 0
+        with memory_within(limit) as memory:
+            for number, part in enumerate(parts):
+                slices, starts = parts_of(moved.back, memory), (number * ends[0].side.nbytes, 0)
+                move_parts(slices, source.read_bytes, part.write_bytes, signed, progress.advance, starts)

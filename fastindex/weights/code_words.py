@@ -27,10 +27,13 @@ class Probe:
     places : int64 array
         -1 for padding.
     inverted : bool array
+    has_ones : bool
+        Whether padding holds ones.
     """
 
     places: Places
     inverted: NDArray[np.bool_]
+    has_ones: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ def probed(packer: Packer, sizes: Sequence[int], kind: np.dtype[Any], width: int
         reason = f"{_bit(int(beyond[0]))} is not a bit of the input: it is as if the input had more bits"
         return calls.disproof(reason, nothing, 1 - nothing, *words)
     places = np.where(constant, -1, found - 1)
-    return _miscounted(calls, places) or _with_all_codes(calls, places, inverted, zeros) or Probe(places, inverted)
+    has_ones = bool((zeros & constant).any())
+    disproof = _miscounted(calls, places) or _with_all_codes(calls, places, inverted, zeros)
+    return disproof or Probe(places, inverted, has_ones)
 
 
 def _bit(at: int) -> str:

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.weights.format_rules import FormatRule, format_rule_of
+from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of
+from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.rules import captures_of, check_characters, is_of_one_star, mappings_of, shown
 
 _RULE_KEYS = ("names", "type", "optional", "outputs")
@@ -78,10 +79,11 @@ def conversion_rules_of(given: Any) -> tuple[ConversionRule, ...]:
     FastIndexError
         An unknown key, or an invalid value; the message names the rule.
     """
-    return tuple(_rule_of(one) for one in mappings_of(given))
+    formats = formats_of(given)
+    return tuple(_rule_of(one, formats) for one in mappings_of(given))
 
 
-def _rule_of(one: Mapping[str, Any]) -> ConversionRule:
+def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> ConversionRule:
     unknown = set(one) - {*_RULE_KEYS, *_OUTPUT_KEYS}
     if unknown or "names" not in one:
         raise FastIndexError(
@@ -99,12 +101,13 @@ def _rule_of(one: Mapping[str, Any]) -> ConversionRule:
         raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
     if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
         raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
-    return ConversionRule(
-        tuple(names), one.get("type"), one.get("optional", False), tuple(_output_of(where, names, o) for o in outputs)
-    )
+    made = tuple(_output_of(where, names, output, formats) for output in outputs)
+    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), made)
 
 
-def _output_of(where: str, names: Sequence[str], given: Mapping[str, Any]) -> Output:
+def _output_of(
+    where: str, names: Sequence[str], given: Mapping[str, Any], formats: Mapping[str, FoundFormat]
+) -> Output:
     unknown = set(given) - set(_OUTPUT_KEYS)
     if unknown:
         raise FastIndexError(f"{where}: an output has {', '.join(_OUTPUT_KEYS)}; got {shown(min(unknown))}")
@@ -129,7 +132,7 @@ def _output_of(where: str, names: Sequence[str], given: Mapping[str, Any]) -> Ou
     steps = given.get("steps", [])
     if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
         raise ArgumentTypeError(f"{where}: steps are a list of texts, got {shown(steps)}")
-    made = format_rule_of(given["format"]) if "format" in given else None
+    made = format_rule_of(given["format"], formats) if "format" in given else None
     parsed = tuple(_step_of(where, step) for step in steps)
     return Output(
         **texts, format=made, steps=parsed, join=join, **{k: given[k] for k in ("constant", "equals") if k in given}

@@ -32,7 +32,7 @@ from fastindex.weights.expressions import (
 from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
-from fastindex.weights.repack_plans import common_letters
+from fastindex.weights.repack_sides import common_letters
 from fastindex.weights.rules import STAR, captured, captures_of, filled, order_of, shown, stacks_of
 from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
@@ -181,7 +181,7 @@ def _made(
     sources = tuple(map(_told, group))
     how = [f"field {output.field}"] if output.field else []
     if output.format is not None:
-        how.append(" -> ".join(output.format.names))
+        how.append(" -> ".join(map(str, output.format.names)))
     how += [f"transpose {output.transpose}"] if output.transpose else []
     how += [" ".join(step) for step in output.steps]
     how += [f"dtype {output.dtype}"] if output.dtype and output.constant is None else []
@@ -259,7 +259,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
         _check_signs(rule, direct.signs_flip, is_said)
     source, target = rule.names
     # Via plain codes. The first move gets, and rejects, parameters that neither format has.
-    known = PARAMETERS.get(source, {}), PARAMETERS.get(target, {})
+    known = PARAMETERS.get(str(source), {}), PARAMETERS.get(str(target), {})
     parameters = tuple(one for one in rule.parameters if one[0] in known[0] or one[0] not in known[1])
     first = replace(rule, names=(source, PLAIN), parameters=parameters)
     decoded, bits = [], rule.bits
@@ -276,7 +276,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
         if target == PLAIN:
             return codes
         if source != PLAIN and output.transpose is None:
-            codes = _in_order_of(target, source, codes)
+            codes = _in_order_of(str(target), str(source), codes)
         width = 8 * codes.dtype.itemsize if takes_any_width(target) and bits is None else bits
         return Moved(codes, Formats((PLAIN, target), codes.sizes, width, theirs))
 
@@ -290,8 +290,8 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
 def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
     if flips and not is_said:
         raise FastIndexError(
-            f"{' and '.join(rule.names)} mean codes differently, as two's complement and as the value plus an offset, "
-            'so the sign bit flips: say so with "steps": ["flip"]'
+            f"{' and '.join(map(str, rule.names))} mean codes differently, as two's complement and as the value plus "
+            'an offset, so the sign bit flips: say so with "steps": ["flip"]'
         )
 
 
@@ -308,7 +308,7 @@ def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
 
 def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
     """Return a rule, with the type and sizes that GGUF blocks give to their codes."""
-    if output.field is None or not rule.names[0].startswith("gguf_"):
+    if output.field is None or not str(rule.names[0]).startswith("gguf_"):
         return rule
     given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
     parameters = tuple(sorted({**given, **dict(rule.parameters)}.items()))

@@ -22,25 +22,24 @@ from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import open_raw, read_whole
-from fastindex.jobs.layout_jobs import Progress, memory_limit
+from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
-from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
-from fastindex.runtime.first_answer import without_kernels
-from fastindex.weights.buffers import checksum_of
+from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversion_rules import conversion_rules_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
+from fastindex.weights.repack_jobs import memory_within
 from fastindex.weights.rules import mappings_of, shown
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
 from fastindex.weights.tensors import opened
 
 _FORMAT = "fastindex converted checkpoint"
-_KEYS = ("rules", "about", "config", "metadata", "expects")
+_KEYS = ("rules", "formats", "about", "config", "metadata", "expects")
 _CONFIG = "config.json"
 #: Files that engines read besides the tensors.
 _BESIDE = (
@@ -58,8 +57,6 @@ _BESIDE = (
     "spiece.model",
 )
 _MOST_SMALL_BYTES = 256 << 20
-#: Memory for a band, in bytes, even if the process is above its limit already.
-_LEAST_ROOM_BYTES = 16 << 20
 #: The default shard size of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
 
@@ -208,26 +205,25 @@ def convert_checkpoint(
     limit = memory_limit(max_memory)
     recipe = _recipe_of(rules)
     found = read_tensors(source)
-    parsed = conversion_rules_of(recipe["rules"])
+    parsed = conversion_rules_of({"rules": recipe["rules"], "formats": recipe["formats"]})
     conversions = conversions_of(found.tensors, parsed, casting)
     beside = _small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
     result = ConvertedCheckpoint(os.fspath(folder), [str(one) for one in conversions])
-    by_numpy = is_for_numpy(limit)
-    with without_kernels() if by_numpy else contextlib.nullcontext():
-        room = max(limit - taken_bytes(by_numpy), _LEAST_ROOM_BYTES)
+    with memory_within(limit) as memory:
         for one in conversions:
             with _named(one):
                 # Fail before anything is written if the smallest band does not fit.
-                next(one.expression.bands(room), None)
+                next(one.expression.bands(memory.free), None)
         if dry_run:
             return result
         for one in conversions:
             # Check values first, too: scales and zero points are small enough to be read twice.
             if one.equals is not None or one.expression.may_fail():
-                _check(one, room)
+                _check(one, memory.free)
         told = [casting, repr(parsed), [tensor.told() for tensor in found.tensors.values()]]
-        _write(place, shards, beside, hashlib.sha256(json.dumps(told).encode()).hexdigest(), room, progress)
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        _write(place, shards, beside, digest, memory.free, NoProgress() if progress is None else progress)
     return result
 
 
@@ -236,28 +232,25 @@ def _write(
     shards: Sequence[_Shard],
     beside: Mapping[str, bytes],
     digest: str,
-    room: int,
-    progress: Progress | None,
+    most_bytes: int,
+    progress: Progress,
 ) -> None:
     """Write all files into a staging folder, or resume there, and rename it; `digest` identifies the job."""
     staging = place.with_name(f"{place.name}.partial")
+    by_name = {shard.name: shard for shard in shards}
     pieces = {
-        shard.name: Piece(shard.name, shard.nbytes, [digest, hashlib.sha256(shard.header).hexdigest()])
-        for shard in shards
+        name: Piece(name, shard.nbytes, [digest, hashlib.sha256(shard.header).hexdigest()])
+        for name, shard in by_name.items()
     }
     small = dict(beside)
     if len(shards) > 1:
         small["model.safetensors.index.json"] = _index_of(shards)
-    if progress is not None:
-        progress.start(sum(shard.nbytes for shard in shards))
+    progress.start(sum(shard.nbytes for shard in shards))
     # Only the renamed folder is complete: a job that was interrupted after the manifest resumes, too.
     with opened_journal(staging, pieces, complete=None) as journal:
-        for shard in shards:
-            if shard.name not in journal.done:
-                sha256 = _write_shard(staging, shard, room, progress)
-                journal.add(shard.name, {"name": shard.name, "sha256": sha256})
-            elif progress is not None:
-                progress.advance(shard.nbytes)
+        for name in journal.missing(progress):
+            sha256 = _write_shard(staging, by_name[name], most_bytes, progress)
+            journal.add(name, {"name": name, "sha256": sha256})
         files = {name: journal.done[name]["sha256"] for name in pieces}
         for name, content in small.items():
             write_file(str(staging / name), content, force=True)
@@ -279,7 +272,7 @@ def _recipe_of(given: Any) -> dict[str, Any]:
         given = {"rules": list(mappings_of(given))}
     if not set(given) <= set(_KEYS) or "rules" not in given:
         raise FastIndexError(f"a recipe has rules, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(given))}")
-    recipe = {"config": {}, "metadata": {}, "expects": {}, **given}
+    recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
     for key in ("config", "metadata", "expects"):
         if not isinstance(recipe[key], Mapping):
             raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")
@@ -371,32 +364,30 @@ def _index_of(shards: Sequence[_Shard]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _write_shard(staging: Path, shard: _Shard, room: int, progress: Progress | None) -> str:
+def _write_shard(staging: Path, shard: _Shard, most_bytes: int, progress: Progress) -> str:
     """Write a file of tensors, and return its SHA-256."""
     digest = hashlib.sha256(shard.header)
     nbytes = shard.nbytes - len(shard.header)
-    if progress is not None:
-        progress.advance(len(shard.header))
+    progress.advance(len(shard.header))
     with OutputFile(str(staging / shard.name), nbytes, shard.header) as output:
         at = 0
         for one in shard.tensors:
-            for content in _contents(one, room):
+            for content in _contents(one, most_bytes):
                 output.write(at, content)
                 digest.update(content.data)
                 at += len(content)
-                if progress is not None:
-                    progress.advance(len(content))
+                progress.advance(len(content))
     return digest.hexdigest()
 
 
-def _contents(one: Conversion, room: int) -> Iterator[Any]:
+def _contents(one: Conversion, most_bytes: int) -> Iterator[Any]:
     """Yield the bytes of a tensor, band by band; its source files must not change meanwhile."""
     with _named(one), _readable(one.expression):
-        for box in one.expression.bands(room):
+        for box in one.expression.bands(most_bytes):
             yield np.ascontiguousarray(one.expression.read(box)).reshape(-1).view(np.uint8)
 
 
-def _check(one: Conversion, room: int) -> None:
+def _check(one: Conversion, most_bytes: int) -> None:
     """Require the steps of a tensor to be exact, and its values to equal the constant of its rule, if any.
 
     Raises
@@ -404,7 +395,7 @@ def _check(one: Conversion, room: int) -> None:
     FastIndexError
     """
     with _named(one), _readable(one.expression):
-        for box in one.expression.bands(room):
+        for box in one.expression.bands(most_bytes):
             found = one.expression.read(box)
             if one.equals is not None and not np.array_equal(found, wanted := one.equals.read(box)):
                 at = np.unravel_index(int(np.argmax(found != wanted)), found.shape)

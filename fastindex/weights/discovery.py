@@ -3,241 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.core.shape import Shape
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.lazy import lazy_property
+from fastindex.weights.bit_orders import BitOrder, found_order
 from fastindex.weights.code_words import Disproof, Packer, probed
+from fastindex.weights.found_formats import (
+    MOST_BITS,
+    FoundFormat,
+    checked_header,
+    found_format_of,
+    found_growth,
+    is_sizes,
+    shortened,
+)
+from fastindex.weights.gathers import GatherPlan, units_of
 from fastindex.weights.repack_arguments import checked_bits, checked_sizes
 
-Places = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class BitOrder:
-    """A layout as a split of dimensions and the order of their parts.
-
-    Attributes
-    ----------
-    text : str
-        XLA's text of the split array. If the bits of a code are not adjacent, an array of bits, whose last dimension
-        is the bits of a code.
-    split : tuple of tuples of int
-    order : tuple of int
-        Parts of all dimensions, numbered in order, the most minor first.
-    stream : int or None
-        The dimension whose codes are split as one stream of bits, because codes cross words.
-    unit_order : tuple of int
-        Position of bit i in a unit of ``len(unit_order)`` bits, the most minor ones; empty if bits are in order.
-    """
-
-    text: str
-    split: tuple[tuple[int, ...], ...]
-    order: tuple[int, ...]
-    stream: int | None = None
-    unit_order: tuple[int, ...] = ()
-
-
-#: Units, in bits, that are tried if elements are in no order of digits: bytes to the largest words.
-_UNIT_BITS = (8, 16, 32, 64)
-
-
-def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
-    """Return the split and order of source bits; also try streams of bits, and units with reordered bits.
-
-    Parameters are those of `bit_order`.
-
-    Examples
-    --------
-    >>> found_order(np.array([4, 5, 6, 7, 0, 1, 2, 3]), (2,), 4)
-    BitOrder(text='u4[2]{0:E(4)}', split=((2,),), order=(0,), stream=None, unit_order=(4, 5, 6, 7, 0, 1, 2, 3))
-    """
-    found = bit_order(places, sizes, width)
-    if isinstance(found, BitOrder):
-        return found
-    for d in range(len(sizes)) if width > 1 else ():
-        joined = _as_stream(places, sizes, width, d)
-        one = bit_order(joined, [size * (width if d == e else 1) for e, size in enumerate(sizes)], 1)
-        if isinstance(one, BitOrder):
-            return replace(one, stream=d)
-    for bits in _UNIT_BITS:
-        order = _order_of_units(places, bits)
-        if order is None:
-            continue
-        one = bit_order(places.reshape(-1, bits)[:, order].reshape(-1), sizes, width)
-        if isinstance(one, BitOrder):
-            return replace(one, unit_order=tuple(order.tolist()))
-    return found
-
-
-def _as_stream(places: Places, sizes: Sequence[int], width: int, dimension: int) -> Places:
-    """Renumber source bits: the bits of a code follow one dimension, instead of the last one."""
-    behind = math.prod(sizes[dimension + 1 :])
-    rest, bit = np.divmod(places, width)
-    before, inner = np.divmod(rest, behind)
-    return np.where(places < 0, -1, (before * width + bit) * behind + inner)
-
-
-def _order_of_units(places: Places, bits: int) -> NDArray[np.int64] | None:
-    """Return the positions of the bits of a unit without padding, sorted by source bit; None if they are in order."""
-    if len(places) % bits:
-        return None
-    units = places.reshape(-1, bits)
-    whole = np.flatnonzero((units >= 0).all(axis=1))
-    if not len(whole):
-        return None
-    order = np.argsort(units[whole[0]])
-    return None if (np.diff(order) == 1).all() else order
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A digit of a dimension: its size, and its step in the dimension (`unit`) and in the buffer (`stride`)."""
-
-    dimension: int
-    size: int
-    unit: int
-    stride: int
-
-
-def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
-    """Return the split and order that map source bits to their places, or the reason why there is none.
-
-    Parameters
-    ----------
-    places : int64 array
-        The source bit of each bit of the buffer, with the bits of a code as the most minor dimension; -1 for padding.
-    sizes : sequence of int
-        Of the array.
-    width : int
-        Bits of a code.
-
-    Examples
-    --------
-    >>> bit_order(np.array([0, 2, 1, 3]), (4,), 1)
-    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1), stream=None, unit_order=())
-    """
-    dimensions = [*sizes, width]
-    where = np.empty(math.prod(dimensions), np.int64)
-    where[places[places >= 0]] = np.flatnonzero(places >= 0)
-    at = where.reshape(dimensions)
-    start = int(at.reshape(-1)[0])
-    lines = [
-        at[tuple(slice(None) if d == e else 0 for e in range(len(dimensions)))] - start for d in range(len(sizes) + 1)
-    ]
-    total = np.full((1,) * len(dimensions), start, np.int64)
-    for d, line in enumerate(lines):
-        total = total + line.reshape([-1 if d == e else 1 for e in range(len(dimensions))])
-    if not np.array_equal(np.broadcast_to(total, at.shape), at):
-        return _no_sum(at, lines, start)
-    cut = [_parts_of(line, d) for d, line in enumerate(lines)]
-    if None in cut:
-        return (
-            f"it is a permutation of bits, but along dimension {cut.index(None)} the places are not a sum of digits: "
-            "an XOR swizzle, or an order that is data"
-        )
-    parts = [part for of_one in cut if of_one is not None for part in of_one]
-    whole = [part for part in parts if part.dimension == len(sizes)]
-    # No element type has 3, 5, 6 or 7 bits: such codes become a dimension of bits.
-    is_type = width & width - 1 == 0
-    codes_are_whole = is_type and len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
-    if not codes_are_whole:
-        return _spelled(parts, dimensions, 1, len(places), start, len(sizes))
-    kept = [part for part in parts if part.dimension < len(sizes)]
-    return _spelled(kept, list(sizes), width, len(places), start, len(sizes))
-
-
-def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
-    """Return the message that places are no sum over the coordinates, with the first counterexample."""
-    for index in np.ndindex(at.shape):
-        if at[index] != start + sum(int(line[i]) for line, i in zip(lines, index, strict=True)):
-            return (
-                f"it is a permutation of bits, but no order of digits: where bit {index[-1]} of the element at "
-                f"{index[:-1]} lies, bit {int(at[index])}, is not the sum of what its coordinates add"
-            )
-    return "it is a permutation of bits, but no order of digits"
-
-
-def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
-    """Split a dimension into digits where its places stop being linear; None if they are no sum of digits."""
-    found: list[_Part] = []
-    size, unit = len(line), 1
-    while unit < size:
-        stride, whole = int(line[unit]), -(-size // unit)
-        steps = line[::unit]
-        linear = steps == stride * np.arange(len(steps))
-        most = len(steps) if linear.all() else int(np.argmin(linear))
-        # Candidate sizes of this digit; the last digit may be incomplete.
-        counts = [most, *(c for c in range(most - 1, 1, -1) if most % c == 0 or whole % c == 0)]
-        count = next((c for c in counts if _begins_anew(line, unit * c)), None)
-        if count is None or count < 2:
-            return None
-        found.append(_Part(dimension, count, unit, stride))
-        unit *= count
-    return found
-
-
-def _begins_anew(line: Places, period: int) -> bool:
-    """Whether the offsets after each multiple of a period are those after the start."""
-    numbers = np.arange(len(line))
-    return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
-
-
-def _backwards(part: _Part, size: int, rank: int) -> str:
-    """Return the message for a digit of negative stride; plainer if it is the outermost one of a dimension."""
-    where = f"dimension {part.dimension}" if part.dimension < rank else "the bits of a code"
-    what = f"a digit of {part.size} runs backwards, whose values are {part.unit} apart"
-    if part.size * part.unit == size:
-        what = "its halves are swapped" if part.size == 2 else f"its {part.size} parts are in reverse order"
-    return f"it is a permutation of bits, but no order of digits: in {where}, {what}"
-
-
-def _spelled(
-    parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int, rank: int
-) -> BitOrder | str:
-    for part in parts:
-        if part.stride < 1:
-            return _backwards(part, dimensions[part.dimension], rank)
-    split: list[tuple[int, ...]] = []
-    numbered: list[tuple[int, int]] = []
-    padded: list[int] = []
-    tail = ""
-    ordered = sorted(parts, key=lambda part: part.stride)
-    for d in range(len(dimensions)):
-        own = sorted((part for part in parts if part.dimension == d), key=lambda part: -part.unit) or [
-            _Part(d, 1, 1, 0)
-        ]
-        split.append(tuple(part.size for part in own))
-        numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
-    if not parts and count > width:
-        # One element, with padding after it.
-        tail = f"L({count // width})"
-    for part, above in zip(ordered, [p.stride for p in [*ordered, _Part(0, 1, 1, count)][1:]], strict=True):
-        room, rest = divmod(above, part.stride)
-        if rest and part is ordered[-1] and room >= part.size and count % width == 0:
-            # Padding at the end of the buffer that is not a whole row.
-            room, tail = part.size, f"L({count // width})"
-        elif rest or room < part.size:
-            return f"it is a permutation of bits, but its digits overlap: {part.size} values {part.stride} bits apart"
-        padded.append(room)
-    flat = [size for one in split for size in one]
-    order = tuple(number for _, number in sorted(numbered))
-    if start:
-        return f"it is a permutation of bits after {start} bits of padding, which no layout has"
-    rooms = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
-    whole = [rooms.get(i, size) for i, size in enumerate(flat)]
-    attributes = (f"PAD({','.join(map(str, whole))})" if whole != flat else "") + tail
-    attributes += f"E({width})" if width < 8 else ""
-    text = f"u{width}[{','.join(map(str, flat))}]{{{','.join(map(str, order))}{':' if attributes else ''}{attributes}}}"
-    return BitOrder(text, tuple(split), order)
-
-
-#: Larger arrays are not probed: each source bit takes an entry in about twenty code words.
-_MOST_BITS = 1 << 24
+#: The most bits of a packed array, padding included, that a file may claim.
+_MOST_PLACES = 1 << 26
+#: The name of a discovered format in messages.
+NAME = "the discovered format"
 
 
 @dataclass(frozen=True)
@@ -295,6 +88,161 @@ class Discovery:
     unit_order: tuple[int, ...] = ()
     inputs: tuple[NDArray[Any], ...] = field(default=(), repr=False)
     advice: str | None = None
+    shape: tuple[int, ...] = ()
+    bits: int = 0
+    dtype: str = ""
+    grows: tuple[int, ...] = ()
+    has_ones: bool = False
+
+    def plan(self) -> GatherPlan:
+        """Return the permutation as a table, for arrays of `shape`; for one without a layout, too.
+
+        Raises
+        ------
+        FastIndexError
+            The packer is no permutation of bits, or inverts bits of some codes only.
+        UnsupportedError
+            Codes of more than 8 bits that are not whole elements.
+        """
+        self.check_permutation()
+        if self.layout is not None and not len(self.places):
+            raise FastIndexError(f"a layout was loaded without a table, since repack takes it as it is: {self.layout}")
+        return self._table
+
+    @lazy_property
+    def _table(self) -> GatherPlan:
+        return GatherPlan(self.places, self.shape, self.bits, self.flipped_bits)
+
+    def check_permutation(self) -> None:
+        """Raise as `plan` unless this is a permutation that can be moved."""
+        if not self.bits:
+            raise FastIndexError(f"{NAME} is not moved: {self.reason}")
+        if self.bits > 8 and self.bits not in (16, 32, 64):
+            raise UnsupportedError(
+                f"codes of {self.bits} bits are not moved; discover the packer with codes of 16, 32 or 64 bits, which "
+                "are whole elements"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an object of JSON that `from_json` loads: a few lines for a layout, else with a table.
+
+        Raises
+        ------
+        FastIndexError, UnsupportedError
+            As `plan`.
+
+        Examples
+        --------
+        >>> import fastindex as fi, json, numpy as np
+        >>> found = fi.weights.discover(lambda codes: codes.T, (4, 8), np.uint8)
+        >>> text = json.dumps(found.to_json())
+        >>> codes = np.arange(15, dtype=np.uint8).reshape(3, 5)
+        >>> fi.weights.repack(codes, "plain", fi.weights.Discovery.from_json(json.loads(text)))[:3]
+        array([ 0,  5, 10], dtype=uint8)
+        """
+        self.check_permutation()
+        common = {
+            "padding": self.padding,
+            "confirmed": [list(sizes) for sizes in self.confirmed],
+            "advice": self.advice,
+            "reason": self.reason,
+        }
+        if self.layout is not None:
+            return {**self.as_format().to_json(), **common}
+        width, table = units_of(self.places, self.shape, self.bits)
+        header = {"shape": list(self.shape), "bits": self.bits, "dtype": self.dtype, "layout": None}
+        table_fields = {"unit_bits": width, "places": table.tolist(), "flipped_bits": self.flipped_bits}
+        return {**header, **table_fields, "has_ones": self.has_ones, **common}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Discovery:
+        """Return the discovery in an object of JSON that `to_json` made; `places` of a layout are left out.
+
+        Raises
+        ------
+        FastIndexError
+            It is none, as files of unknown origin may be.
+        """
+        if not isinstance(given, Mapping):
+            raise FastIndexError(f"a discovery is a mapping, got {shortened(given)}")
+        advice, reason, confirmed = given.get("advice"), given.get("reason"), given.get("confirmed", [])
+        padding = given.get("padding", 0)
+        if not isinstance(confirmed, list) or not all(is_sizes(sizes, 1) for sizes in confirmed):
+            raise _not_loaded(f"confirmed is a list of shapes, got {shortened(confirmed)}")
+        if not all(text is None or isinstance(text, str) for text in (advice, reason)) or not is_sizes([padding], 0):
+            raise _not_loaded("advice and reason are texts, and padding a number of bits")
+        known = cls(padding=padding, advice=advice, reason=reason, confirmed=tuple(map(tuple, confirmed)))
+        if given.get("layout") is None:
+            return _with_table(known, given)
+        one = found_format_of(given, "discovered")
+        return replace(
+            known,
+            layout=one.layout,
+            split=one.split,
+            order=Shape.parse(one.layout).layout.minor_to_major,
+            flipped_bits=one.flipped_bits,
+            stream=one.stream,
+            unit_order=one.unit_order,
+            shape=one.sizes,
+            bits=one.bits,
+            dtype=one.dtype,
+            grows=one.grows,
+            has_ones=one.has_ones,
+        )
+
+    def as_format(self, name: str = NAME) -> FoundFormat:
+        """Return the layout as a format with a name.
+
+        Raises
+        ------
+        UnsupportedError
+            There is no layout.
+        """
+        if self.layout is None:
+            raise UnsupportedError(f"{name} is no order of digits, and only fastindex.weights.repack moves by a table")
+        return FoundFormat(
+            name,
+            self.shape,
+            self.bits,
+            self.dtype,
+            self.layout,
+            self.split,
+            self.grows,
+            self.stream,
+            self.unit_order,
+            self.flipped_bits,
+            self.has_ones,
+        )
+
+
+def _not_loaded(what: str) -> FastIndexError:
+    return FastIndexError(f"no discovery: {what}; write it with Discovery.to_json()")
+
+
+def _with_table(known: Discovery, given: Mapping[str, Any]) -> Discovery:
+    """Return a discovery with the table of an object of JSON.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    sizes, bits, dtype = checked_header(given, _not_loaded)
+    width, listed, flipped = given.get("unit_bits"), given.get("places"), given.get("flipped_bits", 0)
+    has_ones = given.get("has_ones", False)
+    total = math.prod(sizes) * bits
+    if type(width) is not int or not 1 <= width <= bits or total % width:
+        raise _not_loaded(f"unit_bits is a number of bits of which codes consist, got {shortened(width)}")
+    if listed is None or not is_sizes(listed, -1) or len(listed) * width > _MOST_PLACES or len(listed) * width % 8:
+        raise _not_loaded("places is a list of numbers, of whole bytes")
+    if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
+        raise _not_loaded(
+            f"flipped_bits is a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}"
+        )
+    table = np.array(listed, np.int64)
+    if not np.array_equal(np.sort(table[table >= 0]), np.arange(total // width)):
+        raise _not_loaded(f"places has each of 0 to {total // width - 1} once, and -1 for padding")
+    whole = np.where(table[:, None] < 0, -1, table[:, None] * width + np.arange(width)).reshape(-1)
+    return replace(known, places=whole, flipped_bits=flipped, shape=sizes, bits=bits, dtype=dtype, has_ones=has_ones)
 
 
 def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
@@ -347,9 +295,9 @@ single bit does that and is 1 and 1 for a word and its complement
     if not 1 <= width <= 8 * kind.itemsize:
         raise FastIndexError(f"bits is from 1 to {8 * kind.itemsize} for {kind}, got {bits!r}")
     total = math.prod(sizes) * width
-    if not 0 < total <= _MOST_BITS:
+    if not 0 < total <= MOST_BITS:
         raise FastIndexError(
-            f"{sizes} has {total} bits; give an array of 1 to {_MOST_BITS} bits: small ones show the layout"
+            f"{sizes} has {total} bits; give an array of 1 to {MOST_BITS} bits: small ones show the layout"
         )
     probe = probed(packer, sizes, kind, width)
     if isinstance(probe, Disproof):
@@ -358,13 +306,20 @@ single bit does that and is 1 and 1 for a word and its complement
     flipped = _flipped(places, probe.inverted, width)
     if isinstance(flipped, str):
         return Discovery(reason=flipped, places=places)
-    known = Discovery(flipped_bits=flipped, padding=int((places < 0).sum()), places=places)
+    known = Discovery(
+        flipped_bits=flipped,
+        padding=int((places < 0).sum()),
+        places=places,
+        shape=sizes,
+        bits=width,
+        dtype=kind.name,
+        has_ones=probe.has_ones,
+    )
     found = found_order(places, sizes, width)
     if isinstance(found, str):
-        _, advice = _second(packer, None, sizes, kind, width)
-        return replace(known, reason=found, advice=advice)
-    confirmed, advice = _second(packer, found, sizes, kind, width)
-    layout = replace(known, layout=found.text, split=found.split, order=found.order)
+        return replace(known, reason=found, advice=_second(packer, None, sizes, kind, width)[2])
+    confirmed, grows, advice = _second(packer, found, sizes, kind, width)
+    layout = replace(known, layout=found.text, split=found.split, order=found.order, grows=grows)
     return replace(layout, confirmed=confirmed, stream=found.stream, unit_order=found.unit_order, advice=advice)
 
 
@@ -381,23 +336,23 @@ def _flipped(places: NDArray[np.int64], inverted: NDArray[np.bool_], width: int)
 
 def _second(
     packer: Packer, found: BitOrder | None, sizes: tuple[int, ...], kind: np.dtype[Any], width: int
-) -> tuple[tuple[tuple[int, ...], ...], str | None]:
-    """Probe twice the sizes: return them if one part of each dimension doubles, else a message with the result."""
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str | None]:
+    """Probe twice the sizes: return them, and the parts that grow; or nothing, and a message with the result."""
     larger = tuple(2 * size for size in sizes)
-    if math.prod(larger) * width > _MOST_BITS:
-        return (), f"{larger} has more than {_MOST_BITS} bits and was not tried; give smaller sizes"
+    if math.prod(larger) * width > MOST_BITS:
+        return (), (), f"{larger} has more than {MOST_BITS} bits and was not tried; give smaller sizes"
     try:
         probe = probed(packer, larger, kind, width)
     except Exception as error:
-        return (), f"the packer rejects {larger} ({error}); try sizes that it takes, with two or more of each block"
+        return (), (), f"the packer rejects {larger} ({error}); try sizes that it takes, with two or more of each block"
     if isinstance(probe, Disproof):
-        return (), f"at {larger} it is not a permutation of bits: {probe.reason}"
+        return (), (), f"at {larger} it is not a permutation of bits: {probe.reason}"
     second = found_order(probe.places, larger, width)
     if isinstance(second, str):
-        return (), f"at {larger} {second}"
+        return (), (), f"at {larger} {second}"
     if found is not None and _grows_to(found, second, len(sizes)):
-        return (larger,), None
-    return (), f"at {larger} it is {second.text}: small sizes hide parts, so discover it with those"
+        return (larger,), found_growth(found.text, found.split, second.text, second.split, len(sizes)), None
+    return (), (), f"at {larger} it is {second.text}: small sizes hide parts, so discover it with those"
 
 
 def _grows_to(one: BitOrder, two: BitOrder, rank: int) -> bool:

@@ -10,6 +10,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.weights.found_formats import FoundFormat, found_format_of
 from fastindex.weights.repack_arguments import (
     Parameters,
     check_words,
@@ -22,7 +23,7 @@ from fastindex.weights.repack_arguments import (
     word_bits,
 )
 from fastindex.weights.repack_jobs import Formats
-from fastindex.weights.repack_plans import End
+from fastindex.weights.repack_plans import End, Format
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("from", "to", "shape", "bits")
@@ -34,14 +35,14 @@ class FormatRule:
 
     Attributes
     ----------
-    names : (str, str)
+    names : (Format, Format)
     sizes : tuple of int, optional
         The dimensions of the array; by default, derived from the tensor.
     bits : int, optional
     parameters : tuple of (str, object)
     """
 
-    names: tuple[str, str]
+    names: tuple[Format, Format]
     sizes: tuple[int, ...] | None
     bits: int | None
     parameters: Parameters
@@ -54,7 +55,7 @@ class FormatRule:
         FastIndexError
             The sizes, the width or the bytes of the tensor do not fit.
         """
-        if tensor.is_opaque and self.names[0].startswith("gguf_"):
+        if tensor.is_opaque and str(self.names[0]).startswith("gguf_"):
             raise FastIndexError(
                 f"{tensor.name[:200]!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and "
                 f'{self.names[0]} is the codes alone: fastindex convert separates them, with "field": "codes"'
@@ -78,6 +79,8 @@ class FormatRule:
         name, given = self.names[0], dict(self.parameters)
         if name == PLAIN:
             return tensor.sizes
+        if isinstance(name, FoundFormat):
+            return name.sizes
         if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
             raise FastIndexError(
                 f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
@@ -93,8 +96,28 @@ def _bits_of(tensor: Tensor) -> int:
     return element_type.bits if tensor.shape.layout.element_size_in_bits else 8 * element_type.nbytes
 
 
-def format_rule_of(given: Any) -> FormatRule:
+def formats_of(given: Any) -> dict[str, FoundFormat]:
+    """Return the discovered formats that rules bring along, by their names: ``{"formats": {...}, "rules": [...]}``.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        No mapping of names to objects that `Discovery.to_json` makes.
+    """
+    formats = given.get("formats", {}) if isinstance(given, Mapping) else {}
+    if not isinstance(formats, Mapping):
+        raise ArgumentTypeError(f"formats are a mapping of names to what was discovered, got {str(formats)[:200]}")
+    return {name: found_format_of(one, name) for name, one in formats.items()}
+
+
+def format_rule_of(given: Any, formats: Mapping[str, FoundFormat]) -> FormatRule:
     """Parse the ``format`` of a rule.
+
+    Parameters
+    ----------
+    given : object
+    formats : mapping
+        The discovered formats by their names.
 
     Raises
     ------
@@ -107,12 +130,17 @@ def format_rule_of(given: Any) -> FormatRule:
         raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {str(given)[:200]}")
     if not {"from", "to"} <= set(given):
         raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
-    names = given["from"], given["to"]
-    for name in names:
-        check_name(name)
+    source, target = (_format_of(given[key], formats) for key in ("from", "to"))
     sizes = None if given.get("shape") is None else checked_sizes(given["shape"])
     parameters = checked_parameters({key: value for key, value in given.items() if key not in _KEYS})
-    return FormatRule(names, sizes, checked_bits(given.get("bits")), parameters)
+    return FormatRule((source, target), sizes, checked_bits(given.get("bits")), parameters)
+
+
+def _format_of(name: Any, formats: Mapping[str, FoundFormat]) -> Format:
+    if isinstance(name, str) and name in formats:
+        return formats[name]
+    check_name(name)
+    return str(name)
 
 
 def shape_of(end: End) -> Shape:

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
+from fastindex.jobs.layout_jobs import Progress
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.weights.safetensors_files import json_object
 
@@ -53,6 +54,14 @@ class Journal:
         self._file = file
         self._pieces = pieces
         self.done = done
+
+    def missing(self, progress: Progress) -> Iterator[str]:
+        """Yield the names of the pieces that are not complete; `progress` advances by the size of the others."""
+        for name, piece in self._pieces.items():
+            if name in self.done:
+                progress.advance(piece.nbytes)
+            else:
+                yield name
 
     def add(self, name: str, record: dict[str, Any]) -> None:
         """Record that a piece is complete; the record is on disk when this returns."""

@@ -16,9 +16,11 @@ from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.patterns.named_formats import check_name
 from fastindex.weights.format_rules import shape_of
+from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.journals import MANIFEST
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_plans import Format
 from fastindex.weights.rules import Array
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,
@@ -111,8 +113,8 @@ def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
     if array.formats is not None:
         ends = array.formats.plan().ends
         record["format"] = {
-            "from": array.formats.names[0],
-            "to": array.formats.names[1],
+            "from": _named(array.formats.names[0]),
+            "to": _named(array.formats.names[1]),
             "shape": list(ends[1].sizes),
             "bits": ends[1].bits,
             "parameters": dict(array.formats.parameters),
@@ -136,13 +138,23 @@ def moved_of(record: dict[str, Any]) -> Moved | None:
         raise FastIndexError(f"{str(given)[:200]} is not a format that tensors were moved to")
     if not isinstance(given["parameters"], dict) or not isinstance(given["is_signed"], bool):
         raise FastIndexError(f"{str(given)[:200]} is not a format that tensors were moved to")
-    for name in (given["from"], given["to"]):
-        check_name(name)
-    names = given["to"], given["from"]
+    names = _format_of(given["to"]), _format_of(given["from"])
     parameters = checked_parameters(given["parameters"])
     return Moved(
         Formats(names, checked_sizes(given["shape"]), checked_bits(given["bits"]), parameters), given["is_signed"]
     )
+
+
+def _named(one: Format) -> Any:
+    """Return a format as JSON: its name, or all of a discovered one."""
+    return one if isinstance(one, str) else {"name": one.name, **one.to_json()}
+
+
+def _format_of(given: Any) -> Format:
+    if isinstance(given, dict):
+        return found_format_of(given, given.get("name"))
+    check_name(given)
+    return str(given)
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:

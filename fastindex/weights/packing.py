@@ -1,7 +1,8 @@
 """Lay out the tensors of a checkpoint for a device, one after the other: pack, flush to disk, list in a manifest.
 
 A folder is complete once it has its manifest. Until then a journal lists the complete arrays, each with its checksum;
-an interrupted job resumes after them. The files of arrays appear complete or not at all.
+an interrupted job resumes after them. The files of arrays appear complete or not at all. While an array is packed,
+worker threads flush the ones before it.
 """
 
 from __future__ import annotations
@@ -9,25 +10,36 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from fastindex.arrays.buffers import check_movable
-from fastindex.arrays.fills import Casting, check_casting
+from fastindex.arrays.fills import Casting, check_casting, fill_pattern
 from fastindex.errors import FastIndexError
-from fastindex.jobs.layout_jobs import Progress, memory_limit
-from fastindex.jobs.writing import write_file
-from fastindex.jobs.zarr_arrays import is_zarr
-from fastindex.weights.arrays import Finishing, pack_array
-from fastindex.weights.checkpoints import Checkpoint, open_checkpoint
+from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit
+from fastindex.jobs.reading import StoredArray
+from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
+from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
+from fastindex.moving.box_jobs import plan_boxes
+from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
-from fastindex.weights.manifests import RAW, ZARR, Manifest
-from fastindex.weights.rules import arrays_of, rules_of
+from fastindex.weights.journals import JOURNAL, MANIFEST, Journal, Piece, opened_journal
+from fastindex.weights.manifests import RAW, ZARR, Manifest, record_of
+from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
+from fastindex.weights.rules import Array, arrays_of, rules_of
+from fastindex.weights.tensors import Stack, opened, ordered_shape
 
 #: Zarr's metadata of a folder of arrays.
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+#: Worker threads that flush arrays to disk.
+_FLUSHING_THREADS = 2
+#: How many arrays may wait for that: each has an open file, and its bytes in the page cache.
+_MOST_WAITING = 4
 
 
 def pack_checkpoint(
@@ -59,7 +71,8 @@ def pack_checkpoint(
         ``"out in -> in out"``; ``stack``, the name of the array into which all its tensors are stacked, in the order of
         the numbers that the ``*`` matches. Instead of layout, dtype and transpose, ``format`` gives the source and the
         target format: ``{"from": "awq", "to": "marlin"}``, with parameters as for `repack`, and ``shape`` if the tensor
-        does not determine it.
+        does not determine it. ``{"formats": {"mine": ...}, "rules": [...]}`` names formats that were discovered, as
+        `Discovery.to_json` returns them.
     tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
         Use the default layout of this TPU's compiler for arrays whose rule names no layout. A topology, as for
         `try_layouts`, is accepted too: ``"v5p:2x2x1"``.
@@ -105,7 +118,7 @@ def pack_checkpoint(
             f"{os.fspath(folder)} is the name of a file, and the output is a folder of buffers: give it another "
             "name; unpack writes the tensors back to a .safetensors file"
         )
-    limit = memory_limit(max_memory)
+    limit, progress = memory_limit(max_memory), NoProgress() if progress is None else progress
     found = read_tensors(source)
     arrays = {array.name: array for array in arrays_of(found.tensors, rules_of(rules), tpu, casting)}
     for array in arrays.values():
@@ -113,17 +126,13 @@ def pack_checkpoint(
     place = Path(folder)
     store = ZARR if is_zarr(os.fspath(folder)) else RAW
     files = {name: f"{number:05}{'' if store == ZARR else '.bin'}" for number, name in enumerate(arrays)}
-    if progress is not None:
-        progress.start(sum(array.shape.nbytes for array in arrays.values()))
+    progress.start(sum(array.shape.nbytes for array in arrays.values()))
     pieces = {name: Piece(files[name], array.shape.nbytes, array.identity()) for name, array in arrays.items()}
-    with opened_journal(place, pieces) as journal, Finishing(journal) as finishing:
-        for name, array in arrays.items():
-            if name not in journal.done:
-                packed = pack_array(str(place / files[name]), array, limit, store, progress, casting)
-                finishing.take(array, files[name], packed)
-            elif progress is not None:
-                progress.advance(array.shape.nbytes)
-        finishing.wait()
+    with opened_journal(place, pieces) as journal, _Flushing(journal, place, store) as flushing:
+        for name in journal.missing(progress):
+            array, path = arrays[name], str(place / files[name])
+            flushing.take(array, files[name], _packed(path, array, limit, store, progress, casting))
+        flushing.wait()
         records = [journal.done[name] for name in arrays]
         if store == ZARR:
             write_file(str(place / "zarr.json"), _GROUP)
@@ -132,3 +141,76 @@ def pack_checkpoint(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place / JOURNAL)
     return open_checkpoint(place)
+
+
+def _packed(path: str, array: Array, limit: int, store: str, progress: Progress, casting: str) -> contextlib.ExitStack:
+    """Write the buffer of an array; closing the result flushes the buffer to disk and gives it its name."""
+    tensors, files = opened(array.tensors)
+    with contextlib.ExitStack() as stack:
+        target: WrittenArray | ZarrBuffer
+        if store == ZARR:
+            target = stack.enter_context(new_zarr_buffer(path, array.shape))
+        else:
+            target = WrittenArray(stack.enter_context(OutputFile(path, array.shape.nbytes)), array.shape)
+        with contextlib.ExitStack() as reading:
+            for one in files:
+                reading.enter_context(one.unchanged())
+            if array.formats is not None:
+                given, nbytes = array.tensors[0].shape.element_type, array.formats.plan().ends[1].side.nbytes
+                signed = given.bits if given.kind == "signed" else 0, 0
+                memory = reading.enter_context(memory_within(limit))
+                for number, tensor in enumerate(tensors):
+                    parts, starts = parts_of(array.formats, memory), (0, number * nbytes)
+                    move_parts(parts, tensor.read, target.write_bytes, signed, progress.advance, starts)
+            else:
+                inner = ordered_shape(array.tensors[0].shape, array.order)
+                stored = [StoredArray(one, inner) for one in tensors]
+                source: Any = Stack(stored) if array.is_stacked else stored[0]
+                plan_boxes(source, target, limit, casting=casting).run(fill_pattern(array.shape), progress.advance)
+        return stack.pop_all()
+
+
+class _Flushing:
+    """Worker threads that flush arrays, read them back for their checksums, and record them in the journal."""
+
+    def __init__(self, journal: Journal, place: Path, store: str) -> None:
+        self._journal, self._place, self._store = journal, place, store
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_FLUSHING_THREADS, "fastindex-checkpoint")
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> _Flushing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Even after an error, finish the packed arrays: a resumed job reuses them.
+        self._threads.shutdown(wait=True)
+
+    def take(self, array: Array, file: str, packed: contextlib.ExitStack) -> None:
+        """Queue a packed array to be finished; block while too many wait.
+
+        Raises
+        ------
+        OSError
+            This array, or an earlier one, cannot be written.
+        """
+        if self._store == ZARR:
+            # Zarr's settings belong to the whole process: the thread that set them resets them.
+            self._finish(array, file, packed)
+            return
+        self._waiting.append(self._threads.submit(self._finish, array, file, packed))
+        self.wait(_MOST_WAITING)
+
+    def wait(self, most: int = 0) -> None:
+        """Wait until all arrays but `most` are on disk, and recorded."""
+        while len(self._waiting) > most:
+            self._waiting.popleft().result()
+
+    def _finish(self, array: Array, file: str, packed: contextlib.ExitStack) -> None:
+        packed.close()
+        buffer = opened_buffer(str(self._place / file), array.shape, self._store)
+        record = record_of(array, file, checksum_of(buffer))
+        with self._lock:
+            self._journal.add(array.name, record)

@@ -15,7 +15,7 @@ from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
-from fastindex.weights.repack_plans import Bytes, End, repack_plan
+from fastindex.weights.repack_plans import Bytes, End, Format, repack_plan
 
 #: Bits of a word, and rows of codes per row of words, for formats whose words hold codes along the last dimension.
 _WORDS = {
@@ -38,7 +38,7 @@ _WORDS = {
 _COLUMN_WORDS = {"gptq": 32}
 
 
-def has_words(name: str) -> bool:
+def has_words(name: Format) -> bool:
     """Whether the vendor of a format stores it as a matrix of words, whose dimensions determine those of the codes.
 
     Examples
@@ -239,7 +239,7 @@ def signed_bits(given: Any, kind: np.dtype[Any]) -> int:
     return element_bits(given, kind) if kind.kind == "i" else 0
 
 
-def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Parameters) -> tuple[int, ...]:
+def sizes_of(array: NDArray[Any], name: Format, bits: int | None, parameters: Parameters) -> tuple[int, ...]:
     """Return the sizes of the codes in an array, as its dimensions determine them.
 
     Raises
@@ -254,7 +254,7 @@ def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Param
     """
     if name == PLAIN and array.ndim:
         return array.shape
-    if not has_words(name) or array.ndim < 2:
+    if not isinstance(name, str) or not has_words(name) or array.ndim < 2:
         raise FastIndexError(f"{name} does not tell its sizes by the dimensions {array.shape}; give shape=")
     one = chosen(name, bits, {k: v for k, v in parameters if k in PARAMETERS.get(name, {})})
     words = _in_words(one, array.shape, 8 * array.dtype.itemsize)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from fastindex.weights.repack_arguments import (
     other_version,
     signed_bits,
 )
-from fastindex.weights.repack_plans import Cut, End, RepackPlan, repack_plan
+from fastindex.weights.repack_plans import Cut, End, Format, RepackPlan, repack_plan
 
 #: The larger buffer of a slice has at most about this many bytes, even if memory allows more.
 _PART_BYTES = 64 << 20
 #: Memory for a move, in bytes, even if the process is above its limit already.
-_LEAST_ROOM_BYTES = 16 << 20
+_LEAST_MOVE_BYTES = 16 << 20
 #: Peak memory in multiples of the larger buffer: both buffers and unpacked codes; more where single bits move.
 _COPIES, _COPIES_OF_BITS = 8, 24
 
@@ -39,7 +39,7 @@ class Formats:
 
     Attributes
     ----------
-    names : (str, str)
+    names : (Format, Format)
         Of the source and of the target.
     sizes : tuple of int
         The dimensions of the array.
@@ -49,7 +49,7 @@ class Formats:
         Of the formats.
     """
 
-    names: tuple[str, str]
+    names: tuple[Format, Format]
     sizes: tuple[int, ...]
     bits: int | None
     parameters: tuple[tuple[str, Any], ...]
@@ -58,6 +58,22 @@ class Formats:
         """Return the plan of the move."""
         given = checked_parameters(dict(self.parameters))
         return repack_plan(*self.names, checked_sizes(self.sizes), checked_bits(self.bits), given)
+
+
+class Memory(NamedTuple):
+    """Memory in bytes: that of the program itself, and what a move may take beside it."""
+
+    taken: int
+    free: int
+
+
+@contextmanager
+def memory_within(limit: int) -> Iterator[Memory]:
+    """Yield what moves may take if the process is to stay below `limit` bytes; where that is low, NumPy runs them."""
+    by_numpy = is_for_numpy(limit)
+    with without_kernels() if by_numpy else nullcontext():
+        taken = taken_bytes(by_numpy)
+        yield Memory(taken, max(limit - taken, _LEAST_MOVE_BYTES))
 
 
 def repack_file(
@@ -102,47 +118,52 @@ def repack_file(
         )
     if file.dtype is not None:
         check_words(left, file.dimensions or (), 8 * file.dtype.itemsize, source_path)
-    by_numpy = is_for_numpy(memory_bytes)
-    taken = taken_bytes(by_numpy)
-    room = max(memory_bytes - taken, _LEAST_ROOM_BYTES)
-    cut = cut_of_parts(plan, room, taken)
     dtype = np.dtype(f"u{max(right.bits // 8, 1)}" if right.row is None else "u1")
     dimensions = right.sizes if right.row is None else (right.side.nbytes,)
-    progress.start(right.side.nbytes)
+    signed = 0 if file.dtype is None else signed_bits(None, file.dtype)
     header = header_for(target_path, dtype, dimensions)
-    with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
-        signed = 0 if file.dtype is None else signed_bits(None, file.dtype)
-        parts = parts_of(plan, cut, room, formats)
-        with without_kernels() if by_numpy else nullcontext():
+    with memory_within(memory_bytes) as memory:
+        parts = parts_of(formats, memory)
+        progress.start(right.side.nbytes)
+        with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
             move_parts(parts, file.read, output.write, (signed, 0), progress.advance)
 
 
-def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
-    """Return how to move slice by slice; None to move the whole array at once.
+#: A slice: its plan, the index of its first row, and its byte offsets on both sides.
+Part = tuple[RepackPlan, int, tuple[int, int]]
 
-    Parameters
-    ----------
-    plan : RepackPlan
-    room : int
-        The bytes that the move may take.
-    taken : int
-        The bytes that the process uses already.
+
+def parts_of(formats: Formats, memory: Memory) -> Iterable[Part]:
+    """Return the slices to move one after the other: the whole array, or slices of the outermost dimension.
 
     Raises
     ------
     FastIndexError
         The whole move does not fit, and cannot be done in slices.
     """
-    left, right = plan.ends
+    plan = formats.plan()
     whole = bytes_of_move(plan)
-    if whole <= room:
-        return None
+    if whole <= memory.free:
+        return [(plan, 0, (0, 0))]
     if plan.cut is None:
+        left, right = plan.ends
         raise FastIndexError(
             f"{left.name} and {right.name} have no dimension that is outermost in both, so they are moved whole: give "
-            f"at least --max-memory {-(-(whole + taken) >> 20)}MiB"
+            f"at least --max-memory {-(-(whole + memory.taken) >> 20)}MiB"
         )
-    return plan.cut
+    return slices_of(formats, plan.cut, memory.free)
+
+
+def slices_of(formats: Formats, cut: Cut, most_bytes: int) -> Iterator[Part]:
+    """Yield slices whose moves take at most a number of bytes, or the smallest ones."""
+    plan = formats.plan()
+    each = bytes_of_move(plan) * cut.step // max(cut.size, 1)
+    count = max(min(most_bytes, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
+    at = 0, 0
+    for begin in range(0, cut.size, count):
+        part = replace(formats, sizes=cut.part(min(count, cut.size - begin)), parameters=plan.parameters).plan()
+        yield part, begin, at
+        at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes
 
 
 def bytes_of_move(plan: RepackPlan) -> int:
@@ -156,19 +177,23 @@ def copies_of_move(plan: RepackPlan) -> int:
 
 
 def move_parts(
-    parts: Iterable[tuple[RepackPlan, int, tuple[int, int]]],
+    parts: Iterable[Part],
     read: Callable[[int, Bytes], None],
     write: Callable[[int, Bytes], None],
     signed: tuple[int, int],
     advance: Callable[[int], None],
+    starts: tuple[int, int] = (0, 0),
 ) -> None:
-    """Read, move and write slices, one after the other; `signed` is as for `RepackPlan.run`."""
+    """Read, move and write slices, one after the other.
+
+    `signed` is as for `RepackPlan.run`; `starts` are the offsets of the array, in bytes, for `read` and `write`.
+    """
     for part, first, places in parts:
         data = np.empty(part.ends[0].side.nbytes, np.uint8)
-        read(places[0], data)
+        read(starts[0] + places[0], data)
         made = np.empty(part.ends[1].side.nbytes, np.uint8)
         part.run(data, made, signed, None, first)
-        write(places[1], made)
+        write(starts[1] + places[1], made)
         advance(made.nbytes)
 
 
@@ -186,19 +211,3 @@ def _check_plain(file: Any, path: str, end: End) -> None:
         )
     if len(file.dimensions or ()) > 1 and tuple(file.dimensions) != end.sizes:
         raise FastIndexError(f"{path} has the dimensions {tuple(file.dimensions)}, the shape is {end.sizes}")
-
-
-def parts_of(
-    plan: RepackPlan, cut: Cut | None, room: int, formats: Formats
-) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
-    """Yield for each slice of the outermost dimension its plan, its first index, and its byte offsets on both sides."""
-    if cut is None:
-        yield plan, 0, (0, 0)
-        return
-    each = bytes_of_move(plan) * cut.step // max(cut.size, 1)
-    count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
-    at = 0, 0
-    for begin in range(0, cut.size, count):
-        part = replace(formats, sizes=cut.part(min(count, cut.size - begin)), parameters=plan.parameters).plan()
-        yield part, begin, at
-        at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

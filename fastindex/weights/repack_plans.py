@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.core.digits import Variable, digit
+from fastindex.core.digits import Variable
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
@@ -25,13 +25,21 @@ from fastindex.patterns.named_formats import (
     PLAIN,
     Chosen,
     chosen,
-    format_side,
-    in_bits,
     multiple_of,
-    of_bits,
-    plain_side,
 )
 from fastindex.show.format_names import named_layout
+from fastindex.weights.found_formats import FoundChosen, FoundFormat
+from fastindex.weights.repack_sides import (
+    BATCH,
+    ONEDNN,
+    as_stream,
+    batched,
+    is_of_bits,
+    letters_of,
+    side_of,
+    sizes_by_letter,
+    streams_of,
+)
 
 Bytes = NDArray[np.uint8]
 
@@ -39,9 +47,8 @@ Bytes = NDArray[np.uint8]
 _WIDE_BITS = (16, 32, 64)
 # Units reordered at a time: few enough that their temporaries stay in the cache.
 _UNITS_AT_ONCE = 1 << 16
-_ONEDNN = "onednn"
-#: The variable of the batch: arrays stored one after the other.
-_BATCH = "batch"
+#: A name that `formats` lists, "plain", or a format that was discovered.
+Format = str | FoundFormat
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,11 @@ class End:
         if self.row is None or self.row.bits is None:
             return "elements"
         return self.row.stored
+
+    @property
+    def inverted_bits(self) -> int:
+        """The bits of a code that a discovered format stores inverted, besides the sign."""
+        return self.one.found.inverted_bits if isinstance(self.one, FoundChosen) else 0
 
 
 @dataclass(frozen=True)
@@ -143,6 +155,12 @@ class RepackPlan:
         flipped = _is_twos_complement(source, destination, signed[0])
         return flipped ^ _is_twos_complement(destination, source, signed[1])
 
+    def flipped_bits(self, signed: tuple[int, int]) -> int:
+        """The mask of the bits of a code that flip; `signed` as for `run`."""
+        source, destination = self.ends
+        sign = 1 << source.bits - 1 if self.flips(signed) else 0
+        return sign ^ source.inverted_bits ^ destination.inverted_bits
+
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
         end = self.ends[1]
@@ -170,19 +188,19 @@ class RepackPlan:
         """
         source, destination = self.ends
         offset = 1 << source.bits - 1
-        flipped = self.flips(signed)
+        flipped = self.flipped_bits(signed)
         if source.row is None and source.bits % 8:
             is_negative = _may_be_negative(destination, signed[0])
             _check_codes(data, source, destination.name, signed[0] > 0, is_negative, first)
             if is_negative:
                 data = data & np.uint8((1 << source.bits) - 1)
         if flipped and source.row is None:
-            data = data ^ np.uint8(offset)
+            data = _flipped(data, flipped, -(-source.bits // 8) * 8)
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
         if flipped and None not in (source.row, destination.row):
             # Flip in the source: padding of the destination is never flipped.
-            data = data ^ np.uint8(offset * (0x11 if source.bits == NIBBLE_BITS else 1))
+            data = _flipped(data, flipped, source.bits)
         if self.packs:
             data = plan_relayout(*_packing(len(data)))(data, threads=threads)
         row = destination.row
@@ -191,7 +209,7 @@ class RepackPlan:
         if row is not None and row.order:
             _in_units(target, row, back=False)
         if flipped and source.row is not None and destination.row is None:
-            target ^= np.uint8(offset)
+            target[...] = _flipped(target, flipped, -(-destination.bits // 8) * 8)
         if destination.row is None and destination.bits < 8 and _may_be_negative(source, signed[1]):
             # Sign-extend to the whole byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
@@ -226,8 +244,11 @@ def _cut(
         return None
     key, step = str(found[0][0].key), math.lcm(found[0][1], found[1][1])
     letters = spelled[0] if rows[0] is not None else spelled[1]
-    if key == _BATCH:
+    if key == BATCH:
         return Cut((batch, *shape[len(shape) - len(letters) :]), 0, step)
+    if key not in letters:
+        # The bits of several codes, across words.
+        return None
     for one, own in zip(rows, spelled, strict=True):
         step = math.lcm(step, 1 if one is None else multiple_of(one, one.letters[own.index(key)]))
     if len(letters) == 1:
@@ -264,12 +285,19 @@ def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
     return other.stored != "elements" and _may_be_negative(other, signed_bits)
 
 
+def _flipped(data: Bytes, mask: int, width: int) -> Bytes:
+    """Return packed codes of `width` bits, a divisor or a multiple of 8, with the bits of a mask flipped."""
+    every = sum(mask << at for at in range(0, max(width, 8), width))
+    made: Bytes = (data.view(f"u{max(width, 8) // 8}") ^ np.array(every, f"u{max(width, 8) // 8}")).view(np.uint8)
+    return made
+
+
 def _may_be_negative(end: End, signed_bits: int) -> bool:
     """Whether a plain array holds signed values, not codes, for a format; `signed_bits` is 0 for unsigned dtypes."""
     if end.stored == "integers":
         # int8 may contain 4-bit codes, but cannot hold 8-bit codes above 127.
         return signed_bits == end.bits
-    return signed_bits > 0 and end.stored != "codes"
+    return signed_bits > 0 and end.stored not in ("codes", "bits")
 
 
 def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negative: bool, first: int) -> None:
@@ -297,7 +325,11 @@ def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negat
 
 @lru_cache(maxsize=256)
 def repack_plan(
-    source: str, destination: str, shape: tuple[int, ...], bits: int | None, parameters: tuple[tuple[str, Any], ...]
+    source: Format,
+    destination: Format,
+    shape: tuple[int, ...],
+    bits: int | None,
+    parameters: tuple[tuple[str, Any], ...],
 ) -> RepackPlan:
     """Plan a move between two formats; plans are cached.
 
@@ -312,41 +344,38 @@ def repack_plan(
     'u4[2,1,4,2]{2,3,1,0:E(4)}'
     """
     given = dict(parameters)
-    for name in (source, destination):
+    names = str(source), str(destination)
+    if bits is None:
+        bits = next((one.bits for one in (source, destination) if isinstance(one, FoundFormat)), None)
+    for name in names:
         parameter = BY_ROWS.get(name)
         if parameter is not None and given.get(parameter) is None:
             given[parameter] = shape[-2:-1] != (1,)
     rows: list[Chosen | None] = []
-    for name in (source, destination):
-        own = {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})}
-        rows.append(None if name == PLAIN else _row(name, len(shape), bits, own))
-    unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in (source, destination)))
+    for one in (source, destination):
+        own = {k: v for k, v in given.items() if k in PARAMETERS.get(str(one), {})}
+        rows.append(None if one == PLAIN else _row(one, shape, bits, own))
+    unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in names))
     if unknown:
         raise FastIndexError(f"neither {source} nor {destination} has a parameter {', '.join(unknown)}")
-    known = [one for one in rows if one is not None]
+    known = [row for row in rows if row is not None]
     width = known[0].bits if known else (bits or 8)
-    if any(one.bits != width for one in known):
+    if any(row.bits != width for row in known):
         raise FastIndexError(f"{source} has {known[0].bits} bits, {destination} has {known[1].bits}; give bits=")
-    letters = _letters(rows, len(shape))
-    sizes, batch = _by_letter(letters[0] if rows[0] is not None else letters[1], shape)
+    letters = letters_of(rows, len(shape))
+    sizes, batch = sizes_by_letter(letters[0] if rows[0] is not None else letters[1], shape)
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
     if not known and width > 8 and width not in _WIDE_BITS:
         raise FastIndexError(f"plain elements of more than 8 bits have {', '.join(map(str, _WIDE_BITS))}, got {width}")
-    by_bits = any(of_bits(one.row.text) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
-    bit = Variable("b", width, True)
+    by_bits = any(is_of_bits(row) for row in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
     ends: list[End] = []
-    for name, one, spelled in zip((source, destination), rows, letters, strict=True):
+    for name, row, spelled in zip(names, rows, letters, strict=True):
         ordered = [variables[letter] for letter in spelled]
-        if one is None:
-            everything = (*ordered, bit) if by_bits else tuple(ordered)
-            side = plain_side(width, [v.extent for v in ordered], everything, by_bits)
-        else:
-            table = dict(zip(one.letters, ordered, strict=True)) | ({"b": bit} if of_bits(one.row.text) else {})
-            side = format_side(one, {k: v.extent for k, v in table.items()}, table)
-            if by_bits and "b" not in table:
-                side = in_bits(side, width, bit)
-        final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
-        ends.append(End(name, final, width, _batched(side, batch), one))
+        side = side_of(row, ordered, width, by_bits)
+        for letter in streams_of(rows, letters):
+            side = as_stream(side, variables[letter], width)
+        final = tuple(shape) if row is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
+        ends.append(End(name, final, width, batched(side, batch), row))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
     finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))
@@ -357,7 +386,29 @@ def repack_plan(
         sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
-    return RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
+    made = RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())), letters)
+    _check_found(made)
+    return made
+
+
+def _check_found(plan: RepackPlan) -> None:
+    """Reject what a move to or from a discovered format would not write as its packer does.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    source, destination = plan.ends
+    if isinstance(destination.one, FoundChosen) and destination.one.found.has_ones:
+        raise UnsupportedError(
+            f"{destination.name} has ones in its padding, which repack does not write; it only unpacks it"
+        )
+    is_packed = None not in (source.row, destination.row)
+    if is_packed and source.side.element_bits < source.bits and plan.flipped_bits((0, 0)):
+        raise UnsupportedError(
+            f"the bits of a code are not adjacent in {source.name}, and some of them flip in {destination.name}; move "
+            "to 'plain', then from it"
+        )
 
 
 def _check_meanings(ends: Sequence[End]) -> None:
@@ -371,8 +422,8 @@ def _check_meanings(ends: Sequence[End]) -> None:
         return
     for end, other in zip(ends, reversed(ends), strict=True):
         # Integers below a byte are two's complement; bytes may be unsigned.
-        unknown = ("signed", "integers", "offset") if end.bits < 8 else ("signed",)
-        if end.stored == "elements" and other.stored in unknown:
+        unknown = ("signed", "integers", "offset") if end.bits < 8 or end.stored == "bits" else ("signed",)
+        if end.stored in ("elements", "bits") and other.stored in unknown:
             raise FastIndexError(
                 f"{end.name} keeps elements of either sign as they are, so codes of {other.name} have no one value "
                 "there; move them to 'plain' first, with out= of int8 for values or of uint8 for codes"
@@ -383,75 +434,19 @@ def _packing(count: int) -> tuple[str, str]:
     return f"u4[{count}]", f"u4[{count}]{{0:E(4)}}"
 
 
-def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chosen:
-    if name != _ONEDNN:
+def _row(name: Format, shape: Sequence[int], bits: int | None, given: dict[str, Any]) -> Chosen:
+    if isinstance(name, FoundFormat):
+        return name.at(shape, bits)
+    if name != ONEDNN:
         return chosen(name, bits, given)
     tag = given.get("tag")
     if not isinstance(tag, str):
         raise ArgumentTypeError("onednn takes the name of a layout, as in tag='nChw16c'")
     layout = named_layout(tag)
     letters = "ABCDEFGHIJKL"[: layout.rank]
-    if layout.rank > rank:
-        raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {rank}")
+    if layout.rank > len(shape):
+        raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {len(shape)}")
     return Chosen(Row(name, f"e[{','.join(letters)}]{layout}"), bits or 32, {}, letters)
-
-
-def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
-    """Return the dimensions of both ends in the same letters."""
-    first, last = rows
-    if first is None and last is None:
-        return ("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:rank],) * 2
-    if first is None or last is None:
-        known = first or last
-        assert known is not None
-        return known.letters, known.letters
-    names = first.row.name, last.row.name
-    if _ONEDNN in names and len(first.letters) == len(last.letters):
-        # The letters of a tag number dimensions: they are not the B, D and K of other formats.
-        return first.letters, first.letters
-    return common_letters(first.letters, last.letters, names)
-
-
-def common_letters(first: str, last: str, names: tuple[str, str]) -> tuple[str, str]:
-    """Return the dimensions of two formats in the letters of the first.
-
-    Examples
-    --------
-    >>> common_letters("KN", "MK", ("awq", "mlx"))
-    ('KN', 'NK')
-    """
-    if len(first) != len(last):
-        raise FastIndexError(f"{names[0]} is of {first}, {names[1]} of {last}")
-    own = [letter for letter in first if letter not in last]
-    theirs = [letter for letter in last if letter not in first]
-    renamed = dict(zip(theirs, own, strict=True))
-    return first, "".join(renamed.get(letter, letter) for letter in last)
-
-
-def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:
-    """Return the size of each dimension by its letter, and the number of arrays in the batch."""
-    if len(letters) == 1:
-        return {letters: math.prod(shape)}, 1
-    missing = len(letters) - len(shape)
-    if missing > 1 or (missing == 1 and letters[-1] != "K"):
-        raise FastIndexError(f"the shape has the dimensions {', '.join(letters)}, got {shape}")
-    if missing == 1:
-        return dict(zip(letters, (1, *shape), strict=True)), 1
-    return dict(zip(letters, shape[-missing or len(shape) - len(letters) :], strict=True)), math.prod(
-        shape[: len(shape) - len(letters)]
-    )
-
-
-def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
-    """Return a side with a batch of `count` arrays as its outermost dimension."""
-    if count == 1:
-        return side
-    variable = Variable(_BATCH, count, True)
-    layout = side.layout
-    order = (*(d + 1 for d in layout.minor_to_major), 0)
-    shape = Shape(side.element_type, (count, *side.dimensions), replace(layout, minor_to_major=order))
-    coordinates = (digit(1, variable, 1, None), *side.coordinates)
-    return RegroupedShape(shape, coordinates, (variable, *side.variables))
 
 
 def _in_units(data: Bytes, row: Row, back: bool) -> Bytes:

@@ -20,7 +20,10 @@ from fastindex.patterns.named_formats import (
     text_of,
 )
 from fastindex.runtime.threads import check_threads
+from fastindex.weights.discovery import NAME, Discovery
+from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.repack_arguments import (
+    Parameters,
     check_words,
     checked_bits,
     checked_bytes,
@@ -32,7 +35,7 @@ from fastindex.weights.repack_arguments import (
     signed_bits,
     sizes_of,
 )
-from fastindex.weights.repack_plans import repack_plan
+from fastindex.weights.repack_plans import Format, repack_plan
 
 #: Widths, in bits, of elements of formats that take any width.
 _WIDTHS = (8, 16, 32, 64)
@@ -113,8 +116,8 @@ def unit_order(row: Row) -> tuple[int, ...]:
 
 def repack(
     buffer: Any,
-    source: str,
-    destination: str,
+    source: str | Discovery,
+    destination: str | Discovery,
     *,
     shape: Sequence[int] | None = None,
     bits: int | None = None,
@@ -131,13 +134,14 @@ def repack(
         In format `source`. ``"plain"`` is the array itself: codes one per byte, or elements of their own width, in the
         order of their dimensions. Any other format is its bytes, in an array of any dtype. Arrays of PyTorch and JAX
         in host memory are accepted, too; the result is a NumPy array, as for `relayout`.
-    source, destination : str
-        Names that `formats` lists, or ``"plain"``.
+    source, destination : str or Discovery
+        Names that `formats` lists, or ``"plain"``; or what `discover` found, at its sizes, and if it has `grows`, at
+        all multiples of its blocks. One without a layout is moved by a table, at its own sizes.
     shape : sequence of int, optional
         The dimensions that `formats` names, without padding: in the order of `source`, or of `destination` if `source`
         is ``"plain"``. By default, derived from the dimensions of `buffer`, if they are those of the plain array or of
         the matrix of words that the vendor stores; padding within words then counts as codes. Dimensions that
-        contradict `shape` are an error.
+        contradict `shape` are an error. A discovery has its own shape.
     bits : int, optional
         Of a code or an element; for a format of several widths, 4 by default, or the default that `formats` lists.
     out : array, optional
@@ -184,14 +188,19 @@ def repack(
     '80000000'
     """
     check_threads(threads)
-    for name in (source, destination):
-        check_name(name)
-    array = given_array(buffer)
+    sizes = None if shape is None else checked_sizes(shape)
     width, given = checked_bits(bits), checked_parameters(parameters)
-    sizes = sizes_of(array, source, width, given) if shape is None else checked_sizes(shape)
+    left, right = _format_of(source), _format_of(destination)
+    if isinstance(left, Discovery) or isinstance(right, Discovery):
+        if order is not None:
+            raise UnsupportedError("order= is for plain codes that become a named format")
+        return _by_table(buffer, left, right, sizes, width, given, out)
+    array = given_array(buffer)
+    if sizes is None:
+        sizes = left.sizes if isinstance(left, FoundFormat) else sizes_of(array, left, width, given)
     if width is None:
-        width = _width_of_plain(buffer, array, out, source, destination, math.prod(sizes))
-    plan = repack_plan(source, destination, sizes, width, given)
+        width = _width_of_plain(buffer, array, out, left, right, math.prod(sizes))
+    plan = repack_plan(left, right, sizes, width, given)
     check_words(plan.ends[0], array.shape, 8 * array.dtype.itemsize, "the buffer")
     data = checked_bytes(array, plan.ends[0], "the buffer")
     if order is not None:
@@ -202,7 +211,61 @@ def repack(
     return target
 
 
-def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
+def _format_of(given: str | Discovery) -> Format | Discovery:
+    """Return a format by its name, or a discovered one; a discovery without a layout as it is.
+
+    Raises
+    ------
+    FastIndexError, UnsupportedError
+        No such format, or nothing that can be moved.
+    """
+    if not isinstance(given, Discovery):
+        check_name(given)
+        return given
+    given.check_permutation()
+    return given if given.layout is None else given.as_format()
+
+
+def _by_table(
+    buffer: Any,
+    source: Format | Discovery,
+    destination: Format | Discovery,
+    sizes: tuple[int, ...] | None,
+    bits: int | None,
+    parameters: Parameters,
+    out: Any,
+) -> Any:
+    """Move plain codes to or from a discovery without a layout."""
+    found = source if isinstance(source, Discovery) else destination
+    assert isinstance(found, Discovery)
+    if PLAIN not in (source, destination):
+        raise UnsupportedError("a discovery without a layout is moved from and to 'plain' only; go by 'plain'")
+    if bits not in (None, found.bits) or parameters:
+        raise FastIndexError(f"{NAME} has {found.bits} bits and no parameters, got bits={bits}, {parameters}")
+    array = given_array(buffer)
+    if sizes is None:
+        sizes = array.shape if found is destination and array.ndim > 1 else found.shape
+    if sizes[len(sizes) - len(found.shape) :] != found.shape:
+        raise FastIndexError(
+            f"{NAME} is no order of digits, so it is for its own sizes only, {found.shape}, got {sizes}; "
+            f"discover it at {sizes}"
+        )
+    if found is destination:
+        if found.has_ones:
+            raise UnsupportedError(f"{NAME} has ones in its padding, which repack does not write; it unpacks it")
+        if array.size != math.prod(sizes):
+            raise FastIndexError(f"the buffer has the dimensions {sizes}, got {array.shape}")
+        return found.plan()(array.reshape(sizes), out)
+    count = math.prod(sizes[: len(sizes) - len(found.shape)])
+    if array.nbytes != count * found.plan().nbytes:
+        raise FastIndexError(
+            f"{NAME} of {sizes} takes {count * found.plan().nbytes} bytes, the buffer has {array.nbytes}"
+        )
+    result = found.plan().inverse(array, out)
+    return result if out is not None else result.reshape(sizes)
+
+
+def _width_of_plain(buffer: Any, array: Any, out: Any, source: Format, destination: Format, count: int) -> int | None:
     """Return the bits of `count` plain elements by their dtype, if the format on the other side takes any width."""
     given = element_bits(buffer, array.dtype)
     if source == PLAIN and given < 8:

@@ -15,7 +15,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
-from fastindex.weights.format_rules import FormatRule, format_rule_of, shape_of
+from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of, shape_of
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Tensor
@@ -66,7 +66,7 @@ class Rule:
 
 
 def rules_of(given: Any) -> tuple[Rule, ...]:
-    """Parse rules given as mappings: a list of them, or ``{"rules": [...]}``, as in files.
+    """Parse rules given as mappings: a list of them, or ``{"rules": [...]}``, perhaps with "formats", as in files.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
     >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
     True
     """
-    found = []
+    found, formats = [], formats_of(given)
     for one in mappings_of(given):
         unknown = set(one) - set(_KEYS)
         if unknown or "names" not in one:
@@ -94,18 +94,18 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
             raise FastIndexError(
                 f"the rule for {shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
             )
-        found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
+        found.append(Rule(**texts, format=format_rule_of(one["format"], formats) if "format" in one else None))
     return tuple(found)
 
 
 def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the mappings of a list of rules, or of ``{"rules": [...]}``.
+    """Yield the mappings of a list of rules, or of ``{"rules": [...]}``, which may have "formats" too.
 
     Raises
     ------
     ArgumentTypeError
     """
-    if isinstance(given, Mapping) and set(given) == {"rules"}:
+    if isinstance(given, Mapping) and {"rules"} <= set(given) <= {"rules", "formats"}:
         given = given["rules"]
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')

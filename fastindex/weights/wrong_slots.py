@@ -27,76 +27,6 @@ from fastindex.weights.repack_arguments import (
 from fastindex.weights.repack_plans import repack_plan
 from fastindex.weights.repacking import repack
 
-
-@dataclass(frozen=True)
-class WrongCode:
-    """A code that differs from the one that a buffer should hold.
-
-    Attributes
-    ----------
-    index : tuple of int
-    place : int
-        The offset of its first bit in the buffer.
-    bits : int
-        Its width.
-    codes, held : array
-        All codes: those expected in the buffer, and those it holds.
-    """
-
-    index: tuple[int, ...]
-    place: int
-    bits: int
-    codes: NDArray[Any]
-    held: NDArray[Any]
-
-
-def first_wrong_code(
-    before: Any, after: Any, name: str, shape: Sequence[int] | None, bits: int | None, parameters: dict[str, Any]
-) -> WrongCode | None:
-    """Return the first code, in memory order, that is wrong in a buffer of a named format, or None.
-
-    Raises
-    ------
-    FastIndexError, ArgumentTypeError, UnsupportedError
-        As `repack`.
-
-    Examples
-    --------
-    >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
-    >>> buffer = repack(codes, "plain", "awq")
-    >>> buffer[1] ^= 0x10
-    >>> wrong = first_wrong_code(codes, buffer, "awq", None, None, {})
-    >>> wrong.index, wrong.place, wrong.held[wrong.index]
-    ((0, 6), 12, np.uint8(7))
-    """
-    check_name(name)
-    plain = given_array(before)
-    sizes = plain.shape if shape is None else checked_sizes(shape)
-    width = checked_bits(bits)
-    if width is None and (takes_any_width(name) or element_bits(before, plain.dtype) < 8):
-        width = element_bits(before, plain.dtype)
-    width = repack_plan(PLAIN, name, sizes, width, checked_parameters(parameters)).ends[0].bits
-    keys: dict[str, Any] = {"shape": sizes, "bits": width, **parameters}
-    expected = repack(before, PLAIN, name, **keys)
-    held = repack(after, name, PLAIN, out=np.empty(sizes, plain.dtype), **keys)
-    codes = np.ascontiguousarray(plain).reshape(sizes)
-    unsigned = f"u{plain.itemsize}"
-    differ = codes.view(unsigned) != held.view(unsigned)
-    if not differ.any():
-        return None
-    # Pack a mask of all bits of wrong codes: its first set bit is the first one in memory.
-    every = np.where(differ, np.uint64((1 << width) - 1), np.uint64(0)).astype(unsigned)
-    nothing = np.zeros(sizes, unsigned)
-    repack(nothing, PLAIN, name, out=expected, **keys)
-    marked = repack(every, PLAIN, name, **keys) ^ expected
-    byte = int(np.argmax(marked != 0))
-    bit = int(np.argmax(np.unpackbits(marked[byte : byte + 1], bitorder="little")))
-    # Unpacked, this single bit shows which code it belongs to.
-    expected[byte] ^= np.uint8(1 << bit)
-    found = int(np.argmax(repack(expected, name, PLAIN, out=nothing, **keys) != 0))
-    return WrongCode(tuple(int(i) for i in np.unravel_index(found, sizes)), 8 * byte + bit, width, codes, held)
-
-
 Bytes = NDArray[np.uint8]
 
 #: Bytes packed and compared at a time: few enough to stay in the cache, enough to make calls rare.
@@ -199,14 +129,39 @@ def check(
 def _checked_format(
     before: Any, after: Any, name: str, shape: Sequence[int] | None, bits: int | None, parameters: dict[str, Any]
 ) -> WrongSlot | None:
-    wrong = first_wrong_code(before, after, name, shape, bits, parameters)
-    if wrong is None:
+    check_name(name)
+    plain = given_array(before)
+    sizes = plain.shape if shape is None else checked_sizes(shape)
+    width = checked_bits(bits)
+    if width is None and (takes_any_width(name) or element_bits(before, plain.dtype) < 8):
+        width = element_bits(before, plain.dtype)
+    width = repack_plan(PLAIN, name, sizes, width, checked_parameters(parameters)).ends[0].bits
+    keys: dict[str, Any] = {"shape": sizes, "bits": width, **parameters}
+    expected = repack(before, PLAIN, name, **keys)
+    held = repack(after, name, PLAIN, out=np.empty(sizes, plain.dtype), **keys)
+    codes = np.ascontiguousarray(plain).reshape(sizes)
+    unsigned = f"u{plain.itemsize}"
+    differ = codes.view(unsigned) != held.view(unsigned)
+    if not differ.any():
         return None
-    byte, bit = divmod(wrong.place, 8)
-    expected, got = wrong.codes[wrong.index], wrong.held[wrong.index]
-    same = np.flatnonzero(~_differ(wrong.codes, np.full_like(wrong.codes, got)))
-    found = tuple(int(i) for i in np.unravel_index(int(same[0]), wrong.codes.shape)) if len(same) == 1 else None
-    return WrongSlot(wrong.index, found, wrong.place // wrong.bits, byte, bit, expected.item(), got.item())
+    # Pack a mask of all bits of wrong codes: its first set bit is the first one in memory.
+    every = np.where(differ, np.uint64((1 << width) - 1), np.uint64(0)).astype(unsigned)
+    nothing = np.zeros(sizes, unsigned)
+    repack(nothing, PLAIN, name, out=expected, **keys)
+    marked = repack(every, PLAIN, name, **keys) ^ expected
+    byte = int(np.argmax(marked != 0))
+    bit = int(np.argmax(np.unpackbits(marked[byte : byte + 1], bitorder="little")))
+    # Unpacked, this single bit shows which code it belongs to.
+    expected[byte] ^= np.uint8(1 << bit)
+    index = _index_of(repack(expected, name, PLAIN, out=nothing, **keys) != 0)
+    same = ~_differ(codes, np.full_like(codes, held[index]))
+    found = _index_of(same) if np.count_nonzero(same) == 1 else None
+    return WrongSlot(index, found, (8 * byte + bit) // width, byte, bit, codes[index].item(), held[index].item())
+
+
+def _index_of(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first element that is true."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 def _checked_layout(before: Any, after: Any, shape: Shape) -> WrongSlot | None:

@@ -17,8 +17,8 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_placed
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.xla.bitcasts import reshape_is_bitcast
-from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
-from fastindex.xla.layout_queries import is_monotonic_with_dim0_major
+from fastindex.xla.shape_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
+from fastindex.xla.shape_queries import is_monotonic_with_dim0_major
 
 Pairs = list[tuple[int, int]]
 

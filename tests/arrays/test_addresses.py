@@ -1,6 +1,6 @@
 """Two array objects are looked at in one native call: it must say what NumPy's own attributes say.
 
-Tests of: runtime.lines.plain_arrays.
+Tests of: runtime.lines.calls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import njit
 
 import fastindex as fi
 from fastindex.arrays.addresses import address_of, expected_pair
-from fastindex.runtime.lines.plain_arrays import plain_addresses
+from fastindex.runtime.lines.calls import plain_addresses
 
 COUNT = 6
 

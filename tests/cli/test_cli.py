@@ -1,7 +1,7 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.completing, cli.describing, cli.ending, cli.group, cli.machine, cli.moving,
-cli.options, cli.progress, cli.reporting.
+Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.output, cli.process,
+cli.reporting, cli.showing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
-from fastindex.cli import progress as cli_progress
+from fastindex.cli import output as cli_output
 from fastindex.cli.options import byte_size
-from fastindex.hlo.uses import SORT_KEYS
+from fastindex.hlo.rows import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
 
@@ -146,7 +146,7 @@ def test_every_index() -> None:
 @pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i4", "u1", "<u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_indices_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, order: Any) -> None:
-    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.layout_jobs._INDICES_AT_ONCE", 100)
     generator = np.random.default_rng(0)
     y, x = generator.integers(0, 3, (50, 7)), generator.integers(0, 5, (50, 7))
     slots = (y // 2 * 3 + x // 2) * 4 + y % 2 * 2 + x % 2
@@ -299,7 +299,7 @@ def test_report_of_the_first_few(tmp_path: Path) -> None:
         assert len(found["shapes"]) == 3
     assert "5 more shapes" in run("report", tmp_path / "m.hlo", "--top", "3").stdout
     # The choices are spelled out in the command line, which does not load the report for them.
-    option = next(parameter for parameter in cli.report.params if parameter.name == "sort")
+    option = next(parameter for parameter in cli.main.commands["report"].params if parameter.name == "sort")
     assert tuple(option.type.choices) == SORT_KEYS  # type: ignore[attr-defined]
 
 
@@ -500,7 +500,7 @@ def test_no_gpu(tmp_path: Path) -> None:
 
 
 def test_coordinates_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.jobs.index_jobs._INDICES_AT_ONCE", 100)
+    monkeypatch.setattr("fastindex.jobs.layout_jobs._INDICES_AT_ONCE", 100)
     source, target = tmp_path / "a.npy", tmp_path / "b.npy"
     np.save(source, np.zeros((500, 2), np.int64))
     assert "(2, ...), one row per dimension; transpose it" in fails(
@@ -750,7 +750,7 @@ class Terminal:
 
 def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with cli_progress.ProgressBar("working", 1e9) as bar:
+    with cli_output.ProgressBar("working", 1e9) as bar:
         bar.start(100)
         bar.advance(40)
         assert bar._bar is None
@@ -762,7 +762,7 @@ def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with cli_progress.ProgressBar("working", 0) as bar:
+    with cli_output.ProgressBar("working", 0) as bar:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""

@@ -2,7 +2,7 @@
 
 Something that fails ends with one line and a status that is not 0, leaves no file behind, and says where it was.
 
-Tests of: cli.streams, cli.group, terminal.
+Tests of: cli.process, cli.group, terminal.
 """
 
 from __future__ import annotations

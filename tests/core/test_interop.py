@@ -1,6 +1,6 @@
 """Other libraries' arrays: their strides and layouts against where their elements really lie.
 
-Tests of: core.cute, core.jax_layouts, core.foreign_arrays.
+Tests of: core.digits, core.foreign_arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastindex as fi
-from fastindex.core.cute import CuteTuple
+from fastindex.core.digits import CuteTuple
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.array_places import check_places, order_of

@@ -1,6 +1,6 @@
 """What notebooks show: every value, picture, report and plan, whole and well-formed.
 
-Tests of: core.notebooks, core.layout, sharding.sharding_html, show.reshard_html.
+Tests of: core.notebooks, core.layout, sharding.sharding_html, show.shard_picture.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.show.reshard_html import reshard_html
-from fastindex.show.shard_picture import ShardPicture
+from fastindex.show.shard_picture import ShardPicture, reshard_html
 
 MODULE = """HloModule m, is_scheduled=true
 ENTRY e { p = f32[1000,3]{1,0:T(8,128)} parameter(0)  ROOT n = f32[1000,3]{1,0:T(8,128)} negate(p) }"""

@@ -1,6 +1,6 @@
 """Whole Dask arrays of random chunks against the slow reference, and what a lazy result has to be.
 
-Tests of: dask.arrays, dask.rechunking, dask.segments, dask.tasks, arrays.arrays.
+Tests of: dask.arrays, dask.chunks, dask.tasks, arrays.arrays.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ da = pytest.importorskip("dask.array")
 from dask.array.utils import assert_eq  # noqa: E402
 
 import fastindex.dask  # noqa: E402
-from fastindex.dask import rechunking  # noqa: E402
-from fastindex.dask.segments import cut, cut_together  # noqa: E402
+from fastindex.dask import chunks as dask_chunks  # noqa: E402
+from fastindex.dask.chunks import cut, cut_together  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -152,15 +152,15 @@ def test_each_chunk_depends_on_what_it_needs_only() -> None:
 def test_pieces_are_not_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one are cut into columns of the other half-way: 32 by 32 chunks are not 1024 pieces of 1024 bytes."""
     buffer = da.from_array(VALUES.reshape(-1), chunks=8 * 640)
-    between, halfway = rechunking.between, []
-    monkeypatch.setattr(rechunking, "between", lambda *chunks: halfway.append(between(*chunks)) or halfway[-1])
-    monkeypatch.setattr(rechunking, "_LEAST_PIECE_BYTES", 512)
+    between, halfway = dask_chunks.between, []
+    monkeypatch.setattr(dask_chunks, "between", lambda *chunks: halfway.append(between(*chunks)) or halfway[-1])
+    monkeypatch.setattr(dask_chunks, "_LEAST_PIECE_BYTES", 512)
     assert_eq(fi.relayout(buffer, ROWS, COLUMNS), fi.pack(VALUES, COLUMNS))
     assert halfway == []
-    monkeypatch.setattr(rechunking, "_LEAST_PIECE_BYTES", 2048)
+    monkeypatch.setattr(dask_chunks, "_LEAST_PIECE_BYTES", 2048)
     assert_eq(fi.relayout(buffer, ROWS, COLUMNS), fi.pack(VALUES, COLUMNS))
     assert [tuple(map(max, chunks)) for chunks in halfway] == [(48, 104)]
-    monkeypatch.setattr(rechunking, "_LEAST_PIECE_BYTES", 1 << 40)
+    monkeypatch.setattr(dask_chunks, "_LEAST_PIECE_BYTES", 1 << 40)
     for seed in strategies.seeds(40):
         source, destination = strategies.random_pair(seed)
         package = Chunked(seed, at_once)

@@ -14,7 +14,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.hlo.jax_advice import jax_lines
-from fastindex.show.changes import cheapest_change
+from fastindex.show.padding import cheapest_change
 from tests.hlo.test_buffers import TILED, entry
 
 SHAPES = (

@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.hlo.jax_advice import jax_lines
-from fastindex.show.changes import cheapest_change
+from fastindex.show.padding import cheapest_change
 from fastindex.show.tpu_layouts import tpu_layout_in_order
 from tests.documents.pages import PAGES
 from tests.oracles.tpu_compiler import HAS_LIBTPU, PROGRAMS, Array, compiled

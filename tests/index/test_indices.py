@@ -1,6 +1,6 @@
 """Index conversion in bulk against the slow reference: every feature, both ways, every kind of input.
 
-Tests of: arrays.index_arguments, index.bad_elements, index.conversions, index.executors, core.tiles.
+Tests of: arrays.index_arguments, index.executors, index.indices, core.tiles.
 """
 
 from __future__ import annotations

@@ -14,16 +14,16 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.index import conversions
+    from fastindex.index import indices
 
     count = [0]
-    right = conversions.run
+    right = indices.run
 
     def counted(*arguments, **options):
         count[0] += 1
         return right(*arguments, **options)
 
-    monkeypatch.setattr(conversions, "run", counted)
+    monkeypatch.setattr(indices, "run", counted)
     return count
 
 

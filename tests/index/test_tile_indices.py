@@ -1,6 +1,6 @@
 """Tiles both ways: `from_tile_index`, flat numbers and `tile_slots`, against the reference.
 
-Tests of: index.tile_programs.
+Tests of: index.tiles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Windows of index programs, by tables and segments of every kind, against the reference.
 
-Tests of: index.kernels.windows, index.windows, index.window_numbers.
+Tests of: index.kernels.windows, index.windows, index.numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.windows import as_window
 from fastindex.index.programs import linear_program
-from fastindex.index.tile_programs import tile_program
+from fastindex.index.tiles import tile_program
 from fastindex.index.windows import WindowTuning, fill_window, window_plan
 from tests.cases import strategies
 from tests.oracles import reference

@@ -1,6 +1,6 @@
 """OCDBT checkpoints as TensorStore writes them, packed by the file jobs.
 
-Tests of: jobs.checkpoints.
+Tests of: jobs.reading.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.jobs.checkpoints import checkpoint_of
 from fastindex.jobs.layout_jobs import pack_file
+from fastindex.jobs.reading import checkpoint_of
 
 MEMORY = 64 << 30
 

@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: jobs.index_jobs, jobs.layout_jobs, moving.memory_maps, jobs.input_files, jobs.reading, jobs.writing.
+Tests of: jobs.layout_jobs, moving.memory_maps, jobs.input_files, jobs.reading, jobs.writing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
 
-Tests of: index.kernels.blocks, index.kernels.programs, index.kernels.steps, runtime.lines.memory,
-runtime.lines.element, algebra.forms, index.step_table, index.numbers.
+Tests of: index.kernels.programs, index.kernels.steps, runtime.lines.memory,
+runtime.lines.element, algebra.forms, index.compiled, index.numbers.
 """
 
 import random
@@ -22,9 +22,8 @@ from fastindex.algebra.forms import NARROW, Check, IndexProgram, Quotient, divis
 from fastindex.index import compiled as compiled_programs
 from fastindex.index import executors as execution
 from fastindex.index import numbers as index_table
-from fastindex.index import step_table as module
+from fastindex.index.compiled import step_table
 from fastindex.index.numbers import block_length
-from fastindex.index.step_table import step_table
 from fastindex.runtime.kernels import inlined
 from fastindex.runtime.lines import element
 from fastindex.runtime.machine_code import loaded_kernels
@@ -192,7 +191,7 @@ def test_a_wrong_constant_in_a_step_shows(monkeypatch):
         constants = division(*arguments)
         return replace(constants, shift=constants.shift + 1)
 
-    monkeypatch.setattr(module, "division", wrong)
+    monkeypatch.setattr(compiled_programs, "division", wrong)
     rows = np.arange(64)
     slots = fi.linear_index("f32[64,3]{0,1:T(3,16)}", (rows, 0 * rows))
     assert slots.tolist() != [

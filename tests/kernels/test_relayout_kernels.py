@@ -3,7 +3,7 @@
 Tests of: moving.moves.streams.deinterleave_kernel, moving.moves.elements.kernel, moving.moves.gathers.kernel,
 moving.moves.streams.interleave_kernel, moving.lines.lanes, runtime.lines.lines,
 moving.moves.streams.packed_runs_kernel, moving.kernels.runner, moving.kernels.table, moving.lines.pending,
-moving.lines.staged_bands, moving.moves.streams.kernel, moving.moves.transposes.kernel, runtime.lines.vectors.
+moving.lines.staged_bands, moving.moves.streams.kernel, moving.moves.transposes.kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Long calls on the main thread end at interrupts, and leave nobody at work.
 
-Tests of: moving.pass_threads, runtime.lines.slices.
+Tests of: moving.pass_threads, runtime.lines.calls.
 """
 
 from __future__ import annotations

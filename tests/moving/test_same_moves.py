@@ -1,6 +1,6 @@
 """Sets of nests that are cut in different ways, compared with what NumPy enumerates.
 
-Tests of: patterns.same_moves, algebra.joined_variables.
+Tests of: patterns.same_moves, algebra.sides.
 """
 
 from __future__ import annotations

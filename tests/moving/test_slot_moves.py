@@ -1,6 +1,6 @@
 """The one decision how slots move, against the slow reference and by hand.
 
-Tests of: core.slot_format, moving.problem.
+Tests of: core.sizes, moving.problem.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides
-from fastindex.core.slot_format import SlotFormat
+from fastindex.core.sizes import SlotFormat
 from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpacking_loops
 from tests.oracles import reference
 from tests.oracles.nest_places import places

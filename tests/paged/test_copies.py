@@ -1,6 +1,6 @@
 """Copies against the slow oracle, byte by byte; memory that both sides share; tails, casts, chunks, buffers.
 
-Tests of: paged.copies, paged.buffers, paged.page_passes, paged.kernels.page_passes, paged.pass_numbers.
+Tests of: paged.copies, paged.page_passes, paged.kernel, paged.numbers.
 """
 
 from __future__ import annotations

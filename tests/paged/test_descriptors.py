@@ -1,6 +1,6 @@
 """Runs of transfers against the slow oracle: every byte, in the fewest runs, in each order.
 
-Tests of: paged.descriptors, paged.transfers, paged.kernels.page_runs, paged.run_numbers.
+Tests of: paged.descriptors, paged.transfers, paged.kernel, paged.numbers.
 """
 
 from __future__ import annotations

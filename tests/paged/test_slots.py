@@ -1,6 +1,6 @@
 """Slot mappings against loops in Python, with and without kernels, and every bound.
 
-Tests of: paged.slots, paged.kernels.slot_maps, paged.slot_numbers.
+Tests of: paged.places, paged.kernel, paged.numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def by_counting(
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether kernels answer or NumPy does."""
     by_numpy = request.param == "NumPy"
-    monkeypatch.setattr("fastindex.paged.slots.indices_by_numpy", lambda count: by_numpy)
+    monkeypatch.setattr("fastindex.paged.places.indices_by_numpy", lambda count: by_numpy)
     if not by_numpy:
         first_answer.load_kernels()
     return str(request.param)

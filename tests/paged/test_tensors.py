@@ -1,6 +1,6 @@
 """Caches from tensors: strides as they are, sizes that fit several orders, and moves between lists of tensors.
 
-Tests of: paged.tensors, paged.memory.
+Tests of: paged.planes.
 """
 
 from __future__ import annotations

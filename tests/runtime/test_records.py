@@ -5,7 +5,6 @@ Tests of: runtime.numbers, moving.numbers.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,13 @@ from fastindex.moving import numbers as gathers
 from fastindex.moving import numbers as passes
 from fastindex.moving import numbers as streams
 from fastindex.runtime import numbers as pass_jobs
-from fastindex.runtime import numbers as plain_arrays
-
-#: (record, its module, what precedes the names of its places, its first place)
-RECORDS: list[tuple[Any, ModuleType, str, int]] = [
-    (passes.PassTable, passes, "", 0),
-    (plain_arrays.PlainPair, plain_arrays, "", 0),
-    (plain_arrays.PairCall, plain_arrays, "", len(plain_arrays.PlainPair._fields)),
-]
 
 
-@pytest.mark.parametrize(("record", "module", "prefix", "first"), RECORDS, ids=[one[0].__name__ for one in RECORDS])
-def test_places_are_named_after_fields(record: Any, module: ModuleType, prefix: str, first: int) -> None:
-    assert [getattr(module, prefix + name.upper()) for name in record._fields] == list(
-        range(first, first + len(record._fields))
+def test_places_are_named_after_fields() -> None:
+    assert [getattr(passes, name.upper()) for name in passes.PassTable._fields] == list(
+        range(len(passes.PassTable._fields))
     )
+    assert [*pass_jobs.PAIR, *pass_jobs.PAIR_CALL] == list(range(12))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """From one division to another: every transfer against the slow reference, what must move, and moving it.
 
-Tests of: moving.box_copies, sharding.collectives, sharding.reshard_boxes, sharding.transfers.
+Tests of: moving.box_copies, sharding.transfers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shardings as values: what is refused and where, what is kept, and what they say of themselves.
 
-Tests of: sharding.device_order, sharding.mesh, sharding.metadata, sharding.subgroups, sharding.tile_assignment.
+Tests of: sharding.tile_assignment, sharding.mesh, sharding.proto.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 import fastindex as fi
 from fastindex import LayoutError, ParseError
 from fastindex.sharding import Sharding
-from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
+from fastindex.sharding.tile_assignment import DeviceOrder
 from tests.cases.sharding_texts import BAD, REAL, random_text
 from tests.child_process import in_its_own_process
 

@@ -1,6 +1,6 @@
 """Sentences about layouts, with numbers that the reference confirms.
 
-Tests of: show.changes, show.padding, show.sentences, show.spelling.
+Tests of: show.padding, show.sentences, show.spelling.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The live page: what it answers, whom it refuses, and the whole of it in a browser.
 
-Tests of: show.explorer.answers, show.explorer.connections, cli.exploring.
+Tests of: show.explorer, show.connections, cli.showing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TILED = "bf16[1024,1000]{1,0:T(8,128)(2,1)}"
 def client() -> Any:
     from starlette.testclient import TestClient
 
-    from fastindex.show.explorer.server import application
+    from fastindex.show.explorer import application
 
     return TestClient(application(PORT), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
@@ -158,7 +158,8 @@ def test_idle_connections_keep_nobody_out(address: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
 def test_a_connection_without_a_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastindex.show.explorer import connections, server
+    from fastindex.show import connections
+    from fastindex.show import explorer as server
 
     monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
     found: list[str] = []

@@ -1,6 +1,6 @@
 """The default layouts of TPU compilers, against what libtpu compiled, and against libtpu itself where it is installed.
 
-Tests of: show.tpu_layouts, show.suggestions.
+Tests of: show.tpu_layouts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import fastindex as fi
-from fastindex.show.changes import cheapest_change
-from fastindex.show.explorer.answers import description
+from fastindex.show.explorer import description
+from fastindex.show.padding import cheapest_change
 from fastindex.show.tpu_layouts import tpu_layout
 from tests.oracles.tpu_compiler import DTYPES, HAS_LIBTPU, NEW, OLD, RECORDED, default_layouts, random_arrays
 

@@ -26,7 +26,7 @@ from tests.cases.hangs import HANG_SECONDS
 
 pytest.importorskip("jax")
 
-from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.foreign_arrays import JaxLayout
 from fastindex.trials import compilers
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError

@@ -1,8 +1,7 @@
 """Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
 
-Tests of: weights.safetensors_files, weights.format_rules, weights.rules, weights.arrays, weights.buffers,
-weights.checkpoints, weights.journals, weights.manifests, weights.packing, weights.restoring, weights.stacks,
-weights.tensors, cli.checkpoints.
+Tests of: weights.safetensors_files, weights.format_rules, weights.rules, weights.checkpoints, weights.journals,
+weights.manifests, weights.packing, weights.tensors, cli.checkpoints.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from fastindex.show.tpu_layouts import tpu_layout
+from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.safetensors_files import ELEMENT_TYPES, packed_shape, read_header, tensors_of
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
@@ -697,6 +697,21 @@ def test_formats(
         assert np.asarray(found).tobytes() == expected.tobytes()
     packed.verify()
     packed.unpack(tmp_path / "back.safetensors")
+    check_equal_bytes(tmp_path / "back.safetensors", source)
+
+
+@pytest.mark.parametrize("destination", ["pack_quantized", "marlin"])
+def test_formats_above_the_memory_limit(tmp_path: Path, destination: str) -> None:
+    """A process above its limit still moves named formats, there and back, with a few MiB, as `repack_file` does."""
+    source = saved(tmp_path, {"w": packed_codes("awq").view(np.int32).reshape(128, 24)})
+    plan = Formats(("awq", destination), (128, 192), None, ()).plan()
+    # Without a dimension that is outermost in both, it is moved whole.
+    assert (plan.cut is None) == (destination == "pack_quantized")
+    rule = {"names": "w", "format": {"from": "awq", "to": destination}}
+    packed = fi.weights.pack_checkpoint(source, tmp_path / "out", [rule], max_memory=1)
+    expected = fi.weights.repack(packed_codes("awq"), "awq", destination, shape=(128, 192))
+    assert np.asarray(packed["w"]).tobytes() == expected.tobytes()
+    packed.unpack(tmp_path / "back.safetensors", max_memory=1)
     check_equal_bytes(tmp_path / "back.safetensors", source)
 
 

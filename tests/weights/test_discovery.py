@@ -1,6 +1,6 @@
 """Layouts found by what packers do to code words.
 
-Tests of: weights.discovery, weights.code_words.
+Tests of: weights.discovery, weights.code_words, weights.bit_orders.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advic
 
 
 def test_second_sizes_beyond_the_limit_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastindex.weights.discovery._MOST_BITS", 1 << 12)
+    monkeypatch.setattr("fastindex.weights.discovery.MOST_BITS", 1 << 12)
     found = fi.weights.discover(lambda codes: codes.T, (16, 32), np.uint8)
     assert (found.layout, found.confirmed) == ("u8[16,32]{0,1}", ())
     assert found.advice is not None

@@ -1,6 +1,6 @@
 """`repack` on files and on the command line, whole and part after part.
 
-Tests of: weights.repack_jobs, cli.repacking.
+Tests of: weights.repack_jobs, cli.moving.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.runtime import first_answer
 from fastindex.weights import repack_jobs
 from tests.commands import run_command
 
@@ -88,7 +89,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
     def write(start: int, content: Any) -> None:
         made[start : start + len(content)] = content
 
-    parts = list(repack_jobs.parts_of(plan, cut, rows * each, formats))
+    parts = list(repack_jobs.slices_of(formats, cut, rows * each))
     repack_jobs.move_parts(parts, read, write, (0, 0), lambda count: None)
     assert np.array_equal(made, right), (names, shape, bits, rows)
     assert len(parts) == -(-cut.size // (rows * cut.step)), (names, shape, bits, rows)
@@ -160,7 +161,7 @@ def test_a_part_of_one_group_is_a_part_of_several() -> None:
     plan = formats.plan()
     assert plan.cut is not None
     made = bytearray()
-    for part, _, places in repack_jobs.parts_of(plan, plan.cut, 2 * repack_jobs.bytes_of_move(plan) // 5, formats):
+    for part, _, places in repack_jobs.slices_of(formats, plan.cut, 2 * repack_jobs.bytes_of_move(plan) // 5):
         content = np.empty(part.ends[1].side.nbytes, np.uint8)
         data = scales.reshape(-1).view(np.uint8)[places[0] :][: part.ends[0].side.nbytes]
         part.run(data, content, (0, 0), None)
@@ -168,3 +169,14 @@ def test_a_part_of_one_group_is_a_part_of_several() -> None:
         assert len(content) < 5 * 128
         made += content.tobytes()
     assert bytes(made) == fi.weights.repack(scales, "plain", "marlin_scales", shape=(5, 64)).tobytes()
+
+
+def test_least_memory_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the limit leaves beside the program, and 16 MiB where it leaves less: then NumPy moves, without compiler."""
+    for has_kernels, taken in ((False, 100 << 20), (True, 500 << 20)):
+        monkeypatch.setattr(repack_jobs, "is_for_numpy", lambda limit, has=has_kernels: limit < 512 << 20 and not has)
+        monkeypatch.setattr(repack_jobs, "taken_bytes", lambda by_numpy, taken=taken: taken)
+        for limit in (1, 100 << 20, 1 << 30):
+            with repack_jobs.memory_within(limit) as memory:
+                assert memory == (taken, max(limit - taken, 16 << 20))
+                assert first_answer._limited.get() == (limit < 1 << 30 and not has_kernels)

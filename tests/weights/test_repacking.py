@@ -1,6 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
-Tests of: weights.repacking, weights.repack_plans, weights.repack_arguments, patterns.format_table,
+Tests of: weights.repacking, weights.repack_plans, weights.repack_sides,
+weights.repack_arguments, patterns.format_table,
 patterns.named_formats.
 """
 

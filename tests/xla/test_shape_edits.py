@@ -1,6 +1,6 @@
 """Shapes made from shapes, by hand.
 
-Tests of: xla.dimension_edits.
+Tests of: xla.shape_edits.
 """
 
 from __future__ import annotations

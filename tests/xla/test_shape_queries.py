@@ -1,6 +1,6 @@
 """Yes-or-no questions about shapes, single indices, and the shapes inside shapes.
 
-Tests of: xla.index_queries, xla.shape_trees.
+Tests of: xla.shape_queries, xla.shape_trees.
 """
 
 from __future__ import annotations

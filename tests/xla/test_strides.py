@@ -1,6 +1,6 @@
 """Strides: against the slots of the reference, and by hand.
 
-Tests of: core.strides.
+Tests of: core.digits.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.metadata import Origin as Metadata
 from fastindex.hlo.modules import Module
-from fastindex.hlo.problems import Problem
+from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.shape_table import array_of

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from html import escape
 
-from fastindex.hlo.copies.rows import CopyRow, CopySum
-from fastindex.hlo.copies.table import CopyTable
-from fastindex.hlo.copies.text import summary
-from fastindex.hlo.page_parts import STYLE, page_of, script_of
-from fastindex.show.spelling import bytes_text, duration_text
+from fastindex.hlo.copies.rows import CopyRow, CopySum, CopyTable
+from fastindex.hlo.copies.text import columns_of, numbers_of, summary
+from fastindex.hlo.presentation import fragment_of, new_id, page_of, row_of, table_of, text_cell
+from fastindex.show.spelling import bytes_text
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 200, 78, 24, 18
 _MOST_TIMELINES, _MOST_LINES, _MOST_MARKS = 20, 20, 2000
-_NUMBERS = itertools.count(1)
 #: Okabe and Ito's colours; fused copies are also dashed.
 _COLOURS = {
     "layout": "#d55e00", "reshape": "#0072b2", "transpose": "#cc79a7", "element type": "#009e73",
@@ -29,23 +26,18 @@ def page(table: CopyTable, top: int | None, all_moves: bool) -> str:
 
 def fragment(table: CopyTable, top: int | None = 50, all_moves: bool = False) -> str:
     """Return a table of copies as an HTML fragment with its own style and script."""
-    number = f"fi-copies-{next(_NUMBERS)}"
     rows = table.rows(all_moves)
     shown = rows if top is None else rows[:top]
     modules = [name for name in table.modules if any(row.module == name for row in rows)]
     parts = [
-        f'<div class="fi-report" id="{number}">',
-        f"<style>{STYLE}</style>",
         f"<pre>{escape(summary(table))}</pre>",
         *[_timeline(name, [row for row in rows if row.module == name]) for name in modules[:_MOST_TIMELINES]],
         _bars("By line of the program", table.totals.by_line),
         _bars("By argument", table.totals.by_argument),
         _table(shown, len(table.modules) > 1) if shown else "",
         f'<p class="dim">{len(rows) - len(shown):,} more rows</p>' if len(rows) > len(shown) else "",
-        script_of(number),
-        "</div>",
     ]
-    return "\n".join(part for part in parts if part)
+    return fragment_of(new_id("copies"), parts)
 
 
 def _height(nbytes: int) -> float:
@@ -118,46 +110,25 @@ def _shortened(label: str) -> str:
     return label if len(label) <= 48 else "..." + label[-45:]
 
 
-_COLUMNS = (
-    ("moved", True), ("read", True), ("written", True), ("measured", True), ("trips", True), ("cycles", True),
-    ("kind", False),
-    ("instruction, layouts and cause", False), ("source", False),
-)  # fmt: skip
-
-
 def _table(rows: tuple[CopyRow, ...], several: bool) -> str:
-    is_measured = any(row.measured_nanoseconds is not None for row in rows)
-    heads = "".join(
-        f'<th scope="col"{" class=number" if number else ""}><button type="button">{title}</button></th>'
-        for title, number in _COLUMNS
-        if is_measured or title != "measured"
-    )
-    body = "\n".join(_row(row, several, is_measured) for row in rows)
-    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+    columns = columns_of(rows, numbers_of(rows[0]))
+    words = "kind", "instruction, layouts and cause", "source"
+    return table_of(columns, words, [_row(row, columns, several) for row in rows])
 
 
-def _row(row: CopyRow, several: bool, is_measured: bool) -> str:
-    took = row.measured_nanoseconds
-    numbers = [
-        (row.moved_nbytes, bytes_text(row.moved_nbytes)),
-        (row.nbytes_read, bytes_text(row.nbytes_read)),
-        (row.nbytes_written, bytes_text(row.nbytes_written)),
-        *([(-1 if took is None else took, "" if took is None else duration_text(took))] if is_measured else ()),
-        (-1 if row.trips is None else row.trips, "a trip" if row.trips is None else f"{row.trips:,}"),
-        (row.estimated_cycles or -1, "" if row.estimated_cycles is None else f"{row.estimated_cycles:,}"),
-    ]
-    cells = "".join(f'<td class="number" data-value="{value}">{escape(text)}</td>' for value, text in numbers)
-    where = f"{row.instruction} in {row.computation}" + (f", part of {row.fusion}" if row.fusion else "")
+def _row(row: CopyRow, columns: list[str], several: bool) -> str:
+    numbers = numbers_of(row)
     lines = [
-        escape(where),
+        escape(row.where),
         f"<code>{escape(str(row.source))}</code> to <code>{escape(str(row.result))}</code>",
         escape(f"{row.origin}; {row.wanted_by}"),
     ]
     if several and row.module:
         lines.append(f'<span class="dim">module {escape(row.module)}</span>')
     sources = [escape(part) for part in (row.source_text, row.op_name) if part]
-    return (
-        f'<tr>{cells}<td data-value="{escape(row.kind)}">{escape(row.kind)}</td>'
-        f'<td class="text" data-value="{escape(row.instruction)}">{"<br>".join(lines)}</td>'
-        f'<td class="text" data-value="{escape(row.source_text)}">{"<br>".join(sources)}</td></tr>'
+    words = (
+        f'<td data-value="{escape(row.kind)}">{escape(row.kind)}</td>',
+        text_cell(row.instruction, "<br>".join(lines)),
+        text_cell(row.source_text, "<br>".join(sources)),
     )
+    return row_of((numbers[title] for title in columns), words)

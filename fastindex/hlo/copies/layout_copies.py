@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.integers import counted
 from fastindex.hlo.copies.facts import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
 from fastindex.hlo.copies.kinds import Kinds
-from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.copies.table import CopyTable, most_bytes_first
+from fastindex.hlo.copies.rows import CopyRow, CopyTable, most_bytes_first
 from fastindex.hlo.copies.text import print_copies, summary
-from fastindex.hlo.modules import Module, ModuleReader
-from fastindex.hlo.problems import Problem
-from fastindex.hlo.read.reading_progress import read_each
-from fastindex.hlo.read.sources import (
-    HloSource,
-    TextSource,
-    identified,
-    open_sources,
-    refuse,
-    scan_source,
-    unread,
-)
-from fastindex.hlo.report_text import count_text
+from fastindex.hlo.modules import Module
+from fastindex.hlo.presentation import Printed, text_of
+from fastindex.hlo.read.opening import Advance, SourceReader
+from fastindex.hlo.read.sources import HloSource, TextSource, identified, refuse
 from fastindex.hlo.shape_table import ShapeTable
 
 if TYPE_CHECKING:
@@ -40,7 +28,7 @@ _BEFORE_LAYOUTS = (
 
 
 @dataclass(frozen=True, repr=False)
-class LayoutCopies(CopyTable, ShownInNotebooks):
+class LayoutCopies(Printed, CopyTable):
     """Table of the instructions of one or more HLO modules that move data because of layouts.
 
     Made by `layout_copies`. See `copies` (most bytes first), `totals` and `problems`.
@@ -78,22 +66,11 @@ class LayoutCopies(CopyTable, ShownInNotebooks):
         all_moves : bool
             Also list plain moves between memory spaces.
         """
-        from rich.console import Console
-
-        stream = io.StringIO()
-        console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
-        print_copies(self, console, top, all_moves)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        return text_of(lambda console: self.print(console, top, all_moves), width)
 
     def html(self, top: int | None = 500, all_moves: bool = False) -> str:
         """Return an offline HTML page: the copies on the program's timeline, by source line and in a table."""
         return page(self, top, all_moves)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def __repr__(self) -> str:
-        return self.text()
 
     def _repr_html_(self) -> str:
         return fragment(self, top=50)
@@ -151,81 +128,56 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     ('argument 0, points, is {0,1:T(4,128)}', 'n needs {1,0:T(8,128)}')
     """
     reader = _Reader()
-    sources = open_sources(source)
-    for item, error in read_each(sources, reader.read, show_progress):
-        reader.failed(item, error)
-    return reader.result()
+    reader.read_all(source, show_progress)
+    rows = sorted(reader.rows, key=most_bytes_first)
+    before, labels = reader.before_layouts, reader.labels
+    notes = [f"{label}: {_BEFORE_LAYOUTS}" for label in before]
+    if before and len(before) == len(labels):
+        notes = [_BEFORE_LAYOUTS]
+    return LayoutCopies(
+        tuple(row for row in rows if row.kind != "memory space"),
+        tuple(row for row in rows if row.kind == "memory space"),
+        tuple(labels),
+        reader.sorted_problems(),
+        (*notes, *reader.notes),
+    )
 
 
-class _Reader:
-    """Read modules one at a time and collect their copies."""
+class _Reader(SourceReader):
+    """Collects the copies of modules.
+
+    Attributes
+    ----------
+    rows : list of CopyRow
+    labels, before_layouts : list of str
+        Labels of all modules, and of those that have no layouts yet.
+    notes : list of str
+    """
 
     def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[CopyRow] = []
+        self.labels: list[str] = []
+        self.before_layouts: list[str] = []
+        self.notes: list[str] = []
         self._kinds = Kinds(ShapeTable())
-        self._rows: list[CopyRow] = []
-        self._labels: list[str] = []
-        self._counts: dict[str, int] = {}
-        self._problems: list[Problem] = []
-        self._before: list[str] = []
-        self._errors: list[Exception] = []
-        self._source = TextSource("", iter(()), None)
-        self._notes: list[str] = []
 
-    def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
-        """Read one source.
-
-        Raises
-        ------
-        FastIndexError
-            The source contains no module.
-        OSError
-            The source cannot be read.
-        """
+    def read(self, source: TextSource, advance: Advance) -> None:
+        """Read the modules of one text; see `SourceReader.read`."""
         kind, whole = identified(source)
         if kind in ("buffer assignment", "memory usage report"):
             refuse(source.name, f"a {kind} has no instructions, so no copies; give the module beside it")
-        self._source = source
-        reader = ModuleReader(self._add, FACT_READERS)
-        scanner = scan_source(whole, reader, advance)
-        reader.finish()
-        self._problems += scanner.problems
+        self.read_modules(whole, advance, FACT_READERS)
 
-    def failed(self, source: TextSource, error: Exception) -> None:
-        """Record that a source could not be read; the other sources still count."""
-        self._errors.append(error)
-        self._problems.append(unread(source, error))
-
-    def _add(self, module: Module) -> None:
-        count = self._counts[module.name] = self._counts.get(module.name, 0) + 1
-        label = module.name if count == 1 else f"{module.name} ({count})"
-        self._labels.append(label)
+    def add_module(self, module: Module) -> None:
+        """Add the copies of one module."""
+        label = self.label(module.name)
+        self.labels.append(label)
         if module.is_before_layouts:
-            self._before.append(label)
-        rows = module_copies(module, self._kinds, label, self._source, self._problems)
-        self._rows += rows
+            self.before_layouts.append(label)
+        rows = module_copies(module, self._kinds, label, self._source, self.problems)
+        self.rows += rows
         profile = self._source.profile
         if profile is not None and any(row.measured_nanoseconds is not None for row in rows):
-            how = f"means of {count_text(profile.runs, 'run')}" if profile.runs else "means of its instructions' events"
-            self._notes.append(f"{label}: times are measured, {how} in the profile")
-
-    def result(self) -> LayoutCopies:
-        """Return the rows of all modules.
-
-        Raises
-        ------
-        FastIndexError, OSError
-            Nothing could be read.
-        """
-        if not self._labels and self._errors:
-            raise self._errors[0]
-        notes = [_BEFORE_LAYOUTS] if self._before else []
-        if len(self._before) < len(self._labels):
-            notes = [f"{label}: {_BEFORE_LAYOUTS}" for label in self._before]
-        rows: Sequence[CopyRow] = sorted(self._rows, key=most_bytes_first)
-        return LayoutCopies(
-            tuple(row for row in rows if row.kind != "memory space"),
-            tuple(row for row in rows if row.kind == "memory space"),
-            tuple(self._labels),
-            tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
-            (*notes, *self._notes),
-        )
+            how = f"means of {counted(profile.runs, 'run')}" if profile.runs else "means of its instructions' events"
+            self.notes.append(f"{label}: times are measured, {how} in the profile")

@@ -1,4 +1,4 @@
-"""The rows of a table of copies, and their sums."""
+"""A table of copies: its rows, and their sums."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from fastindex.core.shape import Shape
 from fastindex.hlo.copies.kinds import CopyKind
+from fastindex.hlo.presentation import Problem, Record, json_of
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRow:
+class CopyRow(Record):
     """One instruction that moves data.
 
     Attributes
@@ -72,8 +73,12 @@ class CopyRow:
     nbytes_written: int
     trips: int | None = 1
     estimated_cycles: int | None = None
+    measured_nanoseconds: int | None = None
     fusion: str = ""
     is_alone: bool = True
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int = 0
     origin: str = ""
     wanted_by: str = ""
     argument: int | None = None
@@ -81,14 +86,12 @@ class CopyRow:
     chain: tuple[str, ...] = ()
     is_invariant: bool = False
     at_loop: bool = False
-    op_name: str = ""
-    source_file: str = ""
-    source_line: int = 0
     step: int = 0
     steps: int = 0
     line: int = 0
     module: str = ""
-    measured_nanoseconds: int | None = None
+
+    _optional = ("op_name", "source_file", "source_line", "argument_path", "line", "module")
 
     @property
     def moved_nbytes(self) -> int:
@@ -99,6 +102,11 @@ class CopyRow:
     def is_avoidable(self) -> bool:
         """Whether another layout could avoid the copy: its bytes move for it only, and the layout changes."""
         return self.is_alone and self.kind not in ("same layout", "memory space")
+
+    @property
+    def where(self) -> str:
+        """The instruction and its computation, and the fusion that it is part of."""
+        return f"{self.instruction} in {self.computation}" + (f", part of {self.fusion}" if self.fusion else "")
 
     @property
     def source_text(self) -> str:
@@ -114,38 +122,14 @@ class CopyRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return {
-            "instruction": self.instruction,
-            "computation": self.computation,
-            "opcode": self.opcode,
-            "kind": self.kind,
-            "source": str(self.source),
-            "result": str(self.result),
-            "nbytes_read": self.nbytes_read,
-            "nbytes_written": self.nbytes_written,
-            "trips": self.trips,
-            "estimated_cycles": self.estimated_cycles,
-            "measured_nanoseconds": self.measured_nanoseconds,
-            "in_fusion": self.fusion or None,
-            "is_alone": self.is_alone,
-            "op_name": self.op_name or None,
-            "source_file": self.source_file or None,
-            "source_line": self.source_line or None,
-            "origin": self.origin,
-            "wanted_by": self.wanted_by,
-            "argument": self.argument,
-            "argument_path": self.argument_path or None,
-            "chain": list(self.chain),
-            "is_invariant": self.is_invariant,
-            "at_loop": self.at_loop,
-            "step": self.step,
-            "line": self.line or None,
-            "module": self.module or None,
-        }
+        found = Record.to_json(self)
+        del found["steps"]
+        found["in_fusion"] = found.pop("fusion") or None
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class CopySum:
+class CopySum(Record):
     """Sum over several copies.
 
     Attributes
@@ -178,18 +162,6 @@ class CopySum:
         """Bytes read and written."""
         return self.nbytes_read + self.nbytes_written
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            "label": self.label,
-            "count": self.count,
-            "nbytes_read": self.nbytes_read,
-            "nbytes_written": self.nbytes_written,
-            "fused_count": self.fused_count,
-            "unknown_trips_count": self.unknown_trips_count,
-            "measured_nanoseconds": self.measured_nanoseconds,
-        }
-
 
 def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
     """Sum rows."""
@@ -219,7 +191,7 @@ def sums_by(rows: Iterable[CopyRow], label_of: Callable[[CopyRow], str]) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTotals:
+class CopyTotals(Record):
     """The sums over a table of copies.
 
     Attributes
@@ -237,16 +209,6 @@ class CopyTotals:
     by_line: tuple[CopySum, ...]
     by_argument: tuple[CopySum, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the sums for JSON."""
-        return {
-            "all": self.all.to_json(),
-            "avoidable": self.avoidable.to_json(),
-            "by_kind": [item.to_json() for item in self.by_kind],
-            "by_line": [item.to_json() for item in self.by_line],
-            "by_argument": [item.to_json() for item in self.by_argument],
-        }
-
 
 def totals_of(rows: Iterable[CopyRow]) -> CopyTotals:
     """Compute every sum over the rows."""
@@ -258,3 +220,56 @@ def totals_of(rows: Iterable[CopyRow]) -> CopyTotals:
         sums_by(rows, lambda row: row.source_text),
         sums_by(rows, lambda row: row.argument_text),
     )
+
+
+@dataclass(frozen=True)
+class CopyTable:
+    """The rows of a table of copies, and their sums.
+
+    Attributes
+    ----------
+    copies : tuple of CopyRow
+        Most bytes first.
+    moves : tuple of CopyRow
+        Plain moves between memory spaces, unrelated to layouts.
+    modules : tuple of str
+        The labels of the modules.
+    problems : tuple of Problem
+        Lines and files that could not be read; the table covers the others.
+    notes : tuple of str
+        Remarks for the reader.
+    """
+
+    copies: tuple[CopyRow, ...]
+    moves: tuple[CopyRow, ...] = ()
+    modules: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def totals(self) -> CopyTotals:
+        """Sums of `copies`: in total, by kind, by source line and by argument."""
+        return totals_of(self.copies)
+
+    @property
+    def avoidable(self) -> tuple[CopyRow, ...]:
+        """Those of `copies` that another layout could avoid; `fastindex.hlo.try_layouts` counts these."""
+        return tuple(row for row in self.copies if row.is_avoidable)
+
+    def rows(self, all_moves: bool = False, top: int | None = None) -> tuple[CopyRow, ...]:
+        """Return the first `top` rows, most bytes first; with `all_moves`, `moves` are included."""
+        if not all_moves:
+            return self.copies[:top]
+        return tuple(sorted((*self.copies, *self.moves), key=most_bytes_first))[:top]
+
+    def to_json(self, top: int | None = None, all_moves: bool = False) -> dict[str, Any]:
+        """Return the table for JSON; the totals cover all of `copies`, whatever `top` is."""
+        return {
+            "copies": json_of(self.rows(all_moves, top)),
+            **{name: json_of(getattr(self, name)) for name in ("totals", "modules", "notes", "problems")},
+        }
+
+
+def most_bytes_first(row: CopyRow) -> tuple[int, int]:
+    """Return the sort key of a row."""
+    return -row.moved_nbytes, row.step

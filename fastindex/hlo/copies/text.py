@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fastindex.hlo.copies.rows import CopyRow, CopySum
-from fastindex.hlo.copies.table import CopyTable
-from fastindex.hlo.report_text import count_text
+from fastindex.core.integers import counted
+from fastindex.hlo.copies.rows import CopyRow, CopySum, CopyTable
+from fastindex.hlo.presentation import Number, text_table
 from fastindex.show.spelling import bytes_text, duration_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _NAMED_MODULES, _NAMED_SUMS = 10, 3
 _PLURALS = {"layout": "layout copies", "element type": "copies to another element type"}
@@ -25,7 +25,7 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
     named = [name or "module without a name" for name in table.modules[:_NAMED_MODULES]]
     lines = [f"module {', '.join(named)}" if table.modules else "no module"]
     if len(table.modules) > _NAMED_MODULES:
-        lines[0] += f" and {count_text(len(table.modules) - _NAMED_MODULES, 'more')}"
+        lines[0] += f" and {counted(len(table.modules) - _NAMED_MODULES, 'more')}"
     lines += table.notes
     totals = table.totals
     if not table.copies and not table.notes:
@@ -44,7 +44,7 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
     if table.moves:
         moved = sum(row.moved_nbytes for row in table.moves)
         listed = "" if all_moves else ", not listed"
-        lines.append(f"{count_text(len(table.moves), 'plain move')} between memory spaces{listed}: {bytes_text(moved)}")
+        lines.append(f"{counted(len(table.moves), 'plain move')} between memory spaces{listed}: {bytes_text(moved)}")
     return "\n".join(lines)
 
 
@@ -65,32 +65,30 @@ def _moved_text(item: CopySum) -> str:
     return ": " + "; ".join(parts)
 
 
-def copies_table(table: CopyTable, top: int | None, all_moves: bool) -> Table:
-    """Return the rows as a table for a terminal."""
-    from rich import box
-    from rich.table import Table
+def numbers_of(row: CopyRow) -> dict[str, Number]:
+    """Return the numbers in the columns of a row, by their titles."""
+    took, trips, cycles = row.measured_nanoseconds, row.trips, row.estimated_cycles
+    return {
+        "moved": (row.moved_nbytes, bytes_text(row.moved_nbytes)),
+        "read": (row.nbytes_read, bytes_text(row.nbytes_read)),
+        "written": (row.nbytes_written, bytes_text(row.nbytes_written)),
+        "measured": (-1, "") if took is None else (took, duration_text(took)),
+        "trips": (-1, "a trip") if trips is None else (trips, f"{trips:,}"),
+        "cycles": (cycles or -1, "" if cycles is None else f"{cycles:,}"),
+    }
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    is_measured = any(row.measured_nanoseconds is not None for row in table.rows(all_moves))
-    for title in ("moved", *(("measured",) if is_measured else ()), "trips", "cycles"):
-        shown.add_column(title, justify="right", no_wrap=True)
-    shown.add_column("kind", no_wrap=True)
-    shown.add_column("instruction, layouts, cause and source", overflow="fold")
-    for row in table.rows(all_moves, top):
-        trips = "a trip" if row.trips is None else f"{row.trips:,}"
-        cycles = "" if row.estimated_cycles is None else f"{row.estimated_cycles:,}"
-        took = "" if row.measured_nanoseconds is None else duration_text(row.measured_nanoseconds)
-        numbers = (bytes_text(row.moved_nbytes), *((took,) if is_measured else ()), trips, cycles)
-        shown.add_row(*numbers, row.kind, _details(row, len(table.modules) > 1))
-    return shown
+
+def columns_of(rows: Iterable[CopyRow], titles: Iterable[str]) -> list[str]:
+    """Return the titles of those columns that the rows fill: "measured" only if a time was measured."""
+    is_measured = any(row.measured_nanoseconds is not None for row in rows)
+    return [title for title in titles if is_measured or title != "measured"]
 
 
 def _details(row: CopyRow, several: bool) -> str:
     from rich.markup import escape
 
-    where = f"{row.instruction} in {row.computation}" + (f", part of {row.fusion}" if row.fusion else "")
     read = f"reads {bytes_text(row.nbytes_read)}, writes {bytes_text(row.nbytes_written)}"
-    lines = [f"[bold]{escape(where)}[/bold]: {read}", escape(f"{row.source} -> {row.result}")]
+    lines = [f"[bold]{escape(row.where)}[/bold]: {read}", escape(f"{row.source} -> {row.result}")]
     lines.append(escape(f"{row.origin}; {row.wanted_by}"))
     if several and row.module:
         lines.append(escape(f"module {row.module}"))
@@ -105,6 +103,11 @@ def print_copies(table: CopyTable, console: Console, top: int | None, all_moves:
     console.print(visible(summary(table, all_moves)), highlight=False, markup=False)
     rows = table.rows(all_moves)
     if rows:
-        console.print(copies_table(table, top, all_moves))
+        columns = columns_of(rows, ("moved", "measured", "trips", "cycles"))
+        shown = text_table(columns, ("kind", "instruction, layouts, cause and source"))
+        for row in rows[:top]:
+            numbers = numbers_of(row)
+            shown.add_row(*(numbers[title][1] for title in columns), row.kind, _details(row, len(table.modules) > 1))
+        console.print(shown)
     if top is not None and top < len(rows):
-        console.print(count_text(len(rows) - top, "more row"), highlight=False)
+        console.print(counted(len(rows) - top, "more row"), highlight=False)

@@ -1,22 +1,134 @@
-"""Open a source: decompress it, print protos as text, and split profiles into their modules."""
+"""Read sources one after the other: decompress each, print protos as text, split profiles into their modules."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo.modules import FactReader, Module, ModuleReader
+from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.compressed import compression_of, decompressed
 from fastindex.hlo.read.dumps import KnownMemory
 from fastindex.hlo.read.natures import nature_of
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto
-from fastindex.hlo.read.sources import TextSource, refuse
+from fastindex.hlo.read.sources import HloSource, TextSource, open_sources, refuse, scan_source
+from fastindex.terminal import is_terminal
+
+#: Called with the number of bytes read.
+Advance = Callable[[int], None]
 
 #: Size limit of the protobuf library.
 _LONGEST_PROTO = 2**31 - 1
+
+
+class SourceReader:
+    """Base class of readers that collect what the modules of several sources contain.
+
+    Attributes
+    ----------
+    problems : list of Problem
+        Lines and files that could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._counts: dict[str, int] = {}
+        self._source = TextSource("", iter(()), None)
+
+    def read(self, source: TextSource, advance: Advance) -> None:
+        """Read one text.
+
+        Raises
+        ------
+        FastIndexError
+            The text is of a kind that cannot be read.
+        OSError
+            The text cannot be read.
+        """
+        raise NotImplementedError
+
+    def add_module(self, module: Module) -> None:
+        """Collect what one module contains."""
+        raise NotImplementedError
+
+    def read_modules(
+        self, source: TextSource, advance: Advance, facts: Mapping[bytes, FactReader] | None = None
+    ) -> None:
+        """Read the modules of a text of HLO, which is the current source meanwhile."""
+        self._source = source
+        reader = ModuleReader(self.add_module, facts)
+        scanner = scan_source(source, reader, advance)
+        reader.finish()
+        self.problems += scanner.problems
+
+    def read_all(self, source: HloSource, show_progress: bool) -> list[TextSource]:
+        """Read all sources that `source` stands for, and return them; those that cannot be read become problems.
+
+        Raises
+        ------
+        FastIndexError
+            No source can be read, or it is no source.
+        OSError
+            The only file cannot be read.
+        """
+        sources = open_sources(source)
+        errors: list[Exception] = []
+        with _progress(sources, show_progress) as advance, Printer() as printer:
+            for item in sources:
+                try:
+                    for text in opened(item, printer):
+                        try:
+                            self.read(text, advance)
+                        except (FastIndexError, OSError) as error:
+                            if text.profile is None:
+                                raise
+                            # The profile may contain other modules: continue with them.
+                            errors.append(error)
+                            self._fail(text, error)
+                except (FastIndexError, OSError) as error:
+                    if len(sources) == 1:
+                        raise
+                    errors.append(error)
+                    self._fail(item, error)
+        if errors and not self._counts:
+            raise errors[0]
+        return sources
+
+    def label(self, name: str) -> str:
+        """Return a label for a module: its name, with a number if it is not the first of that name."""
+        number = self._counts[name] = self._counts.get(name, 0) + 1
+        return name if number == 1 else f"{name} ({number})"
+
+    def sorted_problems(self) -> tuple[Problem, ...]:
+        """Return the problems by source and line."""
+        return tuple(sorted(self.problems, key=lambda problem: (problem.source, problem.line)))
+
+    def _fail(self, source: TextSource, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        self.problems.append(Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name))
+
+
+@contextlib.contextmanager
+def _progress(sources: list[TextSource], wanted: bool) -> Iterator[Advance]:
+    """Show a progress bar on stderr if that is a terminal; yield the function that advances it by a byte count."""
+    if not (wanted and is_terminal(sys.stderr)):
+        yield lambda nbytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    known = [item.nbytes for item in sources]
+    total = None if None in known else sum(size or 0 for size in known)
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading HLO", total=total)
+        yield lambda nbytes: bar.advance(task, nbytes)
 
 
 def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:

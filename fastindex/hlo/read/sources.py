@@ -15,7 +15,6 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.out_of_memory import MARKERS
-from fastindex.hlo.problems import Problem
 from fastindex.hlo.read.compressed import compression_of, plain_name
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
 from fastindex.hlo.read.protos import Profile
@@ -237,12 +236,6 @@ def identified(source: TextSource) -> tuple[Kind, TextSource]:
     except FastIndexError as error:
         raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
     return kind, replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
-
-
-def unread(source: TextSource, error: Exception) -> Problem:
-    """Return the problem to report for a file that cannot be read."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name)
 
 
 def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:

@@ -1,19 +1,241 @@
 """The CPU kernel of index programs: one compilation runs every program on every kind of array.
 
-Elements are processed in blocks that stay in L1: the inputs of a block are read, each step of the
-program's table passes over it once, and the outputs are written.
+Elements are processed in blocks that stay in L1: the inputs of a block are read, each step of the program's table
+passes over it once, and the outputs are written. Contiguous int64 input is used in place; everything else is converted
+into a row. Large contiguous output is written with non-temporal stores, a cache line at a time.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastindex.index.kernels.blocks import ADDRESS, STRIDES, read_input, write_output
-from fastindex.index.kernels.steps import run_step
-from fastindex.index.numbers import COLUMNS, HEADER, INT64_BYTES, block_length
+import numpy as np
+
+from fastindex.index.kernels.steps import beyond, run_step
+from fastindex.index.numbers import COLUMNS, COUNTED, HEADER, INT64_BYTES, LINE, RAISE, SWAPPED, WRAP, block_length
 from fastindex.runtime.kernels import inlined, kernel
-from fastindex.runtime.lines.memory import barrier, entry, fence, pointer, store
+from fastindex.runtime.lines.lines import copy_run
+from fastindex.runtime.lines.memory import (
+    barrier,
+    entry,
+    fence,
+    gather_line,
+    load,
+    load_stored,
+    pointer,
+    prefetch,
+    store,
+)
 from fastindex.runtime.numbers import LINE_BYTES
+
+# The record of an operand: address, storage code, what happens out of bounds, bound, whether it is contiguous in the
+# order of the axes, strides.
+ADDRESS = 0
+CODE = 1
+TREATMENT = 2
+INPUT_BOUND = 3
+FLAT = 4
+STRIDES = 5
+
+#: Up to this stride, in int64, neighbours share cache lines.
+_MOST_STRIDE = 8
+
+#: Prefetch distance for such strides, in elements.
+_PREFETCH_DISTANCE = 256
+
+
+# Reading input
+
+
+@inlined
+def _load_any(source: Any, offset: Any, code: Any) -> Any:
+    """Read one integer stored as `code`, bytes swapped or not."""
+    if code >= SWAPPED:
+        size = INT64_BYTES >> ((code - SWAPPED) // 2)
+        value = np.uint64(0)
+        for k in range(size):
+            byte = np.uint64(load_stored(source, offset + k, 7))
+            value = (value << np.uint64(8)) | byte
+        spare = np.uint64(64 - 8 * size)
+        if (code - SWAPPED) % 2 == 0:
+            return np.int64(value << spare) >> np.int64(spare)
+        return np.int64(value)
+    return load_stored(source, offset, code)
+
+
+@inlined
+def _load_strided(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any) -> Any:
+    """Copy `count` int64, `stride` bytes apart, to ``row[begin:]``; strides of 2 to 4 int64 read whole lines."""
+    done, source = 0, pointer(address)
+    if 0 < stride <= _MOST_STRIDE * INT64_BYTES:
+        start = address + offset + _PREFETCH_DISTANCE * stride
+        for k in range(count * stride // LINE_BYTES):
+            prefetch(start + k * LINE_BYTES)
+    if stride == 2 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 2)
+            done += LINE
+    elif stride == 3 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 3)
+            done += LINE
+    elif stride == 4 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 4)
+            done += LINE
+    for i in range(done, count):
+        store(row, begin + i, load_stored(source, offset + stride * i, 0))
+
+
+@inlined
+def _load_run(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any, code: Any) -> Any:
+    """Copy `count` numbers, `stride` bytes apart, to ``row[begin:]``."""
+    source = pointer(address)
+    if code == COUNTED:
+        for i in range(count):
+            store(row, begin + i, offset + stride * i)
+    elif stride == 0:
+        value = _load_any(source, offset, code)
+        for i in range(count):
+            store(row, begin + i, value)
+    elif code < 2 and stride == 8:
+        for i in range(count):
+            store(row, begin + i, load_stored(source, offset + 8 * i, 0))
+    elif code < 2:
+        _load_strided(row, begin, count, address, offset, stride)
+    elif code == 2 and stride == 4:
+        for i in range(count):
+            store(row, begin + i, load_stored(source, offset + 4 * i, 2))
+    elif code == 3 and stride == 4:
+        for i in range(count):
+            store(row, begin + i, load_stored(source, offset + 4 * i, 3))
+    else:
+        for i in range(count):
+            store(row, begin + i, _load_any(source, offset + stride * i, code))
+
+
+@inlined
+def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, code: Any) -> Any:
+    """Copy the elements ``begin:begin + count`` of an array, in the order of its axes, to `row`.
+
+    `operand` holds the array's address and, from `STRIDES` on, its strides in bytes.
+    """
+    address = entry(operand, ADDRESS)
+    last = axes - 1
+    outer = begin // entry(sizes, last)
+    position = begin - outer * entry(sizes, last)
+    done = 0
+    while done < count:
+        run = min(entry(sizes, last) - position, count - done)
+        offset = _outer_offset(outer, axes, sizes, operand) + position * entry(operand, STRIDES + last)
+        if code == COUNTED:
+            offset += entry(operand, ADDRESS)
+        _load_run(row, done, run, address, offset, entry(operand, STRIDES + last), code)
+        done += run
+        position = 0
+        outer += 1
+
+
+@inlined
+def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
+    """Return the offset in bytes of run number `outer` along the last axis."""
+    offset = 0
+    for axis in range(axes - 2, -1, -1):
+        above = outer // entry(sizes, axis)
+        offset += (outer - above * entry(sizes, axis)) * entry(operand, STRIDES + axis)
+        outer = above
+    return offset
+
+
+@inlined
+def _any_beyond(row: Any, count: Any, last: Any) -> Any:
+    outside = False
+    for i in range(count):
+        outside |= beyond(load(row, i), last)
+    return outside
+
+
+@inlined
+def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
+    for i in range(count):
+        value = entry(source, i)
+        if beyond(value, bound - 1):
+            value = np.int64(np.uint64(value) % np.uint64(bound)) if unsigned else value % bound
+        store(row, i, value)
+
+
+@inlined
+def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
+    for i in range(count):
+        value = entry(source, i)
+        if beyond(value, bound - 1):
+            value = 0 if value < 0 and not unsigned else bound - 1
+        store(row, i, value)
+
+
+@inlined
+def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
+    """Return the address of a block of an input: in its array where it can be used in place, else `row`."""
+    code, flat = entry(operand, CODE), entry(operand, FLAT)
+    place = row
+    if flat and code < 2:
+        place = entry(operand, ADDRESS) + begin * INT64_BYTES
+    elif flat:
+        stride = entry(operand, STRIDES + axes - 1)
+        _load_run(pointer(row), 0, count, entry(operand, ADDRESS), begin * stride, stride, code)
+    else:
+        _load_block(pointer(row), begin, count, axes, sizes, operand, code)
+    barrier()
+    treatment, bound = entry(operand, TREATMENT), entry(operand, INPUT_BOUND)
+    if treatment == RAISE or not _any_beyond(pointer(place), count, bound - 1):
+        return place
+    unsigned = code < COUNTED and code % 2 == 1
+    if treatment == WRAP:
+        _wrap(pointer(row), pointer(place), count, bound, unsigned)
+    else:
+        _clip(pointer(row), pointer(place), count, bound, unsigned)
+    barrier()
+    return row
+
+
+# Writing output
+
+
+@inlined
+def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
+    """Copy a block to an array with strides."""
+    from_row = pointer(source)
+    last = axes - 1
+    outer = begin // entry(sizes, last)
+    position = begin - outer * entry(sizes, last)
+    done = 0
+    while done < count:
+        run = min(entry(sizes, last) - position, count - done)
+        offset = _outer_offset(outer, axes, sizes, operand) + position * entry(operand, STRIDES + last)
+        to = pointer(entry(operand, ADDRESS) + offset)
+        stride = entry(operand, STRIDES + last)
+        if stride == INT64_BYTES:
+            for i in range(run):
+                store(to, i, load(from_row, done + i))
+        else:
+            for i in range(run):
+                store(pointer(entry(operand, ADDRESS) + offset + stride * i), 0, load(from_row, done + i))
+        done += run
+        position = 0
+        outer += 1
+
+
+@inlined
+def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
+    if streamed and entry(operand, FLAT):
+        copy_run(entry(operand, ADDRESS) + begin * INT64_BYTES, row, count * INT64_BYTES, True)
+    else:
+        _store_block(row, begin, count, axes, sizes, operand)
+    barrier()
+
+
+# The kernel
+
 
 _block_length = inlined(block_length)
 

@@ -10,28 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.index.numbers import (
-    CHECK,
-    COEFFICIENT,
-    DIVIDED,
-    FACTOR,
-    LAST,
-    MAGIC,
-    MARK,
-    MARKED,
-    OPERAND,
-    OPERATION,
-    QUOTIENT,
-    QUOTIENTS,
-    SHIFT,
-    SUM_OF_FOUR,
-    SUM_OF_QUOTIENTS,
-    SUM_OF_SIX,
-    SUM_OF_TWO,
-    TARGET,
-    WIDE_QUOTIENT,
-    WIDE_SUM,
-)
+from fastindex.index import numbers as steps
 from fastindex.runtime.kernels import inlined
 from fastindex.runtime.lines import element
 from fastindex.runtime.lines.memory import barrier, entry, load, pointer, store
@@ -49,9 +28,9 @@ def _row(at: Any, step: Any, column: Any) -> Any:
 
 @inlined
 def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
-    x0, x1 = _row(at, step, OPERAND), _row(at, step, OPERAND + 1)
-    c0, c1 = entry(step, COEFFICIENT), entry(step, COEFFICIENT + 1)
-    target = _row(at, step, TARGET)
+    x0, x1 = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1)
+    c0, c1 = entry(step, steps.COEFFICIENT), entry(step, steps.COEFFICIENT + 1)
+    target = _row(at, step, steps.TARGET)
     for i in range(count):
         store(target, i, _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i)))
 
@@ -59,10 +38,10 @@ def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _four_operands(at: Any, step: Any) -> Any:
     return (
-        _row(at, step, OPERAND),
-        _row(at, step, OPERAND + 1),
-        _row(at, step, OPERAND + 2),
-        _row(at, step, OPERAND + 3),
+        _row(at, step, steps.OPERAND),
+        _row(at, step, steps.OPERAND + 1),
+        _row(at, step, steps.OPERAND + 2),
+        _row(at, step, steps.OPERAND + 3),
     )
 
 
@@ -74,9 +53,9 @@ def _four(step: Any, column: Any) -> Any:
 @inlined
 def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, LAST)
-    target = _row(at, step, TARGET)
+    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
+    l0, l1, l2, l3 = _four(step, steps.LAST)
+    target = _row(at, step, steps.TARGET)
     outside = False
     for i in range(count):
         v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
@@ -89,9 +68,9 @@ def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _wide_sum(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, LAST)
-    target = _row(at, step, TARGET)
+    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
+    l0, l1, l2, l3 = _four(step, steps.LAST)
+    target = _row(at, step, steps.TARGET)
     outside = False
     for i in range(count):
         v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
@@ -108,10 +87,10 @@ def beyond(value: Any, last: Any) -> Any:
 @inlined
 def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    x4, x5 = _row(at, step, OPERAND + 4), _row(at, step, OPERAND + 5)
-    c0, c1, c2, c3 = _four(step, COEFFICIENT)
-    c4, c5 = entry(step, COEFFICIENT + 4), entry(step, COEFFICIENT + 5)
-    target = _row(at, step, TARGET)
+    x4, x5 = _row(at, step, steps.OPERAND + 4), _row(at, step, steps.OPERAND + 5)
+    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
+    c4, c5 = entry(step, steps.COEFFICIENT + 4), entry(step, steps.COEFFICIENT + 5)
+    target = _row(at, step, steps.TARGET)
     for i in range(count):
         total = _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i))
         total += _narrow_product(c2, load(x2, i)) + _narrow_product(c3, load(x3, i))
@@ -121,14 +100,14 @@ def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, LAST)
-    n0, n1 = _row(at, step, DIVIDED), _row(at, step, DIVIDED + 1)
-    n2, n3 = _row(at, step, DIVIDED + 2), _row(at, step, DIVIDED + 3)
-    m0, m1, m2, m3 = _four(step, MAGIC)
-    s0, s1, s2, s3 = _four(step, SHIFT)
-    f0, f1, f2, f3 = _four(step, FACTOR)
-    target = _row(at, step, TARGET)
+    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
+    l0, l1, l2, l3 = _four(step, steps.LAST)
+    n0, n1 = _row(at, step, steps.DIVIDED), _row(at, step, steps.DIVIDED + 1)
+    n2, n3 = _row(at, step, steps.DIVIDED + 2), _row(at, step, steps.DIVIDED + 3)
+    m0, m1, m2, m3 = _four(step, steps.MAGIC)
+    s0, s1, s2, s3 = _four(step, steps.SHIFT)
+    f0, f1, f2, f3 = _four(step, steps.FACTOR)
+    target = _row(at, step, steps.TARGET)
     outside = False
     for i in range(count):
         v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
@@ -145,9 +124,9 @@ def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _one_quotient(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, target = _row(at, step, OPERAND), _row(at, step, OPERAND + 1), _row(at, step, TARGET)
-    c0, c1 = entry(step, COEFFICIENT), entry(step, COEFFICIENT + 1)
-    magic, shift, last = entry(step, MAGIC), entry(step, SHIFT), entry(step, LAST)
+    x0, x1, target = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1), _row(at, step, steps.TARGET)
+    c0, c1 = entry(step, steps.COEFFICIENT), entry(step, steps.COEFFICIENT + 1)
+    magic, shift, last = entry(step, steps.MAGIC), entry(step, steps.SHIFT), entry(step, steps.LAST)
     outside = False
     for i in range(count):
         value = load(x0, i)
@@ -159,11 +138,11 @@ def _one_quotient(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _four_quotients(at: Any, step: Any, count: Any) -> Any:
-    numerator, last = _row(at, step, OPERAND), entry(step, LAST)
-    m0, m1, m2, m3 = _four(step, MAGIC)
-    s0, s1, s2, s3 = _four(step, SHIFT)
-    t0, t1 = _row(at, step, TARGET), _row(at, step, TARGET + 1)
-    t2, t3 = _row(at, step, TARGET + 2), _row(at, step, TARGET + 3)
+    numerator, last = _row(at, step, steps.OPERAND), entry(step, steps.LAST)
+    m0, m1, m2, m3 = _four(step, steps.MAGIC)
+    s0, s1, s2, s3 = _four(step, steps.SHIFT)
+    t0, t1 = _row(at, step, steps.TARGET), _row(at, step, steps.TARGET + 1)
+    t2, t3 = _row(at, step, steps.TARGET + 2), _row(at, step, steps.TARGET + 3)
     outside = False
     for i in range(count):
         value = load(numerator, i)
@@ -177,8 +156,8 @@ def _four_quotients(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
-    numerator, target = _row(at, step, OPERAND), _row(at, step, TARGET)
-    magic, shift, last = entry(step, MAGIC), entry(step, SHIFT), entry(step, LAST)
+    numerator, target = _row(at, step, steps.OPERAND), _row(at, step, steps.TARGET)
+    magic, shift, last = entry(step, steps.MAGIC), entry(step, steps.SHIFT), entry(step, steps.LAST)
     outside = False
     for i in range(count):
         value = load(numerator, i)
@@ -190,7 +169,7 @@ def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _check(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    l0, l1, l2, l3 = _four(step, LAST)
+    l0, l1, l2, l3 = _four(step, steps.LAST)
     outside = False
     for i in range(count):
         outside |= beyond(load(x0, i), l0) | beyond(load(x1, i), l1)
@@ -201,8 +180,8 @@ def _check(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _mark(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
-    l0, l1, l2, l3 = _four(step, LAST)
-    target = _row(at, step, TARGET)
+    l0, l1, l2, l3 = _four(step, steps.LAST)
+    target = _row(at, step, steps.TARGET)
     for i in range(count):
         outside = beyond(load(x0, i), l0) | beyond(load(x1, i), l1)
         outside |= beyond(load(x2, i), l2) | beyond(load(x3, i), l3)
@@ -211,8 +190,8 @@ def _mark(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _marked(at: Any, step: Any, count: Any) -> Any:
-    value, marks = _row(at, step, OPERAND), _row(at, step, OPERAND + 1)
-    target = _row(at, step, TARGET)
+    value, marks = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1)
+    target = _row(at, step, steps.TARGET)
     for i in range(count):
         store(target, i, load(value, i) | load(marks, i))
 
@@ -220,29 +199,29 @@ def _marked(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def run_step(at: Any, step: Any, count: Any) -> Any:
     """Run one step; return whether a check failed."""
-    operation = entry(step, OPERATION)
+    operation = entry(step, steps.OPERATION)
     outside = False
-    if operation == SUM_OF_QUOTIENTS:
+    if operation == steps.SUM_OF_QUOTIENTS:
         outside = _sum_of_quotients(at, step, count)
-    elif operation == SUM_OF_TWO:
+    elif operation == steps.SUM_OF_TWO:
         _sum_of_two(at, step, count)
-    elif operation == SUM_OF_FOUR:
+    elif operation == steps.SUM_OF_FOUR:
         outside = _sum_of_four(at, step, count)
-    elif operation == SUM_OF_SIX:
+    elif operation == steps.SUM_OF_SIX:
         _sum_of_six(at, step, count)
-    elif operation == WIDE_SUM:
+    elif operation == steps.WIDE_SUM:
         outside = _wide_sum(at, step, count)
-    elif operation == QUOTIENT:
+    elif operation == steps.QUOTIENT:
         outside = _one_quotient(at, step, count)
-    elif operation == QUOTIENTS:
+    elif operation == steps.QUOTIENTS:
         outside = _four_quotients(at, step, count)
-    elif operation == WIDE_QUOTIENT:
+    elif operation == steps.WIDE_QUOTIENT:
         outside = _one_wide_quotient(at, step, count)
-    elif operation == CHECK:
+    elif operation == steps.CHECK:
         outside = _check(at, step, count)
-    elif operation == MARK:
+    elif operation == steps.MARK:
         _mark(at, step, count)
-    elif operation == MARKED:
+    elif operation == steps.MARKED:
         _marked(at, step, count)
     barrier()
     return outside

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.index.numbers import INT64_BYTES
-from fastindex.index.window_numbers import (
-    APART,
+from fastindex.index.numbers import (
     COLLECTED,
-    CONSTANT,
-    COUNTED,
-    COUNTS,
-    DIVISOR,
-    FIRST_TERM,
-    FORMS,
-    GAIN,
-    OUTER_AXES,
-    QUOTIENT_NUMBERS,
-    QUOTIENTS,
-    ROW,
-    SHIFT,
-    TABLE,
-    TERMS,
-    UNIT,
-    WEIGHT,
+    FORM_CONSTANT,
+    FORM_FIRST_TERM,
+    FORM_TERMS,
+    INT64_BYTES,
+    WINDOW,
+    WINDOW_QUOTIENT,
+    WINDOW_SIZES,
 )
 from fastindex.runtime.kernels import inlined, kernel
 from fastindex.runtime.lines.lines import copy_run
@@ -33,16 +22,16 @@ from fastindex.runtime.numbers import LINE_BYTES
 
 @inlined
 def _sum(numbers: Any, form: Any, values: Any) -> Any:
-    total = entry(numbers, form + CONSTANT)
-    for term in range(entry(numbers, form + TERMS)):
-        place = form + FIRST_TERM + 2 * term
+    total = entry(numbers, form + FORM_CONSTANT)
+    for term in range(entry(numbers, form + FORM_TERMS)):
+        place = form + FORM_FIRST_TERM + 2 * term
         total += entry(values, entry(numbers, place)) * entry(numbers, place + 1)
     return total
 
 
 @inlined
-def _behind(numbers: Any, form: Any) -> Any:
-    return form + FIRST_TERM + 2 * entry(numbers, form + TERMS)
+def _after_form(numbers: Any, form: Any) -> Any:
+    return form + FORM_FIRST_TERM + 2 * entry(numbers, form + FORM_TERMS)
 
 
 @inlined
@@ -56,30 +45,30 @@ def _steps_left(remainder: Any, divisor: Any, gain: Any) -> Any:
 @inlined
 def _begin_segment(numbers: Any, values: Any, row: Any, step: Any, found: Any) -> Any:
     """Run the program; store the first value, the steps until a quotient changes, and the table in `found`."""
-    axes = entry(numbers, OUTER_AXES)
-    rest = row
+    axes = entry(numbers, WINDOW.outer_axes)
+    number = row
     for axis in range(axes - 1, -1, -1):
-        size = entry(numbers, COUNTS + axis)
-        above = rest // size
-        set_entry(values, axis, rest - above * size)
-        rest = above
+        size = entry(numbers, WINDOW_SIZES + axis)
+        above = number // size
+        set_entry(values, axis, number - above * size)
+        number = above
     set_entry(values, axes, step)
-    steps = entry(numbers, ROW) // entry(numbers, UNIT) - step
+    steps = entry(numbers, WINDOW.row) // entry(numbers, WINDOW.unit) - step
     table = 0
-    form = entry(numbers, FORMS)
-    for j in range(entry(numbers, QUOTIENTS)):
+    form = entry(numbers, WINDOW.forms)
+    for j in range(entry(numbers, WINDOW.quotients)):
         numerator = _sum(numbers, form, values)
-        form = _behind(numbers, form)
-        divisor = entry(numbers, form + DIVISOR)
+        form = _after_form(numbers, form)
+        divisor = entry(numbers, form + WINDOW_QUOTIENT.divisor)
         quotient = numerator // divisor
         set_entry(values, axes + 1 + j, quotient)
-        gain, weight = entry(numbers, form + GAIN), entry(numbers, form + WEIGHT)
+        gain, weight = entry(numbers, form + WINDOW_QUOTIENT.gain), entry(numbers, form + WINDOW_QUOTIENT.weight)
         remainder = numerator - quotient * divisor
         if gain != 0:
             steps = min(steps, _steps_left(remainder, divisor, gain))
         if weight != 0:
-            table += remainder // entry(numbers, form + APART) * weight
-        form += QUOTIENT_NUMBERS
+            table += remainder // entry(numbers, form + WINDOW_QUOTIENT.spacing) * weight
+        form += len(WINDOW_QUOTIENT)
     set_entry(found, 0, _sum(numbers, form, values))
     set_entry(found, 1, steps)
     set_entry(found, 2, table)
@@ -88,9 +77,9 @@ def _begin_segment(numbers: Any, values: Any, row: Any, step: Any, found: Any) -
 
 @inlined
 def _add(target: Any, source: Any, base: Any, count: Any) -> Any:
-    to, table = pointer(target), pointer(source)
+    out, table = pointer(target), pointer(source)
     for i in range(count):
-        store(to, i, load(table, i) + base)
+        store(out, i, load(table, i) + base)
     barrier()
 
 
@@ -110,13 +99,13 @@ def run_window(numbers: Any, tables: Any, scratch: Any, target: Any, begin: Any,
     streamed : int64
         Whether to use non-temporal stores.
     """
-    length, shift, unit = entry(numbers, TABLE), entry(numbers, SHIFT), entry(numbers, UNIT)
-    row_length, counted = entry(numbers, ROW), entry(numbers, COUNTED)
+    length, shift, unit = entry(numbers, WINDOW.table), entry(numbers, WINDOW.shift), entry(numbers, WINDOW.unit)
+    row_length, counted = entry(numbers, WINDOW.row), entry(numbers, WINDOW.counted)
     collected = scratch + -scratch % LINE_BYTES
     found = collected + COLLECTED * INT64_BYTES
     values = found + LINE_BYTES
     # The first flush ends at a line boundary of the target, so that all others are whole lines.
-    room = COLLECTED - (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
+    capacity = COLLECTED - (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
     filled = 0
     position = begin
     while position < end:
@@ -125,26 +114,26 @@ def run_window(numbers: Any, tables: Any, scratch: Any, target: Any, begin: Any,
         step = offset // unit if counted else 0
         _begin_segment(numbers, values, row, step, found)
         skipped = offset - step * unit
-        left = min(entry(found, 1) * unit - skipped, end - position)
-        turns = skipped // length
-        place = skipped - turns * length
-        base = entry(found, 0) + turns * shift
+        remaining = min(entry(found, 1) * unit - skipped, end - position)
+        repetitions = skipped // length
+        place = skipped - repetitions * length
+        base = entry(found, 0) + repetitions * shift
         table = tables + entry(found, 2) * length * INT64_BYTES
-        while left > 0:
-            count = min(length - place, left)
+        while remaining > 0:
+            count = min(length - place, remaining)
             source = table + place * INT64_BYTES
             if streamed:
-                count = min(count, room - filled)
+                count = min(count, capacity - filled)
                 _add(collected + filled * INT64_BYTES, source, base, count)
                 filled += count
-                if filled == room:
+                if filled == capacity:
                     copy_run(target + (position + count - filled) * INT64_BYTES, collected, filled * INT64_BYTES, True)
                     barrier()
-                    filled, room = 0, COLLECTED
+                    filled, capacity = 0, COLLECTED
             else:
                 _add(target + position * INT64_BYTES, source, base, count)
             position += count
-            left -= count
+            remaining -= count
             place += count
             if place == length:
                 place = 0

@@ -14,9 +14,8 @@ from llvmlite import ir
 
 from fastindex.moving.kernels.runner import exchange, run_all
 from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.lines.calls import begin_slice, plain_addresses
 from fastindex.runtime.lines.memory import entry, fence, set_entry
-from fastindex.runtime.lines.plain_arrays import plain_addresses
-from fastindex.runtime.lines.slices import begin_slice
 from fastindex.runtime.numbers import (
     ASLEEP,
     CALL,
@@ -26,9 +25,7 @@ from fastindex.runtime.numbers import (
     CREW_JOBS,
     JOB,
     MISSING,
-    PADDING,
-    PASS_COUNT,
-    PASSES,
+    PAIR_CALL,
     POSTED,
     REFUSED,
     UNFINISHED,
@@ -205,7 +202,11 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
     begin, place = plain_addresses(source, target, pair)
     if not place:
         return REFUSED
-    passes, count, padding = entry(pair, PASSES), entry(pair, PASS_COUNT), entry(pair, PADDING)
+    passes, count, padding = (
+        entry(pair, PAIR_CALL.passes),
+        entry(pair, PAIR_CALL.pass_count),
+        entry(pair, PAIR_CALL.padding),
+    )
     return _lead(crew, helpers, passes, count, place, begin, padding, scratch, call)
 
 

@@ -22,10 +22,9 @@ from fastindex.moving.numbers import (
     PASS_CALL_BYTES,
 )
 from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.lines.calls import plain_addresses, slice_is_over
 from fastindex.runtime.lines.memory import entry
-from fastindex.runtime.lines.plain_arrays import plain_addresses
-from fastindex.runtime.lines.slices import slice_is_over
-from fastindex.runtime.numbers import PADDING, PASS_COUNT, PASSES
+from fastindex.runtime.numbers import PAIR_CALL
 
 _INT64 = ir.IntType(64)
 # While many tasks are left, a thread takes a 16th of them, up to `MOST_AT_ONCE`.
@@ -143,7 +142,7 @@ def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
     begin, place = plain_addresses(source, target, call)
     if not place:
         return False
-    passes, padding = entry(call, PASSES), entry(call, PADDING)
-    for i in range(entry(call, PASS_COUNT)):
+    passes, padding = entry(call, PAIR_CALL.passes), entry(call, PAIR_CALL.padding)
+    for i in range(entry(call, PAIR_CALL.pass_count)):
         _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0, 0)
     return True

@@ -18,8 +18,8 @@ from fastindex.algebra.cast_numbers import (
 )
 from fastindex.runtime.kernels import instructions
 from fastindex.runtime.lines.conversions import Conversion
+from fastindex.runtime.lines.lines import shuffle
 from fastindex.runtime.lines.memory import load_at, offset_by, prefetch_at, store_at
-from fastindex.runtime.lines.vectors import shuffle
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 

@@ -13,8 +13,8 @@ from typing import Any
 from llvmlite import ir
 
 from fastindex.runtime.kernels import instructions
+from fastindex.runtime.lines.lines import lane_transpose, lines_of_lanes, load_nibbles, paired, shuffle
 from fastindex.runtime.lines.memory import load_at, offset_by, prefetch_at, store_at, store_lines
-from fastindex.runtime.lines.vectors import lane_transpose, lines_of_lanes, load_nibbles, paired, shuffle
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)

@@ -15,8 +15,8 @@ from llvmlite import ir
 from fastindex.moving.lines.permutes import permuted_in_lanes, shifted_lines
 from fastindex.moving.numbers import LANE_UNITS_BYTES
 from fastindex.runtime.kernels import instructions
+from fastindex.runtime.lines.lines import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.runtime.lines.memory import for_each, load_at, offset_by, prefetch_at, store_at
-from fastindex.runtime.lines.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT8, _INT64 = ir.IntType(8), ir.IntType(64)

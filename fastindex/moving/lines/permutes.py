@@ -16,8 +16,8 @@ from numba.core import cgutils
 
 from fastindex.moving.assembly_numbers import HIGH_NIBBLE, patterns_of_piece
 from fastindex.runtime.kernels import instructions
+from fastindex.runtime.lines.lines import shuffle
 from fastindex.runtime.lines.memory import load_at, offset_by, store_at
-from fastindex.runtime.lines.vectors import shuffle
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 

@@ -2,7 +2,7 @@
 
 Plain functions of int64 scalars (and int64 arrays of numbers), compiled by ``njit`` and ``cuda.jit`` alike;
 they also run uncompiled, on NumPy int64 scalars. The constants come from `fastindex.algebra.forms`, the
-tables of programs from `fastindex.index.step_table`.
+tables of programs from `fastindex.index.compiled`.
 """
 
 from __future__ import annotations

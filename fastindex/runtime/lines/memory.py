@@ -26,7 +26,7 @@ _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _LINE = LINE_BYTES // 8  # int64 numbers
 
 
-# Building blocks of `runtime.lines.vectors`
+# Building blocks of `runtime.lines.lines`
 
 
 def load_at(builder: Any, address: Any, count: int, width: int) -> Any:
@@ -72,14 +72,14 @@ def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3
 
 def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], Any]) -> None:
     """Emit a switch over an int64: `write` emits the code for each choice, the last of which is also the default."""
-    blocks, behind = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
+    blocks, end = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
     taken = builder.switch(number, blocks[-1])
     for choice, block in zip(choices, blocks, strict=True):
         taken.add_case(_INT64(choice), block)
         builder.position_at_end(block)
         write(choice)
-        builder.branch(behind)
-    builder.position_at_end(behind)
+        builder.branch(end)
+    builder.position_at_end(end)
 
 
 def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:
@@ -251,29 +251,29 @@ def load_stored(builder: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
 def _load_stored(builder: Any, source: Any, offset_bytes: Any, code: int) -> Any:
     name = STORED[code]
     width = ir.IntType(int(name.lstrip("uint")))
-    place = builder.bitcast(_bytes_behind(builder, source, offset_bytes), width.as_pointer())
+    place = builder.bitcast(_bytes_after(builder, source, offset_bytes), width.as_pointer())
     value = _not_written(builder, builder.load(place, align=1))
     if width.width == 64:
         return value
     return builder.zext(value, _INT64) if name.startswith("u") else builder.sext(value, _INT64)
 
 
-def _bytes_behind(builder: Any, source: Any, offset_bytes: Any) -> Any:
+def _bytes_after(builder: Any, source: Any, offset_bytes: Any) -> Any:
     return builder.gep(builder.bitcast(source, _INT8.as_pointer()), [offset_bytes])
 
 
-@instructions("apart")
-def gather_line(builder: Any, target: Any, index: Any, source: Any, offset_bytes: Any, apart: int) -> None:
-    """Copy 8 int64 at a stride of `apart` (a literal) int64, `offset_bytes` after `source`, to ``target[index]``."""
+@instructions("stride")
+def gather_line(builder: Any, target: Any, index: Any, source: Any, offset_bytes: Any, stride: int) -> None:
+    """Copy 8 int64 at a stride of `stride` (a literal) int64, `offset_bytes` after `source`, to ``target[index]``."""
     line = ir.VectorType(_INT64, _LINE)
-    numbers = builder.bitcast(_bytes_behind(builder, source, offset_bytes), _INT64.as_pointer())
+    numbers = builder.bitcast(_bytes_after(builder, source, offset_bytes), _INT64.as_pointer())
     gathered: Any = ir.Constant(line, ir.Undefined)
-    for part in range(apart):
+    for part in range(stride):
         # Nothing after the last of the eight is read.
-        first = min(_LINE * part, (_LINE - 1) * (apart - 1))
+        first = min(_LINE * part, (_LINE - 1) * (stride - 1))
         place = builder.bitcast(builder.gep(numbers, [_INT64(first)]), line.as_pointer())
         loaded = _not_written(builder, builder.load(place, align=1))
-        mask = [_LINE + k * apart - first if k * apart // _LINE == part else k for k in range(_LINE)]
+        mask = [_LINE + k * stride - first if k * stride // _LINE == part else k for k in range(_LINE)]
         gathered = builder.shuffle_vector(gathered, loaded, ir.Constant(ir.VectorType(_INT32, _LINE), mask))
     place = builder.bitcast(builder.gep(target, [index]), line.as_pointer())
     written = builder.store(gathered, place, align=8)

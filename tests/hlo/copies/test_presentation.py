@@ -1,6 +1,6 @@
 """Copies in text and HTML, and the command that prints them.
 
-Tests of: hlo.copies.text, hlo.copies.html, hlo.page_parts.
+Tests of: hlo.copies.text, hlo.copies.html, hlo.presentation.
 """
 
 from __future__ import annotations

@@ -7,16 +7,8 @@ otherwise wait for memory.
 from __future__ import annotations
 
 from fastindex.algebra.cast_numbers import (
-    CAST_AHEAD,
-    CAST_ELEMENTS,
-    CAST_IS_DENSE,
+    CAST,
     CAST_LANES,
-    CAST_RUN_SOURCE_STRIDE,
-    CAST_RUN_TARGET_STRIDE,
-    CAST_RUNS,
-    CAST_SOURCE_STRIDE,
-    CAST_STREAMS,
-    CAST_TARGET_STRIDE,
 )
 from fastindex.moving.kernels.table import outer_place
 from fastindex.moving.lines.cast_values import cast_elements, cast_lines, read_bytes, together, written_bytes
@@ -92,20 +84,20 @@ def cast_runs(code, ways, target, source, table, scratch, first, last):  # type:
         Not used.
     """
     geometry, results = entry(table, GEOMETRY), entry(table, FIRST)
-    count, runs = entry(geometry, CAST_ELEMENTS), entry(geometry, CAST_RUNS)
-    strides = entry(geometry, CAST_SOURCE_STRIDE), entry(geometry, CAST_TARGET_STRIDE)
-    ahead, streams = entry(geometry, CAST_AHEAD), entry(geometry, CAST_STREAMS)
-    is_dense = entry(geometry, CAST_IS_DENSE)
+    count, runs = entry(geometry, CAST.elements), entry(geometry, CAST.runs)
+    strides = entry(geometry, CAST.source_stride), entry(geometry, CAST.target_stride)
+    ahead, streams = entry(geometry, CAST.ahead), entry(geometry, CAST.streams)
+    is_dense = entry(geometry, CAST.is_dense)
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for _ in range(runs):
             if streams:
-                prefetch_ends(at_target + 8 * entry(geometry, CAST_RUN_TARGET_STRIDE), count * strides[1])
+                prefetch_ends(at_target + 8 * entry(geometry, CAST.run_target_stride), count * strides[1])
             if is_dense:
                 _dense_run(code, streams, at_target, at_source, count, ahead, results, scratch)
             else:
                 _one_by_one(code, at_target, at_source, 0, count, strides, results)
-            at_source += entry(geometry, CAST_RUN_SOURCE_STRIDE)
-            at_target += entry(geometry, CAST_RUN_TARGET_STRIDE)
+            at_source += entry(geometry, CAST.run_source_stride)
+            at_target += entry(geometry, CAST.run_target_stride)
     if streams:
         fence()

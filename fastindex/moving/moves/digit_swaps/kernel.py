@@ -40,8 +40,8 @@ from fastindex.moving.numbers import (
     WITHIN,
 )
 from fastindex.runtime.kernels import instructions, kernel
+from fastindex.runtime.lines.lines import from_table, paired, shuffle
 from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
-from fastindex.runtime.lines.vectors import from_table, paired, shuffle
 from fastindex.runtime.numbers import LANE_BYTES
 
 _INT64 = ir.IntType(64)

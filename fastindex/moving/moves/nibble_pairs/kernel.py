@@ -22,9 +22,8 @@ from fastindex.moving.numbers import (
     PAIR_HIGH,
 )
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run
+from fastindex.runtime.lines.lines import copy_run, pair_groups, pair_rows
 from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
-from fastindex.runtime.lines.vectors import pair_groups, pair_rows
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128

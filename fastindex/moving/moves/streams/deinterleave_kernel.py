@@ -28,9 +28,15 @@ from fastindex.moving.numbers import (
     STREAM,
 )
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_bytes, prefetch_ends
+from fastindex.runtime.lines.lines import (
+    copy_run,
+    copy_short,
+    deinterleave_line,
+    place_ahead,
+    prefetch_bytes,
+    prefetch_ends,
+)
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
-from fastindex.runtime.lines.vectors import deinterleave_line
 
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64

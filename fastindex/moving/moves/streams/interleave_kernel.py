@@ -20,9 +20,15 @@ from fastindex.moving.lines.lanes import interleave_lanes
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND, STREAM
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
+from fastindex.runtime.lines.lines import (
+    copy_run,
+    copy_short,
+    interleave_rows,
+    place_ahead,
+    prefetch_ends,
+    prefetch_rows,
+)
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry
-from fastindex.runtime.lines.vectors import interleave_rows
 
 # Scratch memory: pending bytes, a line of each of up to 16 rows, and the addresses of these.
 _STAGE = PENDING_ROOM

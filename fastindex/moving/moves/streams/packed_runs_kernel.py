@@ -6,9 +6,8 @@ from fastindex.moving.kernels.table import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.moving.numbers import FIRST, GEOMETRY, STREAM
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_short
+from fastindex.runtime.lines.lines import compress_line, copy_short, expand_line
 from fastindex.runtime.lines.memory import entry, fence, prefetch, set_byte
-from fastindex.runtime.lines.vectors import compress_line, expand_line
 
 #: Bytes of scratch memory that these kernels need.
 SCRATCH_BYTES = PENDING_ROOM + 128

@@ -24,7 +24,14 @@ from fastindex.moving.lines.staged_bands import (
 )
 from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, FIRST, GEOMETRY, SECOND, TRANSPOSE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, place_ahead, transpose_square
+from fastindex.runtime.lines.lines import (
+    copy_run,
+    copy_short,
+    place_ahead,
+    transpose_rows,
+    transpose_square,
+    transpose_stage_lanes,
+)
 from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
@@ -35,7 +42,6 @@ from fastindex.runtime.lines.memory import (
     set_entry,
     stream_line,
 )
-from fastindex.runtime.lines.vectors import transpose_rows, transpose_stage_lanes
 
 # A staged band of rows: two lines' worth, and one more square if columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64

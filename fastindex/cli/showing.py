@@ -1,0 +1,151 @@
+"""The commands that describe and draw: `info` and `show` for a layout, `shard` for a sharded array, `explore`."""
+
+from __future__ import annotations
+
+import json
+import os
+from urllib.parse import urlencode
+
+import click
+
+import fastindex
+from fastindex.cli.checkpoints import checkpoint_text
+from fastindex.cli.group import main
+from fastindex.cli.options import FORCE, JSON, OUT_PATH
+from fastindex.cli.output import check_ending, write_document
+from fastindex.show.spelling import aligned, visible
+
+_MOST_ROWS = 64
+_SVG = click.option("--svg", type=OUT_PATH, help="Write the picture to this file instead.")
+
+
+@main.command(short_help="Sizes, strides and padding of a shape.")
+@click.argument("shape")
+@JSON
+def info(shape: str, as_json: bool) -> None:
+    """Print sizes, strides and padding of SHAPE, and what each dimension costs.
+
+    Where SHAPE is a folder that `pack` has made of a checkpoint, print which arrays it holds.
+    """
+    if shape.endswith(os.sep) or os.path.isdir(shape):
+        click.echo(visible(checkpoint_text(shape, as_json)))
+        return
+    from fastindex.show.sentences import explain
+    from fastindex.show.sentences import info as numbers
+
+    click.echo(json.dumps(numbers(shape)) if as_json else explain(shape))
+
+
+@main.command(short_help="Draw a layout: elements, tiles, memory order.")
+@click.argument("shape")
+@click.argument("destination", required=False)
+@_SVG
+@click.option("--html", type=OUT_PATH, help="Write a page to point at to this file instead; it needs no network.")
+@FORCE
+def show(shape: str, destination: str | None, svg: str | None, html: str | None, force: bool) -> None:
+    """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order.
+
+    With DESTINATION, a second layout of the same array, draw where the elements move.
+    """
+    check_ending("--svg", svg, "svg")
+    check_ending("--html", html, "html")
+    from fastindex.show.picture import Picture
+
+    picture = Picture(*(fastindex.Shape.parse(text) for text in (shape, destination) if text is not None))
+    if svg is None and html is None:
+        click.echo(picture.text(), color=True)
+    if svg is not None:
+        write_document(svg, picture.svg(), force)
+    if html is not None:
+        write_document(html, picture.html(), force)
+
+
+@main.command(short_help="Which device holds which part of an array.")
+@click.argument("shape")
+@click.argument("sharding")
+@click.option("--devices", "device_count", type=int, help="How many devices there are, where SHARDING does not say it.")
+@click.option("--dimensions", nargs=2, type=int, help="The two dimensions to draw, rows first; else the last two.")
+@click.option("--tiles", is_flag=True, help="Draw the tiles within the parts, in SVG.")
+@_SVG
+@FORCE
+@JSON
+def shard(
+    shape: str,
+    sharding: str,
+    device_count: int | None,
+    dimensions: tuple[int, int] | None,
+    tiles: bool,
+    svg: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Print which device holds which part of SHAPE under SHARDING: in words, as a table, and as a picture.
+
+    \b
+    fastindex shard 'f32[17,1024]{1,0:T(8,128)}' '{devices=[8,1]<=[8]}'
+    fastindex shard 'bf16[64,64]' "{mesh['x'=2,'y'=4], [{'x'}, {'y'}]}" --svg parts.svg
+    """
+    parsed, divided = fastindex.Shape.parse(shape), fastindex.sharding.Sharding.parse(sharding)
+    from fastindex.sharding.placement import shards_of
+
+    parts = shards_of(parsed, divided, divided.checked_device_count(device_count))
+    if as_json:
+        names = ("device", "tile_index", "start", "stop", "nbytes", "logical_nbytes")
+        found = {
+            "shape": str(parsed),
+            "sharding": str(divided),
+            "device_count": len(parts),
+            "shard_shape": str(divided.shard_shape(parsed)),
+            "shards": [{name: getattr(part, name) for name in names} for part in parts],
+        }
+        click.echo(json.dumps(found))
+        return
+    from fastindex.show.shard_picture import ShardPicture
+
+    picture = ShardPicture(parsed, divided, len(parts), dimensions or None, tiles)
+    if svg is not None:
+        check_ending("--svg", svg, "svg")
+        write_document(svg, picture.svg(), force)
+        return
+    from fastindex.show.sentences import sharding_sentences
+
+    click.echo("\n".join([*sharding_sentences(parsed, divided), "", *_table(parts), "", picture.text()]), color=True)
+
+
+def _table(parts: list[fastindex.sharding.Shard]) -> list[str]:
+    rows = [("device", "elements", "bytes", "padding")]
+    for part in parts[:_MOST_ROWS]:
+        spans = ", ".join(f"{a}:{b}" for a, b in zip(part.start, part.stop, strict=True))
+        padding = part.nbytes - part.logical_nbytes
+        share = f"{padding} ({100 * padding / part.nbytes:.0f}%)" if part.nbytes else "0"
+        elements = f"[{spans}]" if part.logical_nbytes or not part.nbytes else "none"
+        rows.append((str(part.device), elements, str(part.nbytes), share))
+    lines = aligned(rows, "><>>")
+    if len(parts) > _MOST_ROWS:
+        lines.append(f"... and {len(parts) - _MOST_ROWS} more; --json has all")
+    return lines
+
+
+@main.command(short_help="The same, live in the browser.")
+@click.argument("shape", required=False)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; any free port without it.")
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+def explore(shape: str | None, port: int, browser: bool) -> None:
+    """Serve a live page on this machine's loopback address: type a shape, see where its elements live.
+
+    Ctrl-C ends it. It needs the extra: pip install 'fastindex[explore]'.
+    """
+    query = ""
+    if shape is not None:
+        query = "?" + urlencode({"shape": str(fastindex.Shape.parse(shape))})
+    from fastindex.show.explorer import serve
+
+    def announce(address: str) -> None:
+        click.echo(f"{address}{query}")
+        if browser:
+            click.launch(f"{address}{query}")
+
+    try:
+        serve(port, announce)
+    except ImportError as error:
+        raise click.ClickException(f"{error}; pip install 'fastindex[explore]'") from None

@@ -1,0 +1,366 @@
+"""CPU kernels of paged caches: copies between pages, runs of a transfer, slot mappings.
+
+Pages are small and in arbitrary order, so the hardware prefetches little. A separate kernel copies long runs in pieces
+and prefetches across pages. Everything else uses the passes of a relayout, applied to many pages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from fastindex.moving.kernels.runner import run_all
+from fastindex.paged.numbers import COLLECTED, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
+from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
+from fastindex.runtime.lines import element
+from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
+from fastindex.runtime.lines.memory import (
+    barrier,
+    byte_at,
+    entry,
+    fence,
+    int32_at,
+    literal,
+    load_at,
+    load_stored,
+    pointer,
+    prefetch,
+    prefetch_to_write,
+    set_byte,
+    set_entry,
+    set_int32,
+    store,
+    store_at,
+)
+
+
+@kernel
+def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: Any, first: Any, last: Any) -> None:
+    """Run the passes on the pages ``first:last``.
+
+    Parameters
+    ----------
+    job : int64
+        Address of a `PageJob`.
+    target, source, padding, scratch : int64
+        As for `run_passes`.
+    first, last : int64
+        Range of page numbers, layer by layer; a page is a granule of a layer.
+    """
+    passes, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
+    outer, pages = entry(job, PAGE_JOB.outer), entry(job, PAGE_JOB.page_count)
+    sources, targets = entry(job, PAGE_JOB.source_pages), entry(job, PAGE_JOB.target_pages)
+    around, page = divmod(first, pages)
+    for _ in range(last - first):
+        here = source + entry(outer, 2 * around) + entry(sources, page)
+        there = target + entry(outer, 2 * around + 1) + entry(targets, page)
+        run_all(passes, count, there, here, padding, scratch, 0, 0)
+        page += 1
+        if page == pages:
+            page = 0
+            around += 1
+
+
+@subroutine(inline=True)
+def _place(job, number):  # type: ignore[no-untyped-def]
+    """Return the offset of a page on both sides."""
+    pages = entry(job, PAGE_JOB.page_count)
+    around, page = divmod(number, pages)
+    outer = entry(job, PAGE_JOB.outer)
+    here = entry(outer, 2 * around) + entry(entry(job, PAGE_JOB.source_pages), page)
+    return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
+
+
+@kernel
+def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
+    """Copy the pieces of the pages ``first:last``; parameters as for `run_page_passes`."""
+    pieces, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
+    ahead, streamed = min(entry(job, PAGE_JOB.ahead), count), entry(job, PAGE_JOB.streamed) != 0
+    next_here, next_there = _place(job, first)
+    for number in range(first, last):
+        here, there = source + next_here, target + next_there
+        if number + 1 < last:
+            next_here, next_there = _place(job, number + 1)
+        for row in range(count):
+            piece, later = pieces + PAGE_PIECE_BYTES * row, row + ahead
+            if later < count:
+                asked = pieces + PAGE_PIECE_BYTES * later
+                prefetch_bytes(here + entry(asked, 0), entry(asked, 2))
+            elif number + 1 < last:
+                asked = pieces + PAGE_PIECE_BYTES * (later - count)
+                prefetch_bytes(source + next_here + entry(asked, 0), entry(asked, 2))
+            copy_run(there + entry(piece, 1), here + entry(piece, 0), entry(piece, 2), streamed)
+    if streamed:
+        fence()
+
+
+# Runs of a transfer
+
+
+# Prefetch distance in blocks of per-block tables: blocks come in arbitrary order.
+_AHEAD = 16
+
+
+@kernel
+def write_runs(job: Any) -> Any:
+    """Write the runs of a transfer and return their number.
+
+    Parameters
+    ----------
+    job : int64
+        Address of a `RunJob`.
+    """
+    near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
+    outer, blocks, order = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order)
+    stride, each, last = entry(job, RUN_JOB.block_stride), 8 * entry(job, RUN_JOB.pages_each), entry(job, RUN_JOB.last)
+    all_pages, block_count = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.block_count)
+    whole, whole_count = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
+    count, near_end, far_end, begin = -1, 0, 0, 0
+    for o in range(entry(job, RUN_JOB.outer_count)):
+        near_outer, far_outer = entry(outer, 2 * o), entry(outer, 2 * o + 1)
+        for i in range(block_count):
+            number = entry(order, i)
+            prefetch(all_pages + entry(order, min(i + _AHEAD, block_count - 1)) * each)
+            near_block = near_outer + entry(blocks, i) * stride
+            pages = all_pages + number * each
+            pieces, rows = whole, whole_count
+            if number == last:
+                pieces, rows = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
+            for row in range(rows):
+                piece = pieces + PIECE_BYTES * row
+                near = near_block + entry(piece, 0)
+                far = far_outer + entry(pages, entry(piece, 1)) + entry(piece, 2)
+                if count < 0 or near != near_end or far != far_end:
+                    if count >= 0:
+                        set_entry(nbytes_out, count, near_end - begin)
+                    count += 1
+                    set_entry(near_out, count, near)
+                    set_entry(far_out, count, far)
+                    begin, far_end = near, far
+                near_end = near + entry(piece, 3)
+                far_end += entry(piece, 3)
+    if count >= 0:
+        set_entry(nbytes_out, count, near_end - begin)
+    return count + 1
+
+
+@kernel
+def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
+    """Return 1 if all blocks are distinct, else 0.
+
+    Parameters
+    ----------
+    blocks : int64
+        Address of `count` int64.
+    count : int64
+    seen : int64
+        Address of one byte per block of the pool, initially 0.
+    """
+    for i in range(count):
+        place = seen + entry(blocks, i)
+        prefetch_to_write(seen + entry(blocks, min(i + _AHEAD, count - 1)))
+        if byte_at(place):
+            return 0
+        set_byte(place, 1)
+    return 1
+
+
+@kernel
+def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
+    """Sort blocks by one pass over a table of the whole pool; return 1 if all blocks are distinct, else 0.
+
+    Parameters
+    ----------
+    count, num_blocks : int64
+        Number of blocks of the request, and of the pool.
+    blocks : int64
+        Address of `count` int64.
+    places : int64
+        Address of one int32 per block of the pool, initially 0.
+    order, ordered : int64
+        Addresses of the results, int64: the permutation that sorts the blocks (argsort), and the sorted blocks.
+    """
+    for i in range(count):
+        block = entry(blocks, i)
+        prefetch_to_write(places + 4 * entry(blocks, min(i + _AHEAD, count - 1)))
+        if int32_at(places + 4 * block):
+            return 0
+        set_int32(places + 4 * block, i + 1)
+    found = 0
+    for block in range(num_blocks):
+        place = int32_at(places + 4 * block)
+        if place:
+            set_entry(order, found, place - 1)
+            set_entry(ordered, found, block)
+            found += 1
+    return 1
+
+
+# Slot mappings
+
+
+#: Tokens looked up one by one at a time, where positions are not consecutive.
+_LOOKED_UP = 64
+
+_INT64, _INT32 = 0, 2
+_I64 = ir.IntType(64)
+
+_quotient = inlined(element.narrow_quotient)
+
+
+@subroutine(inline=True)
+def _local(map_, within):  # type: ignore[no-untyped-def]
+    """Return the index of a token in its block, or -1 if another rank has it; `within` is its index in the column.
+
+    A column begins at a turn boundary, so the index in the column determines the rank.
+    """
+    interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
+    turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
+    left = within - turns * turn
+    owner = _quotient(left, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
+    return turns * interleave + left - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
+
+
+@instructions("code", result=types.int64)
+def _count_on(builder: Any, target: Any, positions: Any, first: Any, base: Any, code: int) -> Any:
+    """Write slots ``base, base + 1, ...`` for 8 tokens; return 0 if the positions are ``first, first + 1, ...``."""
+    lanes = ir.VectorType(_I64, 8)
+    steps = ir.Constant(lanes, [ir.Constant(_I64, lane) for lane in range(8)])
+    width = 8 if code == _INT64 else 4
+    found = load_at(builder, builder.ptrtoint(positions, _I64), 8, width)
+    found = found if width == 8 else builder.sext(found, lanes)
+    expected = builder.add(_splat(builder, first, lanes), steps)
+    store_at(builder, builder.add(_splat(builder, base, lanes), steps), target, False)
+    differs = builder.icmp_signed("!=", found, expected)
+    return builder.zext(builder.bitcast(differs, ir.IntType(8)), _I64)
+
+
+def _splat(builder: Any, number: Any, lanes: Any) -> Any:
+    first = builder.insert_element(ir.Constant(lanes, ir.Undefined), number, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8))
+
+
+@subroutine("table_code", "position_code")
+def _map_each(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
+    """Write the slots of `count` tokens of a request; return the number of tokens out of bounds."""
+    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
+    row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
+    positions = pointer(entry(map_, SLOT_MAP.positions) + at * position_bytes)
+    limit = entry(entry(map_, SLOT_MAP.limits), request)
+    size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
+    blocks, null, pad = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block), entry(map_, SLOT_MAP.pad)
+    ranks = entry(map_, SLOT_MAP.ranks)
+    tokens, slots = size * ranks, pointer(target)
+    bad = 0
+    for i in range(count):
+        position = load_stored(positions, i * position_bytes, position_code)
+        good = (position >= 0) & (position < limit)
+        position = position if good else 0
+        column = _quotient(position, magic, shift)
+        block = load_stored(row, column * table_bytes, table_code)
+        good = good & (block >= 0) & (block < blocks) & (block != null)
+        token = position - column * tokens
+        if ranks > 1:
+            token = _local(map_, token)
+        store(slots, i, block * size + token if good & (token >= 0) else pad)
+        bad += 0 if good else 1
+    barrier()
+    return bad
+
+
+@subroutine("table_code", "position_code")
+def _map_tokens(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
+    """Same as `_map_each`, but with one table lookup per run of consecutive positions within a block."""
+    if entry(map_, SLOT_MAP.ranks) > 1:
+        return _map_each(table_code, position_code, map_, request, at, count, target)
+    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
+    row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
+    limit = entry(entry(map_, SLOT_MAP.limits), request)
+    size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
+    blocks, null = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block)
+    bad = done = 0
+    while done < count:
+        positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done) * position_bytes)
+        slots = pointer(target + 8 * done)
+        first = load_stored(positions, 0, position_code)
+        run, strays = min(count - done, _LOOKED_UP), 1
+        follows = run == 1 or load_stored(positions, position_bytes, position_code) == first + 1
+        if follows and 0 <= first < limit:
+            column = _quotient(first, magic, shift)
+            block = load_stored(row, column * table_bytes, table_code)
+            if 0 <= block < blocks and block != null:
+                token = first - column * size
+                run, strays = min(count - done, size - token, limit - first), 0
+                base = block * size + token
+                for i in range(0, run - 7, 8):
+                    at_positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done + i) * position_bytes)
+                    strays |= _count_on(target + 8 * (done + i), at_positions, first + i, base + i, position_code)
+                for i in range(run & ~7, run):
+                    strays |= load_stored(positions, i * position_bytes, position_code) - first - i
+                    store(slots, i, base + i)
+                barrier()
+        if strays:
+            bad += _map_each(table_code, position_code, map_, request, at + done, run, target + 8 * done)
+        done += run
+    return bad
+
+
+@subroutine()
+def _map_run(map_, request, at, count, target):  # type: ignore[no-untyped-def]
+    narrow_table = entry(map_, SLOT_MAP.table_code) == _INT32
+    if entry(map_, SLOT_MAP.position_code) == _INT32:
+        if narrow_table:
+            return _map_tokens(2, 2, map_, request, at, count, target)
+        return _map_tokens(0, 2, map_, request, at, count, target)
+    if narrow_table:
+        return _map_tokens(2, 0, map_, request, at, count, target)
+    return _map_tokens(0, 0, map_, request, at, count, target)
+
+
+@kernel
+def map_slots(map_: Any, scratch: Any, request: Any, begin: Any, end: Any) -> Any:
+    """Write the slots of the tokens ``begin:end``.
+
+    Parameters
+    ----------
+    map_ : int64
+        Address of a `SlotMap`.
+    scratch : int64
+        Address of `COLLECTED` int64, at the start of a cache line.
+    request : int64
+        The request of token `begin`.
+    begin, end : int64
+
+    Returns
+    -------
+    int64
+        The number of tokens with a position or a block out of bounds; their slot is `pad`.
+    """
+    starts, slots = entry(map_, SLOT_MAP.starts), entry(map_, SLOT_MAP.slots)
+    streamed = entry(map_, SLOT_MAP.streamed) != 0
+    bad, at = 0, begin
+    # The first flush ends at a cache line boundary of the target, so that later flushes write whole lines.
+    capacity = COLLECTED - (slots + 8 * begin) % 64 // 8
+    filled = 0
+    while at < end:
+        while entry(starts, request + 1) <= at:
+            request += 1
+        count = min(entry(starts, request + 1), end) - at
+        if streamed:
+            count = min(count, capacity - filled)
+            bad += _map_run(map_, request, at, count, scratch + 8 * filled)
+            filled += count
+            if filled == capacity:
+                copy_run(slots + 8 * (at + count - filled), scratch, 8 * filled, True)
+                barrier()
+                filled, capacity = 0, COLLECTED
+        else:
+            bad += _map_run(map_, request, at, count, slots + 8 * at)
+        at += count
+    if filled:
+        copy_run(slots + 8 * (end - filled), scratch, 8 * filled, True)
+        barrier()
+    fence()
+    return bad

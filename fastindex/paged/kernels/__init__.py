@@ -1,1 +1,0 @@
-"""Kernels of paged caches: slot mappings and runs of pages."""
