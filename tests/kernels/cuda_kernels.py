@@ -51,7 +51,8 @@ def every_kernel() -> dict[str, Kernel]:
         "copy": copy_kernel(),
         "fill": fill_kernel(),
         f"weave or part{VECTORS}": weave_kernel(),
-        f"compress or expand{VECTORS}": packing_kernel(),
+        "compress": packing_kernel(expand=False),
+        "expand": packing_kernel(expand=True),
         "pack bits": pack_bits_kernel(),
         "look up": look_up_kernel(),
     }

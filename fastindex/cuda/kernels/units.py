@@ -260,14 +260,15 @@ def _compressing(bits: int) -> tuple[Reader, Writer]:
 
 
 @cache
-def packing_kernel() -> Kernel:
-    """Make the kernel that packs runs of bytes, a kind for each of `PACKED_BITS`, or then unpacks them.
+def packing_kernel(expand: bool) -> Kernel:
+    """Make the kernel that packs runs of bytes, or unpacks them; a kind for each of `PACKED_BITS`.
 
     A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all offsets are multiples of
     a unit.
     """
-    kinds = [*map(_compressing, PACKED_BITS), *map(_expanding, PACKED_BITS)]
-    return unit_kernel("compress or expand runs", kinds)
+    if expand:
+        return unit_kernel("expand runs", [_expanding(bits) for bits in PACKED_BITS])
+    return unit_kernel("compress runs", [_compressing(bits) for bits in PACKED_BITS])
 
 
 @cache
