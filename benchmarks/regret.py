@@ -77,7 +77,7 @@ class Bench:
         self, cell: regret_cells.RegretCell, offset: int, rounds: int, threads: Sequence[int]
     ) -> tuple[str, dict[int, dict[str, float]]]:
         import fastindex as fi
-        from fastindex.arrays.addresses import address_of
+        from fastindex.arrays.arrays import address_of
         from fastindex.arrays.fills import fill_pattern
         from fastindex.moving.choice import plans, select_plan
 
@@ -103,7 +103,7 @@ class Bench:
     def _times(
         self, found: dict[str, Any], given: Any, output: Any, pattern: bytes, threads: int, rounds: int
     ) -> dict[str, float]:
-        from fastindex.arrays.addresses import address_of
+        from fastindex.arrays.arrays import address_of
 
         addresses = address_of(given), address_of(output)
 

@@ -12,7 +12,8 @@ import fastindex as fi
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Variable, digit
 from fastindex.index.programs import conversion_program, multi_program
-from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
+from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
 from fastindex.weights.repacking import values_for
 
@@ -54,16 +55,16 @@ def _section(name: str, rows: list[Row]) -> str:
     parameters = ", ".join(f"`{k}={v!r}`" for k, v in PARAMETERS.get(name, {}).items())
     if parameters:
         lines += [f"Parameters: {parameters}.", ""]
-    for text, same in _by_text(rows).items():
-        lines += [*_variant(text, same), ""]
+    for same in _by_layout(rows):
+        lines += [*_variant(same[0].text, same), ""]
     return "\n".join(lines)
 
 
-def _by_text(rows: list[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def _by_layout(rows: list[Row]) -> list[list[Row]]:
+    found: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.text, []).append(row)
-    return found
+        found.setdefault((row.text, row.order), []).append(row)
+    return list(found.values())
 
 
 def _variant(text: str, rows: list[Row]) -> Iterator[str]:

@@ -229,9 +229,9 @@ class ProgramBuilder:
             return numerator
         if limit < divisor:
             return ()
-        pulled, rest = self._pull_out(numerator, divisor)
+        pulled, remainder = self._pull_out(numerator, divisor)
         if pulled:
-            return scaled_sum((1, pulled), (1, self.quotient(rest, divisor, self._upper_bound(rest))))
+            return scaled_sum((1, pulled), (1, self.quotient(remainder, divisor, self._upper_bound(remainder))))
         common = math.gcd(divisor, *(c for _, c in numerator))
         if common > 1:
             reduced = tuple((v, c // common) for v, c in numerator)
@@ -269,12 +269,12 @@ class ProgramBuilder:
         return sum(c * self._limits[v] for v, c in form if c > 0)
 
     def _pull_out(self, numerator: Form, divisor: int) -> tuple[Form, Form]:
-        """Split a numerator into ``divisor * pulled + rest``; the floors agree since ``rest >= 0``."""
+        """Split a numerator into ``divisor * pulled + remainder``; the floors agree since ``remainder >= 0``."""
         pulled = tuple((v, c // divisor) for v, c in numerator if c % divisor == 0)
-        rest = tuple((v, c) for v, c in numerator if c % divisor)
-        if any(c < 0 for _, c in rest) or self._upper_bound(rest) > _LARGEST:
+        remainder = tuple((v, c) for v, c in numerator if c % divisor)
+        if any(c < 0 for _, c in remainder) or self._upper_bound(remainder) > _LARGEST:
             return (), numerator
-        return pulled, rest
+        return pulled, remainder
 
     def _lone_quotient(self, numerator: Form) -> Quotient | None:
         if len(numerator) == 1 and numerator[0][1] == 1 and numerator[0][0] >= len(self._input_bounds):

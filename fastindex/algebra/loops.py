@@ -174,10 +174,10 @@ def stride_at(cut: int, side: Sequence[Digit]) -> int:
 def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
     """Cut ``range(extent)`` into boxes of digits."""
     source_start = destination_start = 0
-    rest = extent
+    remainder = extent
     for i in range(len(levels) - 1, -1, -1):
         low, source_stride, destination_stride = levels[i]
-        count, rest = divmod(rest, low)
+        count, remainder = divmod(remainder, low)
         if count:
             inner = [Loop(levels[j + 1][0] // levels[j][0], levels[j][1], levels[j][2]) for j in range(i)]
             loops = (*inner, Loop(count, source_stride, destination_stride))
@@ -238,20 +238,27 @@ def grouped(loops: RelayoutLoops, per_byte: int) -> RelayoutLoops | None:
 
 def _grouped_nest(nest: Nest, per_byte: int, source_stride: int) -> Nest | None:
     run = next((k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, 1)), None)
-    if run is None:
+    if run is None or run.size % per_byte:
         return None
-    others = [loop for loop in nest.loops if loop is not run]
-    numbers = [run.size, nest.source_start, nest.destination_start]
-    numbers += [stride for loop in others for stride in (loop.source_stride, loop.destination_stride)]
-    if any(number % per_byte for number in numbers):
+    others = in_units_of(nest._replace(loops=tuple(k for k in nest.loops if k is not run)), per_byte, per_byte)
+    if others is None:
         return None
-    shorter = [Loop(k.size, k.source_stride // per_byte, k.destination_stride // per_byte) for k in others]
-    whole = Nest(
-        (Loop(run.size // per_byte, source_stride, 1), *shorter),
-        nest.source_start // per_byte,
-        nest.destination_start // per_byte,
-    )
-    return coalesced(whole)
+    return coalesced(others._replace(loops=(Loop(run.size // per_byte, source_stride, 1), *others.loops)))
+
+
+def in_units_of(nest: Nest, source: int, destination: int) -> Nest | None:
+    """Return a nest with the strides and starts of each side in larger units; None where one is not a multiple.
+
+    Examples
+    --------
+    >>> in_units_of(Nest((Loop(3, 4, 8),), 0, 16), 4, 8)
+    Nest(loops=(Loop(size=3, source_stride=1, destination_stride=1),), source_start=0, destination_start=2)
+    """
+    pairs = [nest[1:], *(loop[1:] for loop in nest.loops)]
+    if any(here % source or there % destination for here, there in pairs):
+        return None
+    loops = tuple(Loop(k.size, k.source_stride // source, k.destination_stride // destination) for k in nest.loops)
+    return Nest(loops, nest.source_start // source, nest.destination_start // destination)
 
 
 def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:

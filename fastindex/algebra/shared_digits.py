@@ -136,8 +136,8 @@ def _joined(
         joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
         sides = [_with_joint(side, inner, outer, joint) for side in (left, right)]
         if sides[0] is not None and sides[1] is not None:
-            rest = tuple([joint if v == outer else v for v in variables if v != inner])
-            return _joined(rest, sides[0], sides[1])
+            others = tuple([joint if v == outer else v for v in variables if v != inner])
+            return _joined(others, sides[0], sides[1])
     return variables, left, right
 
 

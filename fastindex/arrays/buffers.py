@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import bounds_of
-from fastindex.arrays.addresses import address_of
 from fastindex.arrays.arrays import (
+    address_of,
     buffer_dtype,
-    check_apart,
     check_buffer,
     check_dimensions,
     check_elements,
+    check_no_overlap,
     check_target,
     described,
     require_contiguous,
@@ -52,13 +52,13 @@ def array_of_numbers(numbers: Sequence[Any], element_type: ElementType) -> NDArr
     """
     dtype = element_type.numpy_dtype
     try:
-        given = np.asarray(numbers)
+        values = np.asarray(numbers)
     except ValueError:
         raise FastIndexError("nested lists must have the same length at each level, as the rows of an array") from None
-    if given.dtype == dtype or given.size == 0:
-        return given.astype(dtype)
-    if given.dtype.kind not in "biufcO":
-        raise ArgumentTypeError(f"nested lists must hold Python's numbers, got dtype {given.dtype}")
+    if values.dtype == dtype or values.size == 0:
+        return values.astype(dtype)
+    if values.dtype.kind not in "biufcO":
+        raise ArgumentTypeError(f"nested lists must hold Python's numbers, got dtype {values.dtype}")
     # As objects: NumPy promotes signed and unsigned 64-bit integers together to floating point.
     objects = np.asarray(numbers, object)
     for value in objects.flat:
@@ -300,7 +300,7 @@ def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
     ------
     FastIndexError
     """
-    check_apart(described(out), (described(source),))
+    check_no_overlap(described(out), (described(source),))
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:

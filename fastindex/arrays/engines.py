@@ -42,14 +42,14 @@ def engine_of(values: Any) -> ModuleType | None:
     return None
 
 
-def require_lazy(**given: Any) -> None:
+def require_lazy(**arguments: Any) -> None:
     """Raise an error for arguments that require an eager result, such as `out`: a lazy one is computed later.
 
     Raises
     ------
     FastIndexError
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
             raise FastIndexError(f"{name} is for arrays in memory; a lazy array gives a new lazy array")
 

@@ -111,7 +111,7 @@ def _convert_file(options: dict[str, Any]) -> None:
 
 
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
-    from fastindex.arrays.windows import slice_numbers
+    from fastindex.arrays.index_arguments import slice_numbers
     from fastindex.index.programs import count_of_units
 
     slot = options["slot"]

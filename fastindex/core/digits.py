@@ -11,11 +11,13 @@ Source: "CuTe Layouts", https://docs.nvidia.com/cutlass/media/docs/cpp/cute/01_l
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fastindex.core.integers import common_factors
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
 from fastindex.core.tiles import (
     Axis,
@@ -209,6 +211,35 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
         if known[axis]:
             total += scaled(known[axis], stride)
     return total
+
+
+def reshaped_digits(
+    a: Sequence[int], b: Sequence[int]
+) -> tuple[tuple[Variable, ...], tuple[Digits, ...], tuple[Digits, ...]]:
+    """Return the coordinates of an element before and after a reshape from `a` to `b`, as digits of common variables.
+
+    There is a variable for each of the shortest runs of dimensions with the same product on both sides.
+
+    Examples
+    --------
+    >>> variables, before, after = reshaped_digits((4, 6, 5), (24, 5))
+    >>> [v.extent for v in variables], len(before), after[1][0].variable.key
+    ([24, 5], 3, ('n1',))
+    """
+    variables: list[Variable] = []
+    before: list[Digits] = []
+    after: list[Digits] = []
+    bounds = [(0, 0), (len(a), len(b))] if 0 in a else common_factors(a, b)
+    for begin, end in pairwise(bounds):
+        runs = a[begin[0] : end[0]], b[begin[1] : end[1]]
+        variable = Variable((f"n{len(variables)}",), math.prod(runs[0]), True)
+        variables.append(variable)
+        for run, coordinates in zip(runs, (before, after), strict=True):
+            weight = variable.extent
+            for size in run:
+                high, weight = weight, weight // size if size else 0
+                coordinates.append(digit(1, variable, weight, high) if weight else ())
+    return tuple(variables), tuple(before), tuple(after)
 
 
 def always_equal(a: Digits, b: Digits) -> bool | None:

@@ -1,10 +1,11 @@
-"""Integer arguments of any integral type, checked to fit int64; permutations of dimensions.
+"""Integer arguments of any integral type, checked to fit int64; permutations and common factors of dimensions.
 
 Source: ``xla/permutation_util.h``.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, TypeVar
@@ -87,6 +88,18 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
     return tuple([as_integer(value, field, place) for place, value in enumerate(values)])
 
 
+def check_at_least(least: int, values: Sequence[int], what: str, field: str) -> None:
+    """Raise an error for the first of `values` that is less than `least`.
+
+    Raises
+    ------
+    LayoutError
+    """
+    for i, value in enumerate(values):
+        if value < least:
+            raise LayoutError(f"{what} must be at least {least}: {value} in {spelled(values)}", field=field, index=i)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number and what it counts, in the plural unless it is 1.
 
@@ -162,3 +175,49 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
     for i, value in enumerate(permutation):
         places[value] = i
     return tuple(places)
+
+
+def common_factors(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
+    """Split two lists of sizes with the same product into as many runs as possible with equal products.
+
+    Source: ``CommonFactors`` in ``xla/util.h``.
+
+    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 form separate
+    runs.
+
+    Raises
+    ------
+    LayoutError
+        The products differ.
+
+    Examples
+    --------
+    >>> common_factors((2, 5, 1, 3), (1, 10, 3, 1))
+    [(0, 0), (0, 1), (2, 2), (3, 2), (4, 3), (4, 4)]
+    """
+    if math.prod(a) != math.prod(b):
+        raise LayoutError(f"{spelled(a)} and {spelled(b)} do not hold the same number of elements")
+    if tuple(a) == tuple(b):
+        return [(i, i) for i in range(len(a) + 1)]
+    bounds: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(a) and j < len(b) and a[i] == b[j]:
+        bounds.append((i, j))
+        i, j = i + 1, j + 1
+    rest = math.prod(a[i:])
+    if rest == 0 or rest != math.prod(b[j:]):
+        return [*bounds, (i, j), (len(a), len(b))]
+    product_a = product_b = 1
+    while True:
+        if product_a == product_b and (not bounds or (i, j) != bounds[-1]):
+            bounds.append((i, j))
+        in_a, in_b = i < len(a), j < len(b)
+        if not (in_a or in_b):
+            return bounds
+        level = product_a == product_b
+        next_a = product_a < product_b or (in_a and (not in_b or (level and a[i] <= b[j])))
+        next_b = product_b < product_a or (in_b and (not in_a or (level and b[j] <= a[i])))
+        if next_a:
+            product_a, i = product_a * a[i], i + 1
+        if next_b:
+            product_b, j = product_b * b[j], j + 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, SupportsIndex
 
 from fastindex.core.element_types import INTEGER_TYPES
-from fastindex.core.integers import INT64_MAX, INT64_MIN, as_integer, as_integers, counted, spelled
+from fastindex.core.integers import INT64_MAX, INT64_MIN, as_integer, as_integers, check_at_least, counted, spelled
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 
@@ -156,13 +156,7 @@ def checked_padding(values: Iterable[SupportsIndex], rank: int) -> tuple[int, ..
             f"padded_dimensions must have one size per dimension: {spelled(padded)} for {counted(rank, 'dimension')}",
             field="padded_dimensions",
         )
-    for i, size in enumerate(padded):
-        if size < 0:
-            raise LayoutError(
-                f"padded_dimensions must be at least 0: {size} in {spelled(padded)}",
-                field="padded_dimensions",
-                index=i,
-            )
+    check_at_least(0, padded, "padded_dimensions", "padded_dimensions")
     return padded
 
 

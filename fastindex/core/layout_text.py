@@ -9,7 +9,7 @@ the attributes, are extensions of fastindex.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from fastindex.core.element_types import INTEGER_TYPES
@@ -185,14 +185,20 @@ class LayoutReader(TokenReader, Generic[L]):
         values[field] = self.integer()
         self.expect(")")
 
-    def integer_type(self, field: str, values: dict[str, Any]) -> None:
+    def one_name(self, field: str, names: Collection[str], expected: str, values: dict[str, Any]) -> None:
         self.at += 1
         self.expect("(")
-        if self.tokens[self.at] not in INTEGER_TYPES:
-            self.fail("an integer type such as u32")
+        if self.tokens[self.at] not in names:
+            self.fail(expected)
         values[field] = self.tokens[self.at]
         self.at += 1
         self.expect(")")
+
+    def integer_type(self, field: str, values: dict[str, Any]) -> None:
+        self.one_name(field, INTEGER_TYPES, "an integer type such as u32", values)
+
+    def padding_value(self, values: dict[str, Any]) -> None:
+        self.one_name("padding_value", PADDING_VALUES, "zero, one, lowest or highest", values)
 
     def padded_dimensions(self, values: dict[str, Any]) -> None:
         self.begins["padded_dimensions", None] = self.at
@@ -200,15 +206,6 @@ class LayoutReader(TokenReader, Generic[L]):
         self.expect("(")
         values["padded_dimensions"] = () if self.tokens[self.at] == ")" else self.integers("padded_dimensions", ")")
         self.at += 1
-
-    def padding_value(self, values: dict[str, Any]) -> None:
-        self.at += 1
-        self.expect("(")
-        if self.tokens[self.at] not in PADDING_VALUES:
-            self.fail("zero, one, lowest or highest")
-        values["padding_value"] = self.tokens[self.at]
-        self.at += 1
-        self.expect(")")
 
     def dimension_levels(self, values: dict[str, Any]) -> None:
         tokens = self.tokens

@@ -403,6 +403,24 @@ def as_shape(shape: Shape | str) -> Shape:
     raise ArgumentTypeError(f"a shape must be a Shape or its text, got {_described(shape)}")
 
 
+def as_placed(shape: Shape | str) -> Shape:
+    """Return a shape whose elements have fixed slots, parsed if it is given as text.
+
+    Raises
+    ------
+    UnsupportedError
+        This is not an array, it is sparse, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> as_placed("f32[3,5]").rank
+    2
+    """
+    shape = as_shape(shape)
+    check_placed(shape)
+    return shape
+
+
 def _described(value: object) -> str:
     is_array = hasattr(value, "dtype")
     return f"{type(value).__name__}; Shape.from_numpy(array) is its shape" if is_array else f"{value!r}"

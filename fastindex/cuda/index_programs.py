@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
-from fastindex.arrays.windows import Counted
+from fastindex.arrays.index_arguments import Counted
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel

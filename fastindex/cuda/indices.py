@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import broadcast_shape, check_apart, check_target
+from fastindex.arrays.arrays import broadcast_shape, check_no_overlap, check_target
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import Inputs, check_first_size, coordinate_parts, last_input
-from fastindex.arrays.windows import Counted, Window
+from fastindex.arrays.index_arguments import Counted, Inputs, Window, check_first_size, coordinate_parts, last_input
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -133,7 +132,7 @@ def _outputs(
     given = [_output(one, shape, name) for one, name in zip(out, names, strict=True)]
     for i, (one, name) in enumerate(zip(given, names, strict=True)):
         check_target(one, name)
-        check_apart(one, (*inputs, *given[:i]))
+        check_no_overlap(one, (*inputs, *given[:i]))
     return given
 
 

@@ -10,9 +10,9 @@ from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import (
     buffer_dtype,
-    check_apart,
     check_buffer,
     check_elements,
+    check_no_overlap,
     check_target,
     element_strides,
     holds,
@@ -176,7 +176,7 @@ def _queue(stream: Any, given: DeviceArray, target: DeviceArray | None) -> queue
     if target is None:
         return queue_for(stream, (given,))
     check_target(target)
-    check_apart(target, (given,))
+    check_no_overlap(target, (given,))
     return queue_for(stream, (given, target))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Nest, RelayoutLoops
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import require_movable_pair
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape

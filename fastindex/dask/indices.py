@@ -12,8 +12,7 @@ from dask.layers import ArraySliceDep
 
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import require_lazy
-from fastindex.arrays.index_arguments import Inputs, as_modes, check_padding, coordinate_parts
-from fastindex.arrays.windows import as_window, is_window
+from fastindex.arrays.index_arguments import Inputs, as_modes, as_window, check_padding, coordinate_parts, is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.chunks import check_known
 from fastindex.dask.tasks import convert_block

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram, division, wrapped_int64
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import broadcast_strides, merged_axes
-from fastindex.arrays.index_arguments import Integers
-from fastindex.arrays.windows import Counted
+from fastindex.arrays.arrays import address_of, broadcast_strides, merged_axes
+from fastindex.arrays.index_arguments import Counted, Integers
 from fastindex.index import numbers as steps
 from fastindex.index.numbers import CLIP, COUNTED, RAISE, SWAPPED, WRAP, block_length, scratch_size
 from fastindex.runtime.machine_code import function

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram, wrapped_int64
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import broadcast_strides
-from fastindex.arrays.index_arguments import Integers
-from fastindex.arrays.windows import Counted
+from fastindex.arrays.arrays import address_of, broadcast_strides
+from fastindex.arrays.index_arguments import Counted, Integers
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.programs import units_in_buffer
@@ -63,11 +61,11 @@ def values_at(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the position of an element, and its inputs; `read` takes an array, a position, and its offset in bytes."""
     position, values = position_of(number, shape), []
-    for given in inputs:
-        strides = broadcast_strides(given.shape, given.strides, shape)
+    for array in inputs:
+        strides = broadcast_strides(array.shape, array.strides, shape)
         offset = sum(p * stride for p, stride in zip(position, strides, strict=True))
-        is_counted = isinstance(given, Counted)
-        values.append(wrapped_int64(given.start + offset) if is_counted else read(given, position, offset))
+        is_counted = isinstance(array, Counted)
+        values.append(wrapped_int64(array.start + offset) if is_counted else read(array, position, offset))
     return position, tuple(values)
 
 

@@ -18,14 +18,16 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import (
     Inputs,
+    Window,
     as_output,
     as_outputs,
     check_padding,
     coordinate_arguments,
     integer_arguments,
+    is_window,
+    slice_numbers,
     window_arguments,
 )
-from fastindex.arrays.windows import Window, is_window, slice_numbers
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError
 from fastindex.index.executors import (
@@ -68,7 +70,7 @@ def convert(
     Parameters
     ----------
     program : IndexProgram
-    given : Inputs
+    arguments : Inputs
     error_of : callable
         Makes the error for the first element that cannot be converted.
     out : sequence of arrays, optional

@@ -147,8 +147,8 @@ def _run_ravel(
     parts: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
     """Return the result, or None if NumPy should report the error."""
-    turned = _all_turned(parts)
-    if turned:
+    is_fortran = _all_fortran(parts)
+    if is_fortran:
         parts = [array.T for array in parts]
     try:
         common = common_shape(parts)
@@ -158,22 +158,22 @@ def _run_ravel(
         flat: NDArray[np.int64] = convert(_programs(sizes, order)[0], arguments, _bad_entry, single=True)
     except ValueError:
         return None
-    return flat.T if turned else flat
+    return flat.T if is_fortran else flat
 
 
-def _all_turned(arrays: list[NDArray[Any]]) -> bool:
+def _all_fortran(arrays: list[NDArray[Any]]) -> bool:
     """Whether all arrays are in Fortran order, so that NumPy's result would be too."""
     return all(a.shape == arrays[0].shape and a.flags.f_contiguous and not a.flags.c_contiguous for a in arrays)
 
 
 def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
-    turned = _all_turned([indices])
-    slots = indices.T if turned else indices
+    is_fortran = _all_fortran([indices])
+    slots = indices.T if is_fortran else indices
     try:
         found = convert(_programs(sizes, order)[1], Inputs([slots], slots.shape), _bad_entry)
     except ValueError:
         return None
-    return tuple(part.T for part in found) if turned else tuple(found)
+    return tuple(part.T for part in found) if is_fortran else tuple(found)
 
 
 def _bad_entry(_: BadElementError) -> ValueError:

@@ -22,7 +22,7 @@ from fastindex.algebra.strided_runs import (
     joined_runs,
     window_runs,
 )
-from fastindex.arrays.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.index.executors import boxes
 from fastindex.index.programs import bits_of_unit, linear_program, multi_program

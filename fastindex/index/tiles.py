@@ -18,9 +18,9 @@ from fastindex.arrays.index_arguments import (
     check_padding,
     common_shape,
     coordinate_arguments,
+    is_window,
     window_arguments,
 )
-from fastindex.arrays.windows import is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE

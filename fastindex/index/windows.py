@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.windows import Window
+from fastindex.arrays.arrays import address_of
+from fastindex.arrays.index_arguments import Window
 from fastindex.index.executors import run
 from fastindex.index.numbers import WINDOW, WINDOW_SIZES, WindowHeader, window_scratch_size
 from fastindex.runtime.first_answer import MOST_INDICES, kernel_function, may_be_numpy

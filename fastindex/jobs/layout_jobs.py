@@ -15,7 +15,7 @@ from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
-from fastindex.arrays.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError

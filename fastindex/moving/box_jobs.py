@@ -31,7 +31,7 @@ from fastindex.algebra.segments import (
     joint_steps,
     slab_order,
 )
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.addresses import address_of, expected_pair
+from fastindex.arrays.arrays import address_of, expected_pair
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving.counts import PAGE_BYTES
 from fastindex.moving.kernels.registry import PASS_KERNELS

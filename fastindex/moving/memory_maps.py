@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import Array, described
+from fastindex.arrays.arrays import Array, address_of, described
 
 _PAGES_AT_ONCE = 1 << 14
 

@@ -20,9 +20,9 @@ from fastindex.algebra.casts import Cast, MisfitError, cast_of, first_misfit, of
 from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.arrays.windows import Counted
+from fastindex.arrays.index_arguments import Counted
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format

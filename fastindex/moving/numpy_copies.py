@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import strides_overlap
+from fastindex.arrays.arrays import address_of, strides_overlap
 from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import RULES, Casting, element_type_of
 from fastindex.errors import UnsupportedError

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
 from fastindex.runtime.machine_code import function

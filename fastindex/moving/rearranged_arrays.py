@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
-from fastindex.arrays.arrays import check_apart, check_target, described, element_strides
+from fastindex.arrays.arrays import check_no_overlap, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
 from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
@@ -378,5 +378,5 @@ def _result(values: NDArray[Any], sides: Sides, out: Any, dtype: np.dtype[Any]) 
     if found.shape != sides.dimensions[1]:
         raise FastIndexError(f"the result has the dimensions {sides.dimensions[1]}, out has {found.shape}")
     check_target(found)
-    check_apart(found, (described(values),))
+    check_no_overlap(found, (described(values),))
     return target

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import buffer_dtype
+from fastindex.arrays.arrays import address_of, buffer_dtype
 from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_movable_pair
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern

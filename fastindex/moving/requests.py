@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.shared_digits import Strides
-from fastindex.arrays.addresses import address_of
-from fastindex.arrays.arrays import described, element_strides
+from fastindex.arrays.arrays import address_of, described, element_strides
 from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
-from fastindex.algebra.loops import Loop, Nest
+from fastindex.algebra.loops import Loop, Nest, in_units_of
 from fastindex.arrays.arrays import check_dimensions, check_elements, described
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
@@ -287,28 +288,29 @@ def chunk_cache(cache: Cache, tokens: int) -> Cache:
             f"the planes {', '.join(cache.planes)} differ in type or elements, so no array holds them all; copy "
             "them to a Cache that says where each goes"
         )
-    unit, dims, heads, size = planes[0].unit_bytes, len(planes[0].dim_offsets), cache.kv_heads, cache.block_size
-    row = heads * dims * unit
+    plane_bytes = tokens * _row_bytes(planes[0])
     layers = np.arange(cache.num_layers) * len(planes)
-    found = [_dense(plane, (layers + number) * tokens * row, size * row, row) for number, plane in enumerate(planes)]
-    nbytes = cache.num_layers * len(planes) * tokens * row
-    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // size), 1), nbytes)
+    found = [_dense(plane, (layers + number) * plane_bytes) for number, plane in enumerate(planes)]
+    nbytes = cache.num_layers * len(planes) * plane_bytes
+    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // cache.block_size), 1), nbytes)
     return Cache._made(pool, _of_rank(cache))
 
 
-def _dense(plane: Plane, layers: Numbers, block_stride: int, row: int) -> Plane:
+def _row_bytes(plane: Plane) -> int:
+    """Return the bytes of the heads of a token without gaps."""
+    return len(plane.head_offsets) * len(plane.dim_offsets) * plane.unit_bytes
+
+
+def _dense(plane: Plane, layers: Numbers) -> Plane:
     """Return a plane with contiguous tokens: each is a row of heads without gaps."""
-    unit, dims = plane.unit_bytes, len(plane.dim_offsets)
-    return Plane(
-        plane.name,
-        plane.element_type,
-        unit,
-        plane.per_unit,
-        layers,
-        block_stride,
-        np.arange(len(plane.head_offsets)) * (dims * unit),
-        np.arange(len(plane.token_offsets)) * row,
-        np.arange(dims) * unit,
+    unit, dims, tokens, row = plane.unit_bytes, len(plane.dim_offsets), len(plane.token_offsets), _row_bytes(plane)
+    return replace(
+        plane,
+        layer_offsets=layers,
+        block_stride=tokens * row,
+        head_offsets=np.arange(len(plane.head_offsets)) * (dims * unit),
+        token_offsets=np.arange(tokens) * row,
+        dim_offsets=np.arange(dims) * unit,
     )
 
 
@@ -419,18 +421,10 @@ def _layer_offsets(pairs: list[Pair]) -> Numbers:
 
 def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
     """Return loops with strides in elements of each side instead of bytes."""
-    widths = cast.source.nbytes, cast.target.nbytes
-    numbers = [pair for nest in nests for pair in (nest[1:], *(loop[1:] for loop in nest.loops))]
-    if any(here % widths[0] or there % widths[1] for here, there in numbers):
+    found = [in_units_of(nest, cast.source.nbytes, cast.target.nbytes) for nest in nests]
+    if None in found:
         raise UnsupportedError("elements are cast where they lie at multiples of their size, and these do not")
-    return tuple(
-        Nest(
-            tuple(Loop(k.size, k.source_stride // widths[0], k.destination_stride // widths[1]) for k in nest.loops),
-            nest.source_start // widths[0],
-            nest.destination_start // widths[1],
-        )
-        for nest in nests
-    )
+    return tuple(nest for nest in found if nest is not None)
 
 
 def _zero_tail(transfer: Transfer, end: int) -> None:
@@ -474,12 +468,11 @@ def _overlap(values: NDArray[Any], end: int, cache: Cache) -> bool:
 def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:
     """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and the memory."""
     source, granules = transfer.source, transfer.granules
-    count, size = len(transfer.blocks[0]), source.block_size
+    count = len(transfer.blocks[0])
     planes, at = [], 0
     for plane in source.planes.values():
-        row = source.kv_heads * len(plane.dim_offsets) * plane.unit_bytes
-        layer = count * size * row
-        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer, size * row, row))
+        layer = count * source.block_size * _row_bytes(plane)
+        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer))
         at += source.num_layers * layer
     stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), _of_rank(source))
     memory = aligned_bytes(at)

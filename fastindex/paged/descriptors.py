@@ -10,7 +10,7 @@ import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.algebra.strided_runs import progressions
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.errors import FastIndexError
 from fastindex.moving.box_copies import nest_offsets
 from fastindex.paged.caches import Cache

@@ -11,10 +11,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from fastindex.index.numbers import narrow_quotient
 from fastindex.moving.kernels.runner import run_all
 from fastindex.paged.numbers import COLLECTED, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
 from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
-from fastindex.runtime.lines import element
 from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
 from fastindex.runtime.lines.memory import (
     barrier,
@@ -207,7 +207,7 @@ _LOOKED_UP = 64
 _INT64, _INT32 = 0, 2
 _I64 = ir.IntType(64)
 
-_quotient = inlined(element.narrow_quotient)
+_quotient = inlined(narrow_quotient)
 
 
 @subroutine(inline=True)
@@ -218,9 +218,9 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
     """
     interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
     turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
-    left = within - turns * turn
-    owner = _quotient(left, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
-    return turns * interleave + left - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
+    remainder = within - turns * turn
+    owner = _quotient(remainder, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
+    return turns * interleave + remainder - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
 
 
 @instructions("code", result=types.int64)

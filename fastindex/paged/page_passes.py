@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.box_copies import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output, common_shape
 from fastindex.core.integers import as_integer

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
@@ -278,8 +278,8 @@ def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
     >>> [local_count(21, (2, rank), 4) for rank in range(2)]
     [12, 9]
     """
-    turns, left = divmod(tokens, cp[0] * interleave)
-    return turns * interleave + min(max(left - cp[1] * interleave, 0), interleave)
+    turns, remainder = divmod(tokens, cp[0] * interleave)
+    return turns * interleave + min(max(remainder - cp[1] * interleave, 0), interleave)
 
 
 # Blocks

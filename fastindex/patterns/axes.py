@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastindex.algebra.sides import Coordinates
-from fastindex.core.digits import Digits, Variable, canonical, digit, scaled
+from fastindex.core.digits import Digits, Variable, canonical, digit, reshaped_digits, scaled
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import OPTIONS, Group, Pattern
 
@@ -210,28 +210,5 @@ def reshaped_sides(source: Sequence[int], destination: Sequence[int]) -> Sides:
             f"a reshape keeps the elements: {tuple(source)} has {math.prod(source)}, {tuple(destination)} has "
             f"{math.prod(destination)}"
         )
-    variables: list[Variable] = []
-    coordinates: tuple[list[Digits], list[Digits]] = [], []
-    for parts in _common_factors(source, destination) if 0 not in source else [(source, destination)]:
-        variable = Variable((f"n{len(variables)}",), math.prod(parts[0]), True)
-        variables.append(variable)
-        for part, found in zip(parts, coordinates, strict=True):
-            weight = math.prod(part)
-            for size in part:
-                high, weight = weight, weight // size if size else 0
-                found.append(digit(1, variable, weight, high) if weight else ())
-    left, right = (tuple(found) for found in coordinates)
-    return Sides((tuple(source), tuple(destination)), (left, right), tuple(variables))
-
-
-def _common_factors(source: Sequence[int], destination: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Split two lists of sizes into the shortest parts with equal products."""
-    found: list[tuple[list[int], list[int]]] = []
-    rest = list(source), list(destination)
-    while rest[0] or rest[1]:
-        parts = [[one.pop(0)] if one else [] for one in rest]
-        while (products := [math.prod(part) for part in parts])[0] != products[1]:
-            smaller = products[0] > products[1]
-            parts[smaller].append(rest[smaller].pop(0))
-        found.append((parts[0], parts[1]))
-    return found
+    variables, before, after = reshaped_digits(source, destination)
+    return Sides((tuple(source), tuple(destination)), (before, after), variables)

@@ -1,68 +1,21 @@
-"""Named formats of quantised weights, their scales and blocked tensors: one row per layout variant of a name.
+"""Named formats of quantised weights, their scales and blocked tensors: their parameters, and a row for each layout.
 
-A row is data. `text` is XLA's text of the array after its dimensions are split: capital letters are the dimensions, the
-entries between them the sizes of their inner factors, ``b`` the bits of a code, ``e`` an element of whole bytes, and
-other names are parameters. Split or tiled dimensions are padded to multiples, unless `divides` requires divisible
-sizes. Words are little-endian.
+Rows are defined in `fastindex.patterns.format_row`; formats that put whole codes into bytes are in `byte_formats`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Row:
-    """A format for certain values of its parameters.
-
-    Attributes
-    ----------
-    name : str
-    text : str
-    bits : int, optional
-        Bits of a code; None for elements of any whole number of bytes.
-    when : mapping
-        Required values of parameters. ``"name%n"`` is the remainder modulo n; ``"name%n!"`` must differ from the value.
-    divides : mapping
-        The required divisor of a dimension, as a number or a product of parameters.
-    whole : tuple of str
-        Quotients of parameters that must be integers.
-    pads : mapping
-        The multiple to which a dimension is padded, if larger than the text implies.
-    order : tuple of int
-        Position of element i within a unit of ``len(order)`` most minor elements; empty for the identity.
-    order_bits : int
-        Bits of an element of `order`: a single bit, or a whole code.
-    stored : {"codes", "integers", "offset", "signed", "elements"}
-        Meaning of codes. "codes": not integers, such as fp4. "integers": the value plus ``2**(bits-1)``; a plain array
-        of a signed type as wide as a code holds values. "offset": the same, and int8 holds values of any width.
-        "signed": two's complement, so the top bit of unsigned codes is flipped. "elements": unchanged, signed or not.
-    fill : int
-        The code in padding.
-    source : str
-        The vendor's library and function.
-    """
-
-    name: str
-    text: str
-    bits: int | None = None
-    when: Mapping[str, Any] = field(default_factory=dict)
-    divides: Mapping[str, int | str] = field(default_factory=dict)
-    whole: tuple[str, ...] = ()
-    pads: Mapping[str, int] = field(default_factory=dict)
-    order: tuple[int, ...] = ()
-    order_bits: int = 0
-    stored: str = "codes"
-    fill: int = 0
-    source: str = ""
-
+from fastindex.patterns.byte_formats import BYTE_ROWS
+from fastindex.patterns.format_row import Row, rows_of
 
 #: The parameters of each format, with the vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
     "awq": {"packer": None},
     "gptq": {"packer": None},
+    "packed_bytes": {"dimension": 1, "first": "low"},
+    "onnx_matmul_nbits": {"block_size": 32},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": None},
@@ -81,6 +34,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "mlx": {"group_size": 64},
     "gguf_body": {"type": "q4_0"},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
+    "ggml_q8_0_repacked_body": {"rows": 4, "interleave": 4},
     "fractal_nz": {"c0": None},
     "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
     "vnni": {"factor": None},
@@ -108,6 +62,9 @@ VALUES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("awq", "packer"): _PACKERS,
     ("gptq", "packer"): _PACKERS,
     ("pack_quantized", "packed_dim"): (0, 1),
+    ("packed_bytes", "dimension"): (0, 1),
+    ("packed_bytes", "first"): ("low", "high"),
+    ("onnx_matmul_nbits", "block_size"): (16, 32, 64, 128, 256),
     ("tinygemm", "inner_k_tiles"): (2, 4, 8),
     ("hopper_mx_scale", "num_warps"): (1, 2, 4, 8, 16, 32),
     ("mlx", "group_size"): (16, 32, 64, 128),
@@ -125,6 +82,8 @@ REFUSED = {
     "'deep_gemm_packed_ue8m0'",
     "tenstorrent_bfp8": "16 values share an exponent",
     "tenstorrent_bfp4": "16 values share an exponent",
+    "gguf_tq1_0": "five digits of base 3 share a byte",
+    "gguf_iq": "types IQ1 to IQ3 hold indices into a codebook, and signs; IQ4_NL and IQ4_XS are gguf_body",
     "kleidiai": "values, sums and scales are packed together",
     "machete": "the order is computed on the device; fastindex.weights.discover(...) finds it there",
 }
@@ -150,16 +109,16 @@ _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
     (2, "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 256, "codes", ("q2_k", "q3_k", "q6_k", "tq2_0")),
     (1, "u1[M,K]{1,0:E(1)}", 32, "codes", ("q5_0", "q5_1")),
     (1, "u1[M,K/256,8,32]{2,3,1,0:E(1)}", 256, "codes", ("q3_k", "q5_k")),
-    (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0",)),
+    (2, "u2[M,K]{1,0:E(2)}", 64, "codes", ("q2_0",)),
+    (1, "u1[M,K]{1,0:E(1)}", 128, "codes", ("q1_0",)),
+    (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0", "q8_1")),
 )
+
+_REPACK = "llama.cpp ggml-cpu/repack.cpp"
+_SM80_ORDER = (80, 90, 120, 121)
 
 # A half-word of hopper_mx_value, bits 0 to 3 of four codes: three in sign order, the fourth in the remaining bits.
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
-
-
-def _rows(name: str, *variants: tuple[int | None, dict[str, Any], str], **shared: Any) -> tuple[Row, ...]:
-    """Return the rows of a name: bits, required parameters and text of each, and the fields that they share."""
-    return tuple(Row(name, text, bits, when=when, **shared) for bits, when, text in variants)
 
 
 def _straddling_words(packed_dim: int, dense: str, loose: str) -> tuple[Row, ...]:
@@ -182,21 +141,21 @@ def _straddling_words(packed_dim: int, dense: str, loose: str) -> tuple[Row, ...
 
 
 ROWS: tuple[Row, ...] = (
-    *_rows(
+    *rows_of(
         "awq",
         (4, {}, "u4[K,N/8,4,2]{2,3,1,0:E(4)}"),
         divides={"N": 8},
         stored="integers",
         source=f"{_AWQ} gemm.py, {_VLLM} awq_pack",
     ),
-    *_rows(
+    *rows_of(
         "awq",
         (8, {"packer": "vllm"}, "u8[K,N/4,2,2]{2,3,1,0}"),
         divides={"N": 4},
         stored="integers",
         source=f"{_VLLM} awq_pack",
     ),
-    *_rows(
+    *rows_of(
         "awq",
         (2, {"packer": "gptqmodel"}, "u2[K,N]{1,0:T(16)E(2)}"),
         (8, {"packer": "gptqmodel"}, "u8[K,N]{1,0:T(4)}"),
@@ -204,7 +163,7 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source="GPTQModel packing_utils.py pack_awq",
     ),
-    *_rows(
+    *rows_of(
         "awq",
         (2, {"packer": "auto_round"}, "u2[K,N/8,4,2]{2,3,1,0:E(2)}"),
         (8, {"packer": "auto_round"}, "u8[K,N/8,4,2]{2,3,1,0}"),
@@ -213,14 +172,14 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source="auto-round bit_packing.py pack_awq_bitstream",
     ),
-    *_rows(
+    *rows_of(
         "awq_gemv_fast",
         (4, {"interleave": 4}, "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}"),
         divides={"N": 4, "K": "kstride"},
         stored="integers",
         source=f"{_AWQ} gemv_fast.py",
     ),
-    *_rows(
+    *rows_of(
         "gptq",
         (4, {}, "u4[K,N]{1,0:T(8,1)E(4)}"),
         (2, {}, "u2[K,N]{1,0:T(16,1)E(2)}"),
@@ -228,15 +187,23 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=_GPTQ,
     ),
-    *_rows("gptq", (3, {}, _GPTQ_BITS), divides={"K": 32}, stored="integers", source=_GPTQ),
-    *_rows(
+    Row(
+        "exllama",
+        "u4[K/8,4,2,N]{1,2,3,0:E(4)}",
+        4,
+        divides={"K": 8},
+        stored="integers",
+        source="exllamav2 qdq_4.cuh shuffle_4bit_8",
+    ),
+    *rows_of("gptq", (3, {}, _GPTQ_BITS), divides={"K": 32}, stored="integers", source=_GPTQ),
+    *rows_of(
         "gptq",
         *((bits, {"packer": "auto_round"}, _GPTQ_BITS) for bits in (5, 6, 7)),
         divides={"K": 32},
         stored="integers",
         source="auto-round bit_packing.py pack_bitstream",
     ),
-    *_rows(
+    *rows_of(
         "marlin",
         (4, {"activation_bits": 16}, "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}"),
         (8, {"activation_bits": 16}, "u8[K/16,2,4,2,N/64,4,2,8]{1,3,6,5,2,7,4,0}"),
@@ -244,7 +211,7 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=_MARLIN,
     ),
-    *_rows(
+    *rows_of(
         "marlin",
         (4, {"activation_bits": 8}, "u4[K/32,2,4,4,N/32,2,2,8]{1,3,6,5,2,7,4,0:E(4)}"),
         (8, {"activation_bits": 8}, "u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}"),
@@ -268,7 +235,7 @@ ROWS: tuple[Row, ...] = (
         divides={"N": 32},
         source=f"{_MARLIN} marlin_permute_scales",
     ),
-    *_rows(
+    *rows_of(
         "marlin_zero_points",
         (4, {"activation_bits": 16}, "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}"),
         (8, {"activation_bits": 16}, "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}"),
@@ -278,7 +245,7 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=f"{_MARLIN} marlin_zero_points",
     ),
-    *_rows(
+    *rows_of(
         "marlin_24_values",
         (4, {}, "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}"),
         (8, {}, "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}"),
@@ -286,7 +253,7 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
-    *_rows(
+    *rows_of(
         "pack_quantized",
         (1, {"packed_dim": 1}, "u1[M,K]{1,0:T(32)E(1)}"),
         (2, {"packed_dim": 1}, "u2[M,K]{1,0:T(16)E(2)}"),
@@ -296,7 +263,7 @@ ROWS: tuple[Row, ...] = (
         source=f"{_CT} pack_to_int32",
     ),
     *_straddling_words(1, "u1[M,K,b]{2,1,0:T(*,32)E(1)}", "u1[M,K/{count},{count},b]{{3,2,1,0:T(*,32)E(1)}}"),
-    *_rows(
+    *rows_of(
         "pack_quantized",
         (1, {"packed_dim": 0}, "u1[M,K]{1,0:T(32,1)E(1)}"),
         (2, {"packed_dim": 0}, "u2[M,K]{1,0:T(16,1)E(2)}"),
@@ -330,15 +297,16 @@ ROWS: tuple[Row, ...] = (
             ("default", 32, "u4[N/32,32,K]{1,2,0:E(4)}"),
         )
     ),
-    *_rows(
+    # GPUs of sm 90, 120 and 121 read the order of sm 80: microsoft/onnxruntime#28978.
+    *rows_of(
         "cutlass_mixed_gemm",
-        (8, {"sm": 80}, "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}"),
-        (4, {"sm": 80}, "u4[K/64,2,4,4,2,N/4,4]{2,4,3,1,6,0,5:E(4)}"),
+        *((8, {"sm": sm}, "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}") for sm in _SM80_ORDER),
+        *((4, {"sm": sm}, "u4[K/64,2,4,4,2,N/4,4]{2,4,3,1,6,0,5:E(4)}") for sm in _SM80_ORDER),
         divides={"K": 64, "N": 64},
         stored="offset",
         source=f"{_TORCH} _quantized_conversions.py",
     ),
-    *_rows(
+    *rows_of(
         "mlx",
         (2, {}, "u2[M,K]{1,0:E(2)}"),
         (4, {}, "u4[M,K]{1,0:E(4)}"),
@@ -356,6 +324,20 @@ ROWS: tuple[Row, ...] = (
         order_bits=4,
         fill=7,
         source="bitsandbytes quantize_4bit",
+    ),
+    Row(
+        "bnb_nf4_cpu",
+        "u4[N/32,2,16,K/2,2]{1,4,2,3,0:E(4)}",
+        4,
+        divides={"N": 32, "K": 2},
+        source="bitsandbytes _convert_weight_packed_for_cpu",
+    ),
+    *rows_of(
+        "sparse_24_metadata",
+        (16, {}, "u16[M/32,2,2,8,C/2,2]{2,5,1,3,0,4}"),
+        (32, {}, "u32[M/16,2,8,C/2,2]{1,4,2,0,3}"),
+        divides={"M": 32, "C": 2},
+        source=f"{_TORCH} _semi_structured_conversions.py",
     ),
     Row("nvfp4", "u4[M,K]{1,0:E(4)}", 4, divides={"K": 2}, source=f"{_CT} pack_fp4_to_uint8"),
     Row(
@@ -380,7 +362,7 @@ ROWS: tuple[Row, ...] = (
         8,
         source=f"{_TRITON} hopper_scale.py",
     ),
-    *_rows(
+    *rows_of(
         "hopper_mx_value",
         (4, {"mma_version": 3}, "u4[M/16,2,4,2,K/64,2,2,2,4,2]{1,7,9,6,5,8,3,4,2,0:E(4)}"),
         (4, {"mma_version": 2}, "u4[M/16,2,4,2,K/64,2,2,2,4,2]{8,9,1,5,7,6,3,4,2,0:E(4)}"),
@@ -476,7 +458,15 @@ ROWS: tuple[Row, ...] = (
         4,
         divides={"M": "rows", "K": 32},
         stored="signed",
-        source="llama.cpp ggml-cpu/repack.cpp",
+        source=_REPACK,
+    ),
+    Row(
+        "ggml_q8_0_repacked_body",
+        "u8[M/rows,rows,K/32,32/interleave,interleave]{4,1,3,2,0}",
+        8,
+        divides={"M": "rows", "K": 32},
+        stored="signed",
+        source=_REPACK,
     ),
     Row("col32", "e[M,N]{0,1:T(32,1)}", source=_LT),
     Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
@@ -498,4 +488,5 @@ ROWS: tuple[Row, ...] = (
     Row("vnni", "e[K,N]{1,0:T(factor,1)}", source="Intel AMX, VNNI operand B"),
     Row("vllm_paged_key", "e[B,T,H,D]{1,3,2,0:T(x,1)}", divides={"D": "x"}, source="vLLM paged_attention"),
     Row("vllm_paged_value", "e[B,T,H,D]{1,3,2,0}", source="vLLM paged_attention"),
+    *BYTE_ROWS,
 )

@@ -14,7 +14,8 @@ from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
+from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES
 
 #: The name of the array itself: one code per byte, or elements of their full width.
 PLAIN = "plain"
@@ -81,9 +82,21 @@ def check_name(name: str) -> None:
     if name in REFUSED:
         raise UnsupportedError(f"{name} is not a permutation of bits: {REFUSED[name]}")
     if name != PLAIN and name not in names():
-        close = sorted(known for known in names() if known[:4] == name[:4])
-        hint = f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
-        raise FastIndexError(f"no format is called {name!r}; {hint}")
+        raise FastIndexError(f"no format is called {name!r}; {_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """Return which format a name may mean: one with the same letters and digits in its name, or a type of GGUF."""
+    letters = re.sub(r"[\W_]", "", name.lower())
+    types = {str(row.when["type"]) for row in ROWS if "type" in row.when}
+    if letters in {kind.replace("_", "") for kind in types}:
+        return f"its codes are gguf_body with type={name.lower().replace('-', '_')!r}"
+    plain = {known: known.replace("_", "") for known in names()}
+    close = [known for known, own in plain.items() if own == letters]
+    close = close or [known for known, own in plain.items() if letters and letters in own]
+    close = close or [known for known, own in plain.items() if letters.startswith(own)]
+    close = close or sorted(known for known in plain if known[:4] == name[:4].lower())
+    return f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
 
 
 def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
@@ -306,16 +319,21 @@ def text_of(one: Chosen) -> str:
 
 
 def _groups(dimensions: str) -> list[list[str]]:
-    """Return the factors of each dimension of a text; one factor of each group has the letter."""
+    """Return the factors of each dimension of a text; one factor of each group has the letter.
+
+    Examples
+    --------
+    >>> _groups("K/8,4,2,N"), _groups("M,2,K/2")
+    ([['K/8', '4', '2'], ['N']], [['M'], ['2', 'K/2']])
+    """
     groups: list[list[str]] = []
     for entry in dimensions.split(","):
-        starts = entry[0].isupper() or entry == _BIT
-        if starts and groups and not any(_letter(e) for e in groups[-1]):
-            groups[-1].append(entry)
-        elif starts or not groups:
-            groups.append([entry])
-        else:
-            groups[-1].append(entry)
+        lettered = [factor for factor in groups[-1] if _letter(factor)] if groups else []
+        # A dimension without a divisor has no other factors: they belong to the next one.
+        is_complete = bool(lettered) and (bool(_letter(entry)) or "/" not in lettered[0])
+        if not groups or is_complete:
+            groups.append([])
+        groups[-1].append(entry)
     return groups
 
 

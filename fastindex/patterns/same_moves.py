@@ -106,17 +106,17 @@ class _Box:
 
     def fits(self, units: Sequence[int]) -> bool:
         """Whether no digit carries into the next one, so that digits and destination slots correspond one to one."""
-        rooms = [more // less for less, more in itertools.pairwise(units)]
-        spans = zip(self.first[:0:-1], self.count[:0:-1], rooms, strict=True)
-        return all(begin + count <= room for begin, count, room in spans)
+        capacities = [more // less for less, more in itertools.pairwise(units)]
+        spans = zip(self.first[:0:-1], self.count[:0:-1], capacities, strict=True)
+        return all(begin + count <= capacity for begin, count, capacity in spans)
 
     def overlap(self, other: _Box) -> Iterator[tuple[int, int, int]]:
         """Yield, per digit, the start and end of the overlap and the difference of the source offsets at the start."""
         for i in range(len(self.first)):
             begin = max(self.first[i], other.first[i])
             end = min(self.first[i] + self.count[i], other.first[i] + other.count[i])
-            apart = (begin - self.first[i]) * self.stride[i] - (begin - other.first[i]) * other.stride[i]
-            yield begin, end, apart
+            source_difference = (begin - self.first[i]) * self.stride[i] - (begin - other.first[i]) * other.stride[i]
+            yield begin, end, source_difference
 
 
 def _along(loops: Sequence[Loop], unit: int, above: int | None) -> tuple[int, int]:
@@ -137,7 +137,7 @@ def _boxes_agree(left: Sequence[_Box], right: Sequence[_Box]) -> bool:
             shared = list(one.overlap(other))
             if any(begin >= end for begin, end, _ in shared):
                 continue
-            if one.source - other.source + sum(apart for _, _, apart in shared):
+            if one.source - other.source + sum(source_difference for _, _, source_difference in shared):
                 return False
             lengths = [end - begin for begin, end, _ in shared]
             if any(n > 1 and a != b for n, a, b in zip(lengths, one.stride, other.stride, strict=True)):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,15 +47,15 @@ def check_address_space(needed: int) -> None:
     --------
     >>> check_address_space(1)
     """
-    left = _bytes_left()
-    if left is not None and left < needed:
+    available = _available_bytes()
+    if available is not None and available < needed:
         raise MemoryError(
             f"the compiler of kernels takes {needed >> 20} MiB of addresses, and the limit of this process (ulimit -v) "
-            f"leaves {max(left, 0) >> 20} MiB"
+            f"leaves {max(available, 0) >> 20} MiB"
         )
 
 
-def _bytes_left() -> int | None:
+def _available_bytes() -> int | None:
     """Return how many bytes may still be mapped; None without a limit, or if the mapped size is unknown."""
     if not sys.platform.startswith("linux"):
         return None
@@ -201,7 +200,7 @@ def load_kernels() -> None:
 def kernel_function(name: str) -> Callable[..., int]:
     """Load the compiler, and return a kernel by its name in `fastindex.runtime.machine_code.CALLED`."""
     load_kernels()
-    found: Callable[..., int] = import_module("fastindex.runtime.machine_code").function(name)
+    found: Callable[..., int] = sys.modules["fastindex.runtime.machine_code"].function(name)
     return found
 
 

@@ -107,7 +107,7 @@ def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., 
 
         def get_call_template(arguments: Sequence[types.Type], named: dict[str, types.Type]) -> Any:
             pairs = zip(are_kept, arguments, strict=True)
-            return template_of([given if is_kept else types.unliteral(given) for is_kept, given in pairs], named)
+            return template_of([one if is_kept else types.unliteral(one) for is_kept, one in pairs], named)
 
         dispatcher.get_call_template = get_call_template
         return dispatcher
@@ -133,8 +133,8 @@ def instructions(*literals: str, result: types.Type = types.void) -> Callable[[C
 
             def generate(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
                 pairs = zip(kinds, values, strict=True)
-                given = (kind.literal_value if isinstance(kind, types.Literal) else value for kind, value in pairs)
-                found = function(builder, *given)
+                passed = (kind.literal_value if isinstance(kind, types.Literal) else value for kind, value in pairs)
+                found = function(builder, *passed)
                 return context.get_dummy_value() if found is None else found
 
             return result(*kinds), generate
@@ -230,13 +230,13 @@ def _write_for_python(module: ir.Module, callee: ir.Function) -> None:
     count = len(callee.args)
     function = of_python(FOR_PYTHON, _OBJECT, _OBJECT, _OBJECT.as_pointer(), _INT64)
     blocks = [function.append_basic_block() for _ in range(5)]
-    begin, refused, converting, failed, running = map(ir.IRBuilder, blocks)
+    begin, rejected, converting, failed, running = map(ir.IRBuilder, blocks)
     begin.cbranch(begin.icmp_signed("==", function.args[2], _INT64(count)), blocks[2], blocks[1])
-    refused.call(of_python("PyErr_BadArgument", ir.IntType(32)), [])
-    refused.branch(blocks[3])
+    rejected.call(of_python("PyErr_BadArgument", ir.IntType(32)), [])
+    rejected.branch(blocks[3])
     as_number = of_python("PyLong_AsLongLong", _INT64, _OBJECT)
-    given = [converting.load(converting.gep(function.args[1], [_INT64(k)])) for k in range(count)]
-    numbers = [converting.call(as_number, [one]) for one in given]
+    arguments = [converting.load(converting.gep(function.args[1], [_INT64(k)])) for k in range(count)]
+    numbers = [converting.call(as_number, [one]) for one in arguments]
     error = converting.call(of_python("PyErr_Occurred", _OBJECT), [])
     converting.cbranch(converting.icmp_unsigned("==", error, _OBJECT(None)), blocks[4], blocks[3])
     failed.ret(_OBJECT(None))

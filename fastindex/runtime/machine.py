@@ -63,12 +63,12 @@ def caches_in(folder: Path) -> Caches:
     found = {"1": SMALL_CACHES.l1, "2": SMALL_CACHES.l2}
     for index in sorted(folder.glob("index*")):
         try:
-            told = [(index / name).read_text().strip() for name in ("level", "type", "size", "ways_of_associativity")]
-            size, ways = int(told[2].removesuffix("K")) << 10, int(told[3])
+            fields = [(index / name).read_text().strip() for name in ("level", "type", "size", "ways_of_associativity")]
+            size, ways = int(fields[2].removesuffix("K")) << 10, int(fields[3])
         except (OSError, ValueError):
             continue
-        if told[1] in ("Data", "Unified") and ways > 0 and size > 0 and size % (ways * LINE_BYTES) == 0:
-            found[told[0]] = Cache(size // (ways * LINE_BYTES), ways)
+        if fields[1] in ("Data", "Unified") and ways > 0 and size > 0 and size % (ways * LINE_BYTES) == 0:
+            found[fields[0]] = Cache(size // (ways * LINE_BYTES), ways)
     return Caches(found["1"], found["2"])
 
 
@@ -170,8 +170,8 @@ def cgroup_quota(root: Path) -> float | None:
 def _cgroup_mounts(mounts: list[str]) -> Iterator[tuple[str, str, set[str] | None]]:
     """Yield (mount point, root of the mount within the hierarchy, controllers or None in version 2)."""
     for line in mounts:
-        fields, separator, rest = line.partition(" - ")
-        options = rest.split()
+        fields, separator, of_system = line.partition(" - ")
+        options = of_system.split()
         if not separator or len(options) < 3 or len(fields.split()) < 5:
             continue
         mount_root, mount_point = fields.split()[3:5]
@@ -183,8 +183,8 @@ def _cgroup_mounts(mounts: list[str]) -> Iterator[tuple[str, str, set[str] | Non
 
 def _groups_of(groups: list[str], controllers: set[str] | None) -> Iterator[str]:
     for line in groups:
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        number, _, remainder = line.partition(":")
+        names, _, path = remainder.partition(":")
         if (number == "0" and not names) if controllers is None else "cpu" in names.split(","):
             yield path
 

@@ -93,15 +93,15 @@ def _shared_pool() -> ThreadPoolExecutor:
         return _pool
 
 
-class _Gang:
-    """The threads that work on one call; a thread that joins too late does nothing."""
+class _SharedCall:
+    """A call that several threads work on; a thread that joins too late does nothing."""
 
     def __init__(self, work: Callable[[], None], stop: Callable[[], None]) -> None:
         self._work = work
         self._stop = stop
         self._lock = threading.Lock()
-        self._all_left = threading.Lock()
-        self._all_left.acquire()
+        self._all_done = threading.Lock()
+        self._all_done.acquire()
         self._inside = 0
         self._closed = False
         self._error: BaseException | None = None
@@ -115,7 +115,7 @@ class _Gang:
         with self._lock:
             self._inside -= 1
             if self._is_over():
-                self._all_left.release()
+                self._all_done.release()
 
     def _is_over(self) -> bool:
         return self._closed and not self._inside
@@ -164,7 +164,7 @@ class _Gang:
             self._closed = True
             waits = self._inside > 0
         if waits:
-            self._all_left.acquire()
+            self._all_done.acquire()
 
 
 def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None
             for _ in range(helpers):
                 _shared_pool().submit(help_once)
 
-    _Gang(work, stop).lead(ask)
+    _SharedCall(work, stop).lead(ask)
 
 
 class _Chunks:

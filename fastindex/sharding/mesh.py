@@ -139,7 +139,7 @@ class MeshSharding:
                     index=index,
                 )
         for other in used:
-            if other.number == axis.number and not _apart(axis, other):
+            if other.number == axis.number and not _are_disjoint(axis, other):
                 raise LayoutError(
                     f"axis {name!r} is used twice, or in incompatible parts",
                     field=field,
@@ -212,7 +212,7 @@ def _end(axis: Axis) -> int | None:
     return None if axis.part is None else axis.part[0] * axis.part[1]
 
 
-def _apart(a: Axis, b: Axis) -> bool:
+def _are_disjoint(a: Axis, b: Axis) -> bool:
     """Whether two sub-axes of the same axis are disjoint and compatible."""
     if a.part is None or b.part is None:
         return False

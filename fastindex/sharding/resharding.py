@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.notebooks import ShownInNotebooks
@@ -257,13 +257,13 @@ class ReshardPlan(ShownInNotebooks):
         buffers = list(buffers)
         if len(buffers) != self._source.device_count:
             raise FastIndexError(f"{self.source} needs {self._source.device_count} buffers, got {len(buffers)}")
-        given = [as_buffer_bytes(buffer, self._source.part).view(np.uint8) for buffer in buffers]
+        sources = [as_buffer_bytes(buffer, self._source.part).view(np.uint8) for buffer in buffers]
         made = [new_buffer(self._target.part) for _ in range(self._target.device_count)]
         written = [buffer.view(np.uint8) for buffer in made]
         self._fill_padding(made)
         width = max(self._source.part.element_bits // 8, 1)
         for row in self._runs:
-            source, target = given[row["source_device"]], written[row["target_device"]]
+            source, target = sources[row["source_device"]], written[row["target_device"]]
             _copy_run(row, source, target, width, threads)
         return made
 

@@ -1,4 +1,4 @@
-"""Shardings: the assignment of parts of an array to devices; frozen, hashable, validated once.
+"""Shardings: the assignment of parts of an array to devices; frozen, hashable, validated once; their HTML.
 
 Source: ``OpSharding`` in ``xla/xla_data.proto``, ``xla/hlo/ir/hlo_sharding.cc``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -20,12 +21,14 @@ from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
 from fastindex.sharding.proto import OpMetadata, reduction_in, sharding_from_bytes, sharding_to_bytes
-from fastindex.sharding.sharding_html import sharding_html
 from fastindex.sharding.text import format_sharding, parse_sharding
 from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
 _GROUPS = ("shard_as", "shard_like")
+
+#: Limit on the rows and on the columns of the table in notebooks.
+_MOST_CELLS = 32
 
 
 class Sharding(ShownInNotebooks):
@@ -398,7 +401,7 @@ class Sharding(ShownInNotebooks):
         return f"Sharding.parse({str(self)!r})"
 
     def _repr_html_(self) -> str:
-        return sharding_html(self)
+        return _sharding_html(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.device, self.dimensions, self.subgroup_types, self.shard_group, self.elements))
@@ -435,3 +438,36 @@ def as_sharding(sharding: Sharding | str) -> Sharding:
     if isinstance(sharding, str):
         return Sharding.parse(sharding)
     raise ArgumentTypeError(f"expected a Sharding or its text, got {sharding!r}; Sharding.from_jax takes JAX's")
+
+
+def _sharding_html(sharding: Sharding) -> str:
+    """Return the HTML for a notebook: a table of the parts with their devices.
+
+    Rows are parts along the first partitioned dimension; columns are parts along all others.
+    """
+    count = sharding.device_count
+    words = sharding.kind if count is None else f"{sharding.kind}, {count} device{'s' * (count != 1)}"
+    head = f"<div><code>{escape(str(sharding))}</code>, {words}</div>"
+    if sharding.devices is None or sharding.kind != "tiled":
+        return head
+    parts = sharding.parts
+    divided = [dimension for dimension, number in enumerate(parts) if number > 1]
+    rows = parts[divided[0]] if divided else 1
+    devices = sharding.devices.reshape(rows, int(np.prod(parts)) // rows, -1)
+    lines = [_line(f"part {row} of dimension {divided[0]}" if divided else "", devices[row]) for row in range(rows)]
+    others = " and ".join(f"dimension {dimension} ({parts[dimension]})" for dimension in divided[1:])
+    note = f"<div>columns: parts of {others}</div>" if others else ""
+    cut = f"<div>{rows - _MOST_CELLS} more rows</div>" if rows > _MOST_CELLS else ""
+    return f"{head}{note}<table>{''.join(lines[:_MOST_CELLS])}</table>{cut}"
+
+
+def _line(name: str, cells: NDArray[np.int64]) -> str:
+    texts = [_devices_text(cell.tolist()) for cell in cells[:_MOST_CELLS]]
+    more = f"<td>… {len(cells) - _MOST_CELLS} more</td>" if len(cells) > _MOST_CELLS else ""
+    return f"<tr><th>{name}</th>{''.join(f'<td>{text}</td>' for text in texts)}{more}</tr>"
+
+
+def _devices_text(devices: Sequence[int]) -> str:
+    """Return the first few devices, and their number if there are more."""
+    shown = ", ".join(map(str, devices[:8]))
+    return shown if len(devices) <= 8 else f"{shown}, … ({len(devices)})"

@@ -442,8 +442,8 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
         # Axes of size 1 may be omitted, or listed elsewhere; if there are only such axes, both must be named to read
         # back.
         covered = math.prod(mesh.size_of(axis) for axis in named.get(name, ()))
-        told = name in named and (covered > 1 or other not in named)
-        if not sharding.dimensions and told and covered == math.prod(mesh.sizes):
+        is_printed = name in named and (covered > 1 or other not in named)
+        if not sharding.dimensions and is_printed and covered == math.prod(mesh.sizes):
             return "{" + text + f", {name}{_unreduced_text(sharding) if name == 'unreduced' else ''}}}"
     dimensions = []
     for dimension in sharding.dimensions:

@@ -23,7 +23,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.core.integers import INT64_MAX, as_integers, spelled
+from fastindex.core.integers import INT64_MAX, as_integers, check_at_least, spelled
 from fastindex.errors import LayoutError, UnsupportedError
 
 Ints = tuple[int, ...]
@@ -73,9 +73,7 @@ class DeviceOrder:
         LayoutError
             A size is below 1, the number of devices exceeds int64, or `permutation` is not a permutation.
         """
-        for i, size in enumerate(sizes):
-            if size < 1:
-                raise LayoutError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
+        check_at_least(1, sizes, "sizes", "reshape")
         count = device_count_of(sizes, "reshape")
         if sorted(permutation) != list(range(len(sizes))):
             raise LayoutError(
@@ -340,11 +338,7 @@ def checked_assignment(
     """
     if not dimensions:
         raise LayoutError("a tiled sharding must have at least one dimension", field="dimensions")
-    for i, size in enumerate(dimensions):
-        if size < 1:
-            raise LayoutError(
-                f"every dimension must be at least 1: {size} in {spelled(dimensions)}", field="dimensions", index=i
-            )
+    check_at_least(1, dimensions, "every dimension", "dimensions")
     count = device_count_of(dimensions, "dimensions")
     for i, name in enumerate(types):
         if name not in SUBGROUP_TYPES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
 from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
 from fastindex.weights.conversion_rules import ConversionRule, Output
@@ -33,7 +33,7 @@ from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_sides import common_letters
-from fastindex.weights.rules import STAR, captured, captures_of, filled, order_of, shown, stacks_of
+from fastindex.weights.rules import STAR, captured, captures_of, errors_about, filled, order_of, shown, stacks_of
 from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
 
@@ -107,13 +107,8 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
             )
         for output in rule.outputs:
             for group, captures, name in _groups(rule, output, those):
-                try:
+                with errors_about(f"{shown(group[0].name)}, by the rule for {shown(rule.names[0])}"):
                     found.extend(_made(output, group, captures, name, tensors, casting))
-                except FastIndexError as error:
-                    kinds = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
-                    raise next(kinds, FastIndexError)(
-                        f"{shown(group[0].name)}, by the rule for {shown(rule.names[0])}: {error}"
-                    ) from error
     if rules and not any(followed.values()):
         raise FastIndexError("no tensor follows any of the rules: the checkpoint is of another format")
     names: set[str] = set()

@@ -31,10 +31,10 @@ from fastindex.weights.conversion_rules import conversion_rules_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Piece, opened_journal
+from fastindex.weights.manifests import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import memory_within
-from fastindex.weights.rules import mappings_of, shown
+from fastindex.weights.rules import errors_about, mappings_of, shown
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
 from fastindex.weights.tensors import opened
 
@@ -420,10 +420,6 @@ def _readable(expression: Expression) -> Iterator[None]:
                 leaf.file = None
 
 
-@contextlib.contextmanager
-def _named(one: Conversion) -> Iterator[None]:
+def _named(one: Conversion) -> contextlib.AbstractContextManager[None]:
     """Prefix errors with the tensor that they concern."""
-    try:
-        yield
-    except FastIndexError as error:
-        raise type(error)(f"{' + '.join(one.sources)}, as {one.name or 'it has to be'}: {error}") from error
+    return errors_about(f"{' + '.join(one.sources)}, as {one.name or 'it has to be'}")

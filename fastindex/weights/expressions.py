@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import MisfitError
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
@@ -307,7 +308,10 @@ class Cast(Expression):
 
     def made(self, box: Box, parts: list[Array]) -> Array:
         shape = Shape(self._type, parts[0].shape)
-        made: Array = pack(np.ascontiguousarray(parts[0]), shape, casting=self._casting)
+        try:
+            made: Array = pack(np.ascontiguousarray(parts[0]), shape, casting=self._casting)
+        except MisfitError as found:
+            raise found.moved([along.start for along in box]) from None
         return made.view(self.dtype).reshape(parts[0].shape)
 
 

@@ -28,8 +28,17 @@ from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.journals import JOURNAL, MANIFEST, Journal, Piece, opened_journal
-from fastindex.weights.manifests import RAW, ZARR, Manifest, record_of
+from fastindex.weights.manifests import (
+    JOURNAL,
+    MANIFEST,
+    RAW,
+    ZARR,
+    Journal,
+    Manifest,
+    Piece,
+    opened_journal,
+    record_of,
+)
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
 from fastindex.weights.rules import Array, arrays_of, rules_of
 from fastindex.weights.tensors import Stack, opened, ordered_shape

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.arrays import check_apart, check_target, described
+from fastindex.arrays.arrays import check_no_overlap, check_target, described
 from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -364,5 +364,5 @@ def checked_out(out: Any, end: End, data: Bytes) -> tuple[Bytes, np.dtype[Any]]:
     if not target.dtype.isnative or target.dtype.hasobject:
         raise ArgumentTypeError(f"out must hold numbers in the byte order of this machine, it has dtype {target.dtype}")
     check_target(described(target))
-    check_apart(described(target), (described(data),))
+    check_no_overlap(described(target), (described(data),))
     return checked_bytes(target, end, "out"), target.dtype

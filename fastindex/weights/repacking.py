@@ -8,7 +8,8 @@ from typing import Any
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
+from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.named_formats import (
     PLAIN,
     check_name,

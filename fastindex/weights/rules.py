@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -122,6 +123,17 @@ def shown(value: object) -> str:
     except ValueError:  # Python refuses to print integers of thousands of digits
         return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Prefix errors with the tensor that they concern."""
+    try:
+        yield
+    except FastIndexError as error:
+        # Classes derived from these have other arguments.
+        kinds = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
+        raise next(kinds, FastIndexError)(f"{what}: {error}") from error
 
 
 def check_characters(key: str, text: str) -> None:
@@ -260,14 +272,8 @@ def _in_order(stack: str, numbered: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
-    """Return an array as `_array` does, with errors that name the array and its rule."""
-    try:
+    with errors_about(f"{shown(name)}, by the rule for {shown(rule.names)}"):
         return _array(name, tensors, rule, tpu, casting)
-    except FastIndexError as error:
-        of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
-        raise next(of_its_kind, FastIndexError)(
-            f"{shown(name)}, by the rule for {shown(rule.names)}: {error}"
-        ) from error
 
 
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:

@@ -32,10 +32,11 @@ from fastindex.core.digits import (
     always_equal,
     canonical,
     digit,
+    reshaped_digits,
     slot_digits,
 )
 from fastindex.core.integers import checked_permutation, inverse, permuted
-from fastindex.core.shape import Shape, as_shape
+from fastindex.core.shape import Shape, as_placed, as_shape
 from fastindex.core.sizes import axes_of, check_placed
 from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, slot_of
 
@@ -70,8 +71,7 @@ def reshape_is_bitcast(a: Shape | str, b: Shape | str) -> bool:
         return False
     if a.element_count == 0:
         return True
-    variables = _common_factors(a.dimensions, b.dimensions)
-    of_a, of_b = _coordinates(a.dimensions, variables), _coordinates(b.dimensions, variables)
+    _, of_a, of_b = reshaped_digits(a.dimensions, b.dimensions)
 
     def pairs() -> Iterator[tuple[list[int], list[int]]]:
         for number in _telling_numbers(a.dimensions, b.dimensions):
@@ -177,8 +177,7 @@ def is_untiled(shape: Shape | str) -> bool:
     >>> [is_untiled(f"f32[16,{size}]{{1,0:T(8,128)}}") for size in (128, 256)]
     [True, False]
     """
-    shape = as_shape(shape)
-    check_placed(shape)
+    shape = as_placed(shape)
     if not shape.layout.tiles:
         return True
     layout = replace(shape.layout, tiles=())
@@ -192,7 +191,7 @@ def _same_buffer(a: Shape, b: Shape) -> bool:
 
 
 def _is_bitcast(
-    a: Shape, b: Shape, of_a: list[Digits], of_b: list[Digits], pairs: Iterator[tuple[list[int], list[int]]]
+    a: Shape, b: Shape, of_a: Sequence[Digits], of_b: Sequence[Digits], pairs: Iterator[tuple[list[int], list[int]]]
 ) -> bool:
     axes_a, axes_b = axes_of(a), axes_of(b)
     names: Names = {}
@@ -221,38 +220,6 @@ def _index_of(number: int, dimensions: Sequence[int]) -> list[int]:
         number, coordinate = divmod(number, size)
         index.append(coordinate)
     return index[::-1]
-
-
-def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
-    """Return a variable for each shortest run of dimensions with the same product in both shapes, most major first."""
-    variables: list[Variable] = []
-    left, right = ([size for size in sizes if size > 1] for sizes in (a, b))
-    while left:
-        of_left, of_right = left.pop(), right.pop()
-        while of_left != of_right:
-            if of_left < of_right:
-                of_left *= left.pop()
-            else:
-                of_right *= right.pop()
-        variables.append(Variable(len(variables), of_left, True))
-    return variables[::-1]
-
-
-def _coordinates(dimensions: Sequence[int], variables: list[Variable]) -> list[Digits]:
-    """Return each coordinate as a digit of its run's variable."""
-    coordinates: list[Digits] = []
-    waiting = list(variables)
-    low = 1
-    for size in reversed(dimensions):
-        if size == 1:
-            coordinates.append(())
-            continue
-        coordinates.append(digit(1, waiting[-1], low, low * size))
-        low *= size
-        if low == waiting[-1].extent:
-            waiting.pop()
-            low = 1
-    return coordinates[::-1]
 
 
 #: A digit of the buffer within a dimension: its unit there, and its weight in slots.
@@ -353,9 +320,7 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     >>> found.permutation, found.regrouped_dimensions, found.second_permutation
     ((0, 2, 1, 3), (3, 2, 4, 128), (0, 2, 1, 3))
     """
-    a, b = as_shape(a), as_shape(b)
-    check_placed(a)
-    check_placed(b)
+    a, b = as_placed(a), as_placed(b)
     if a.element_bits != b.element_bits or a.slot_count != b.slot_count:
         return None
     of_a, of_b = _weights(a), _weights(b)
@@ -421,9 +386,9 @@ def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
         return None
     ends = [*(part.weight for part in parts[1:]), shape.slot_count][: len(parts)]
     for part, end in zip(parts, ends, strict=True):
-        room, rest = divmod(end, part.weight)
+        capacity, remainder = divmod(end, part.weight)
         # Between two digits of one dimension there is no padding; above the last there may be.
-        if rest or part.largest >= room or (part.high is not None and room != part.high // part.low):
+        if remainder or part.largest >= capacity or (part.high is not None and capacity != part.high // part.low):
             return None
     return {part.weight: (variables.index(part.variable), part.low) for part in parts}
 

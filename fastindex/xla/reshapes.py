@@ -1,73 +1,26 @@
 """The effect of reshapes and transposes on dimensions, and layouts that make them bitcasts.
 
-Source: ``xla/shape_util.h``, ``CommonFactors`` in ``xla/util.h``; the names are XLA's in Python's spelling.
+Source: ``xla/shape_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import SupportsIndex
 
-from fastindex.core.integers import as_integers, checked_permutation, inverse, permuted, spelled
+from fastindex.core.integers import as_integers, checked_permutation, common_factors, inverse, permuted, spelled
 from fastindex.core.layout import Layout
-from fastindex.core.shape import Shape, as_shape
-from fastindex.core.sizes import check_placed
+from fastindex.core.shape import Shape, as_placed, as_shape
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.xla.bitcasts import reshape_is_bitcast
 from fastindex.xla.shape_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.xla.shape_queries import is_monotonic_with_dim0_major
 
-Pairs = list[tuple[int, int]]
 
-
-def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
-    """Split two lists of sizes with the same product into as many runs as possible with equal products.
-
-    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 form separate
-    runs.
-
-    Raises
-    ------
-    LayoutError
-        The products differ.
-
-    Examples
-    --------
-    >>> common_factors((2, 5, 1, 3), (1, 10, 3, 1))
-    [(0, 0), (0, 1), (2, 2), (3, 2), (4, 3), (4, 4)]
-    """
-    if math.prod(a) != math.prod(b):
-        raise LayoutError(f"{spelled(a)} and {spelled(b)} do not hold the same number of elements")
-    if tuple(a) == tuple(b):
-        return [(i, i) for i in range(len(a) + 1)]
-    bounds: Pairs = []
-    i = j = 0
-    while i < len(a) and j < len(b) and a[i] == b[j]:
-        bounds.append((i, j))
-        i, j = i + 1, j + 1
-    rest = math.prod(a[i:])
-    if rest == 0 or rest != math.prod(b[j:]):
-        return [*bounds, (i, j), (len(a), len(b))]
-    product_a = product_b = 1
-    while True:
-        if product_a == product_b and (not bounds or (i, j) != bounds[-1]):
-            bounds.append((i, j))
-        in_a, in_b = i < len(a), j < len(b)
-        if not (in_a or in_b):
-            return bounds
-        level = product_a == product_b
-        next_a = product_a < product_b or (in_a and (not in_b or (level and a[i] <= b[j])))
-        next_b = product_b < product_a or (in_b and (not in_a or (level and b[j] <= a[i])))
-        if next_a:
-            product_a, i = product_a * a[i], i + 1
-        if next_b:
-            product_b, j = product_b * b[j], j + 1
-
-
-def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> Pairs:
+def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> list[tuple[int, int]]:
     """Return the pairs of dimensions, one of `a` and one of `b`, that a reshape does not modify.
 
     Raises
@@ -82,9 +35,7 @@ def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> Pairs:
     >>> dimensions_unmodified_by_reshape("f32[2,3,4]", "f32[6,4]")
     [(2, 1)]
     """
-    a, b = as_shape(a), as_shape(b)
-    check_placed(a)
-    check_placed(b)
+    a, b = as_placed(a), as_placed(b)
     bounds = common_factors(a.dimensions, b.dimensions)
     return [begin for begin, end in pairwise(bounds) if (end[0] - begin[0], end[1] - begin[1]) == (1, 1)]
 
@@ -216,9 +167,7 @@ def align_layouts(a: Shape | str, b: Shape | str) -> Shape | None:
     >>> str(align_layouts("f32[4,6,5]{1,0,2}", "f32[24,5]"))
     'f32[24,5]{0,1}'
     """
-    a, b = as_shape(a), as_shape(b)
-    check_placed(a)
-    check_placed(b)
+    a, b = as_placed(a), as_placed(b)
     small_a, small_b = drop_degenerate_dimensions(a), drop_degenerate_dimensions(b)
     bounds = common_factors(small_a.dimensions, small_b.dimensions)
     starts = {begin[0]: (begin, end) for begin, end in pairwise(bounds)}
@@ -300,9 +249,7 @@ def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | 
     >>> str(found.reshape_shape), found.transpose2_dimensions
     ('f32[2,384,129]{2,1,0:T(8,128)}', (0, 2, 1))
     """
-    a, b = as_shape(a), as_shape(b)
-    check_placed(a)
-    check_placed(b)
+    a, b = as_placed(a), as_placed(b)
     if a.element_count != b.element_count or a.element_bits != b.element_bits:
         return None
     before, after = descending_with_same_physical_layout(a), descending_with_same_physical_layout(b)

@@ -14,9 +14,8 @@ from typing import SupportsIndex
 from fastindex.core import shape_fields as shape_equality
 from fastindex.core.integers import UNBOUNDED, as_integers, inverse, spelled
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
-from fastindex.core.shape import Shape, as_shape
+from fastindex.core.shape import Shape, as_placed, as_shape
 from fastindex.core.shape_fields import same_tree
-from fastindex.core.sizes import check_placed
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 
 
@@ -353,8 +352,7 @@ def index_in_bounds(shape: Shape | str, multi_index: Iterable[SupportsIndex]) ->
     >>> [index_in_bounds(s, index) for index in ((2, 4), (2, 5), (-1, 0), (2,))]
     [True, False, False, False]
     """
-    shape = as_shape(shape)
-    check_placed(shape)
+    shape = as_placed(shape)
     index = as_integers(multi_index, "multi_index")
     return len(index) == shape.rank and all(0 <= i < size for i, size in zip(index, shape.dimensions, strict=True))
 
@@ -423,8 +421,7 @@ def indices(
     >>> list(indices("f32[4,5]", base=(1, 0), count=(0, 5), step=(0, 2)))
     [(1, 0), (1, 2), (1, 4)]
     """
-    shape = as_shape(shape)
-    check_placed(shape)
+    shape = as_placed(shape)
     rank = shape.rank
     begins = as_integers(base, "base") if base is not None else (0,) * rank
     steps = as_integers(step, "step") if step is not None else (1,) * rank

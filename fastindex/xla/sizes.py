@@ -13,8 +13,8 @@ from typing import SupportsIndex
 from fastindex.core import digits
 from fastindex.core.integers import as_integer
 from fastindex.core.layout_fields import SplitConfig
-from fastindex.core.shape import Shape, as_shape
-from fastindex.core.sizes import axes_of, bytes_of, check_placed, check_sized
+from fastindex.core.shape import Shape, as_placed, as_shape
+from fastindex.core.sizes import axes_of, bytes_of, check_sized
 from fastindex.core.tiles import COMBINE, slot_of
 from fastindex.errors import LayoutError, UnsupportedError
 
@@ -86,8 +86,7 @@ def array_data_size(shape: Shape | str) -> int:
     >>> array_data_size("f32[3,5]{1,0:T(2,2)}")
     84
     """
-    shape = as_shape(shape)
-    check_placed(shape)
+    shape = as_placed(shape)
     if shape.element_count == 0:
         return 0
     return bytes_of(shape, slot_of(axes_of(shape), [size - 1 for size in shape.dimensions]) + 1)

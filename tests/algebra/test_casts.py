@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.algebra.casts import cast_by_numpy, cast_of, is_safe, is_same_kind, with_payloads
 from fastindex.algebra.loops import relayout_loops
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving.movements import movement_between
 from fastindex.moving.moves.casts.plan import cast_passes

@@ -12,7 +12,7 @@ import pytest
 from numba import njit
 
 import fastindex as fi
-from fastindex.arrays.addresses import address_of, expected_pair
+from fastindex.arrays.arrays import address_of, expected_pair
 from fastindex.runtime.lines.calls import plain_addresses
 
 COUNT = 6

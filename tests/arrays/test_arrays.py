@@ -8,7 +8,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.arrays import (
     broadcast_strides,
-    check_apart,
+    check_no_overlap,
     check_target,
     contiguous_strides,
     described,
@@ -50,9 +50,9 @@ def test_elements_that_share_memory() -> None:
 
 
 def test_arrays_that_share_memory() -> None:
-    check_apart(described(WHOLE[:3]), (described(WHOLE[3:]),))
+    check_no_overlap(described(WHOLE[:3]), (described(WHOLE[3:]),))
     with pytest.raises(fi.FastIndexError, match="out overlaps"):
-        check_apart(described(WHOLE[:3]), (described(WHOLE[3:]), described(WHOLE[2:3])))
+        check_no_overlap(described(WHOLE[:3]), (described(WHOLE[3:]), described(WHOLE[2:3])))
 
 
 def test_strides_in_elements() -> None:

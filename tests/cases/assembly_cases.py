@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from fastindex.algebra.shared_digits import shared_digits
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
 from fastindex.moving.moves.blocks.plan import BlockPermutes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.movements import movement_between
 from fastindex.moving.passes import Pass

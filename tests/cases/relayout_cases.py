@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import run_pass
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes

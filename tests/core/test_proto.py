@@ -14,10 +14,10 @@ from google.protobuf.message import DecodeError
 
 import fastindex as fi
 from fastindex import Layout, Shape
-from fastindex.core.proto import message_class
 from fastindex.xla import ProgramShape
 from tests.cases.shape_texts import REAL_TEXTS, TextMaker
 from tests.cases.strategies import random_shape, seeds
+from tests.oracles.shape_messages import message_class
 
 #: Bytes as jaxlib 0.10.2 writes them.
 KNOWN = {
@@ -229,8 +229,3 @@ def test_program_shapes_that_cannot_be() -> None:
         ProgramShape(["f32[]"], Shape.token())  # type: ignore[list-item]
     with pytest.raises(fi.LayoutError, match="no result"):
         ProgramShape.from_proto(b"")
-
-
-def test_unknown_messages() -> None:
-    with pytest.raises(fi.FastIndexError, match="no message is called 'Shape'"):
-        message_class("Shape")

@@ -18,7 +18,7 @@ import pytest
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arrays.arrays import check_apart, check_target
+from fastindex.arrays.arrays import check_no_overlap, check_target
 from fastindex.arrays.engines import is_cuda_array, on_gpu
 from fastindex.cuda import dlpack, libraries
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -151,9 +151,9 @@ def test_entries_along_the_first_dimension() -> None:
 
 def test_outputs() -> None:
     out = described(4096)
-    check_apart(out, (described(4096 + 32),))
+    check_no_overlap(out, (described(4096 + 32),))
     with pytest.raises(fi.FastIndexError, match="out overlaps the input"):
-        check_apart(out, (described(4096 + 24),))
+        check_no_overlap(out, (described(4096 + 24),))
     with pytest.raises(fi.FastIndexError, match="out is read-only"):
         check_target(described(read_only=True))
 

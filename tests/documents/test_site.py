@@ -137,5 +137,6 @@ def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
         "With M=128, K=4 memory begins with (M, K) = (0,0), (0,1), (0,2), (0,3), (32,0)," in sections["blocked_scales"]
     )
     named = (ROOT / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\| (?:weights|GGUF|scales, zero points|rows and blocks) \| (.*) \|$", named, re.MULTILINE)
+    kinds = "weights|codes in bytes|GGUF|scales, zero points|rows and blocks"
+    table = re.findall(rf"^\| (?:{kinds}) \| (.*) \|$", named, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(table))) == set(sections)

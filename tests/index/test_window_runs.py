@@ -1,6 +1,6 @@
 """The contiguous pieces of windows against slots that the reference lists and sorts.
 
-Tests of: arrays.windows, algebra.shared_digits, algebra.strided_runs, index.runs,
+Tests of: arrays.index_arguments, algebra.shared_digits, algebra.strided_runs, index.runs,
 index.programs.
 """
 

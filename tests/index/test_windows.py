@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arrays.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.index.programs import linear_program
 from fastindex.index.tiles import tile_program
 from fastindex.index.windows import WindowTuning, fill_window, window_plan

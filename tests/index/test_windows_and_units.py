@@ -1,6 +1,6 @@
 """Windows and units of the index functions against the reference and NumPy's own indexing.
 
-Tests of: arrays.windows, index.indices.
+Tests of: arrays.index_arguments, index.indices.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from numba import cuda
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.arrays.windows import as_window
+from fastindex.arrays.index_arguments import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
 from fastindex.cuda.kernels.device import SIMULATED

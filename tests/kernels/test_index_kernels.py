@@ -1,7 +1,7 @@
 """The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
 
 Tests of: index.kernels.programs, index.kernels.steps, runtime.lines.memory,
-runtime.lines.element, algebra.forms, index.compiled, index.numbers.
+index.numbers, algebra.forms, index.compiled.
 """
 
 import random
@@ -23,9 +23,8 @@ from fastindex.index import compiled as compiled_programs
 from fastindex.index import executors as execution
 from fastindex.index import numbers as index_table
 from fastindex.index.compiled import step_table
-from fastindex.index.numbers import block_length
+from fastindex.index.numbers import block_length, high_product, narrow_quotient, wide_quotient
 from fastindex.runtime.kernels import inlined
-from fastindex.runtime.lines import element
 from fastindex.runtime.machine_code import loaded_kernels
 from fastindex.runtime.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS
@@ -33,9 +32,9 @@ from tests.oracles import reference
 
 # Arithmetic
 
-inlined(element.high_product)
-_narrow = inlined(element.narrow_quotient)
-_wide = inlined(element.wide_quotient)
+inlined(high_product)
+_narrow = inlined(narrow_quotient)
+_wide = inlined(wide_quotient)
 
 
 @njit(error_model="numpy")
@@ -102,9 +101,9 @@ def test_division_is_exact(divisor, limit, numerator):
 def test_the_arithmetic_runs_without_a_compiler():
     wide = division(7, 2**63 - 1)
     numerator, magic = np.int64(2**62 + 5), np.int64(signed(wide.magic))
-    assert element.wide_quotient(numerator, magic, wide.shift) == (2**62 + 5) // 7
+    assert wide_quotient(numerator, magic, wide.shift) == (2**62 + 5) // 7
     narrow = division(7, 2**31 - 1)
-    assert element.narrow_quotient(np.int64(2**31 - 1), narrow.magic, narrow.shift) == (2**31 - 1) // 7
+    assert narrow_quotient(np.int64(2**31 - 1), narrow.magic, narrow.shift) == (2**31 - 1) // 7
 
 
 def test_too_small_a_magic_number_shows():

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving import numbers as boxes
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry

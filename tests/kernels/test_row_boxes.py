@@ -14,7 +14,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import in_bytes, relayout_loops
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving import numbers as boxes
 from fastindex.moving.choice import plans
 from fastindex.moving.counts import read_lines, total

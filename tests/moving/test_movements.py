@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.movements import movement
 from fastindex.runtime.machine import EPYC_1M

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import fastindex as fi
 import fastindex.runtime.machine_code
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving import pass_threads
 from fastindex.moving import pass_threads as long_calls
 from fastindex.moving.compiled_passes import CompiledPasses, thread_scratch

@@ -194,6 +194,85 @@ def nvfp4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) 
     return (i[0] * n[1] + i[1]) * 4
 
 
+def packed_bytes(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    count = 8 // bits
+    byte = i[0] * (n[1] // count) + i[1] // count if p["dimension"] else i[0] // count * n[1] + i[1]
+    within = i[p["dimension"]] % count
+    return byte * 8 + (within if p["first"] == "low" else count - 1 - within) * bits
+
+
+def matmul_nbits(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[1] * up(n[0], p["block_size"]) + i[0]) * bits
+
+
+def flat(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    place = 0
+    for j, size in zip(i, n, strict=True):
+        place = place * size + j
+    return place * bits
+
+
+def openvino(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    place = int(flat(i, n, 1, p))  # type: ignore[arg-type]
+    if bits in (2, 4):
+        return place * bits
+    if bits == 1:
+        return place // 8 * 8 + 7 - place % 8
+    # Three bytes: two of the low bits of each half of the values, one of the high bits, always the first value on top.
+    values, low = (8, 2) if bits == 3 else (4, 4)
+    group, value = place // values * 24, place % values
+    in_half = value % (values // 2)
+    begin = group + value // (values // 2) * 8 + 8 - low * (in_half + 1)
+    last = group + 16 + 8 - (bits - low) * (value + 1)
+    return [*range(begin, begin + low), *range(last, last + bits - low)]
+
+
+def modelopt(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[0] // 2 * n[1] + i[1]) * 8 + i[0] % 2 * 4
+
+
+def quanto(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    rows = -(-n[0] // (8 // bits))
+    return (i[0] % rows * n[1] + i[1]) * 8 + i[0] // rows * bits
+
+
+def hqq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    rows = n[0] // (8 // bits)
+    return (i[0] % rows * n[1] + i[1]) * 8 + 8 - bits - i[0] // rows * bits
+
+
+def uintx(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    columns = n[1] // (8 // bits)
+    return (i[0] * columns + i[1] % columns) * 8 + i[1] // columns * bits
+
+
+def exllama(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # The words of GPTQ, with even rows in the low half.
+    return ((i[0] // 8 * n[1] + i[1]) * 8 + i[0] % 2 * 4 + i[0] % 8 // 2) * 4
+
+
+def bnb_cpu(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Pairs of columns of 32 rows are a run of 64 codes: 32 low halves of bytes, then their high halves.
+    run = i[0] % 32 * 2 + i[1] % 2
+    return (i[0] // 32 * n[1] * 16 + i[1] // 2 * 32 + run % 32) * 8 + run // 32 * 4
+
+
+def sparse_24(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Rows change places in groups of 32 (16 for 32 bits), then the corners of squares of two by two, as CUTLASS does.
+    group, spread = (32, 4) if bits == 16 else (16, 2)
+    row, column = i[0] // group * group + i[0] % 8 * spread + i[0] % group // 8, i[1]
+    if row % 2 != column % 2:
+        move = 1 if column % 2 else -1
+        row, column = row + move, column - move
+    return (column // 2 * n[0] * 2 + row * 2 + column % 2) * bits
+
+
+def repacked_q8(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    rows, run = p["rows"], p["interleave"]
+    block = (i[0] // rows * (n[1] // 32) + i[1] // 32) * rows * 32
+    return (block + i[1] % 32 // run * rows * run + i[0] % rows * run + i[1] % run) * 8
+
+
 def blocked_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     row, column = i
     tile = row // 128 * (up(n[1], 4) // 4) + column // 4
@@ -279,7 +358,7 @@ def aiter_weight(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str,
 
 def gguf(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     flat = i[0] * n[1] + i[1]
-    if bits == 8 or (p["type"] in ("q5_0", "q5_1") and bits == 1):
+    if bits == 8 or p["type"] in ("q1_0", "q2_0") or (p["type"] in ("q5_0", "q5_1") and bits == 1):
         return flat * bits
     if bits == 1:
         # Value 32g + l of a block is bit g of byte l.
@@ -415,6 +494,19 @@ DEFINITIONS: dict[str, Definition] = {
     "marlin_zero_points": marlin_zero_points,
     "pack_quantized": pack_quantized,
     "mlx": mlx,
+    "packed_bytes": packed_bytes,
+    "onnx_matmul_nbits": matmul_nbits,
+    "nncf": flat,
+    "tflite": flat,
+    "coreml": flat,
+    "openvino": openvino,
+    "modelopt": modelopt,
+    "quanto": quanto,
+    "hqq": hqq,
+    "torchao_uintx": uintx,
+    "exllama": exllama,
+    "bnb_nf4_cpu": bnb_cpu,
+    "sparse_24_metadata": sparse_24,
     "tinygemm": tinygemm,
     "aten_int4pack_cpu": aten,
     "cutlass_mixed_gemm": cutlass,
@@ -439,6 +531,7 @@ DEFINITIONS: dict[str, Definition] = {
     "gguf_q6_k_low": q6_k_low,
     "gguf_q6_k_high": q6_k_high,
     "ggml_q4_0_repacked_body": repacked,
+    "ggml_q8_0_repacked_body": repacked_q8,
     "col32": col32,
     "col4_4r2_8c": col4,
     "col32_2r_4r4": col32_4r4,
@@ -456,6 +549,10 @@ Sizes = Callable[[tuple[int, ...], int, dict[str, Any]], int]
 
 def exact(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
     return math.prod(n) * bits
+
+
+def whole_bytes(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return up(math.prod(n) * bits, 8)
 
 
 def padded(*multiples: int | str) -> Sizes:
@@ -504,6 +601,12 @@ def tiled_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
 
 #: How many bits a format takes, where padding makes it more than the codes have.
 SIZES: dict[str, Sizes] = {
+    "onnx_matmul_nbits": padded("block_size", 1),
+    "nncf": whole_bytes,
+    "tflite": whole_bytes,
+    "coreml": whole_bytes,
+    "openvino": lambda n, bits, p: up(math.prod(n) * bits, 24 if bits in (3, 6) else 8),
+    "quanto": lambda n, bits, p: up(n[0], 8 // bits) * n[1] * bits,
     "awq": awq_bits,
     "gptq": gptq_bits,
     "pack_quantized": words,

@@ -8,7 +8,10 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     python -m venv vendors && . vendors/bin/activate
     pip install -e '.[test]' 'torch==2.13.0' einops 'dask[array]'
     pip install gguf==0.19.0 mlx==0.32.4 mlx-cpu loguru psutil transformers
-    pip install --no-deps torchao==0.18.0 bitsandbytes==0.50.2 compressed-tensors==0.20.0 triton
+    pip install --no-deps torchao==0.18.0 bitsandbytes==0.50.2 compressed-tensors==0.20.0 triton \
+        hqq==0.2.8.post1 optimum-quanto==0.2.7 ai-edge-quantizer==0.10.0 coremltools==9.0 \
+        nncf==3.4.0 nvidia-modelopt==0.47.0
+    pip install openvino==2026.4.1 onnxruntime==1.32.0
     for one in vllm==0.33.0 flashinfer-python==0.7.2.post1 amd-aiter==0.1.7.post2.dev18 sglang==0.5.23 \
                auto-gptq==0.7.1 autoawq==0.2.9 auto-round==0.16.1; do
         pip install --no-deps --no-build-isolation --target "vendors/unpacked/$one" "$one"
@@ -26,7 +29,7 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     done
 
 On 2026-11-27 all of them agreed: 94 tests at a level, each of which skips the two other levels of PyTorch's
-``aten_int4pack_cpu``.
+``aten_int4pack_cpu``. On 2026-11-28 so did those of bytes of codes (hqq to onnxruntime) and of sparse metadata: 33.
 """
 
 from __future__ import annotations

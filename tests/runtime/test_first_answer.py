@@ -18,7 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex.arrays.arrays import described, element_strides
 from fastindex.arrays.fills import fill_pattern
-from fastindex.arrays.windows import Counted
+from fastindex.arrays.index_arguments import Counted
 from fastindex.core.sizes import SlotFormat
 from fastindex.index import executors as numpy_programs
 from fastindex.index.compiled import run_compiled

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arrays.addresses import address_of
+from fastindex.arrays.arrays import address_of
 from fastindex.moving.choice import plans
 from fastindex.moving.compiled_passes import kernel_key
 from fastindex.moving.counts import Counts

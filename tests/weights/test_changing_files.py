@@ -1,6 +1,6 @@
 """Checkpoints whose files are replaced, are links or pipes, or repeat themselves: an error, and no mix or wait.
 
-Tests of: weights.journals, weights.manifests, weights.checkpoints, weights.safetensors_files.
+Tests of: weights.manifests, weights.checkpoints, weights.safetensors_files.
 """
 
 from __future__ import annotations

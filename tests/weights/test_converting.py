@@ -21,6 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.weights import expressions
 from fastindex.weights.conversion_rules import STEPS
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
@@ -456,6 +457,17 @@ def test_signs_never_flip_in_silence(tmp_path: Path) -> None:
         folder.mkdir()
         found = converted(folder, {"w": values.view(np.uint8)}, [{**rule, "steps": steps}])["w"]
         assert found.tobytes() == expected.tobytes()
+
+
+def test_values_that_a_cast_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the tensor, and the place in the whole of it, not in the band that was read."""
+    monkeypatch.setattr(expressions, "_BAND_BYTES", 1)
+    codes = np.zeros((16, 64), np.uint8)
+    rule: dict[str, Any] = {"names": "w", "dtype": "u4", "format": {"from": "plain", "to": "awq"}}
+    assert converted(tmp_path, {"w": codes}, [rule])["w"].shape == (16, 8)
+    codes[9, 3] = 16
+    with pytest.raises(fi.FastIndexError, match=r"^w U8 \[16, 64\], as w: u4 holds .*, got 16 at \(9, 3\)"):
+        fi.weights.convert_checkpoint(saved(tmp_path / "in", {"w": codes}), tmp_path / "other", [rule])
 
 
 def test_steps_of_floats_are_exact_or_refused(tmp_path: Path) -> None:

@@ -26,6 +26,19 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "awq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "gptq": {"packer": None},
+    "packed_bytes": {"dimension": 1, "first": "low"},
+    "onnx_matmul_nbits": {"block_size": 32},
+    "nncf": {},
+    "tflite": {},
+    "coreml": {},
+    "openvino": {},
+    "modelopt": {},
+    "quanto": {},
+    "hqq": {},
+    "torchao_uintx": {},
+    "exllama": {},
+    "bnb_nf4_cpu": {},
+    "sparse_24_metadata": {},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": None},
     "marlin_zero_points": {"activation_bits": 16},
@@ -54,6 +67,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "gguf_q6_k_low": {},
     "gguf_q6_k_high": {},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
+    "ggml_q8_0_repacked_body": {"rows": 4, "interleave": 4},
     "col32": {},
     "col4_4r2_8c": {},
     "col32_2r_4r4": {},
@@ -111,7 +125,9 @@ def test_sizes_at_random_are_right_or_refused_with_the_rule(
         if got is None:
             assert refused(error, name, shape), (shape, error)
             continue
-        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, bits, everything), bits, everything), (
+            shape
+        )
         assert np.array_equal(fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
 
 
@@ -129,6 +145,10 @@ PARAMETER_VALUES: dict[str, dict[str, list[Any]]] = {
     "bnb_nf4": {"blocksize": [64, 4096]},
     "mlx": {"group_size": [16, 32, 64, 128]},
     "ggml_q4_0_repacked_body": {"rows": [1, 2, 4, 8, 16], "interleave": [1, 2, 4, 8, 16]},
+    "ggml_q8_0_repacked_body": {"rows": [1, 2, 4, 8, 16], "interleave": [1, 2, 4, 8, 16, 32]},
+    "packed_bytes": {"dimension": [0, 1], "first": ["low", "high"]},
+    "onnx_matmul_nbits": {"block_size": [16, 32, 64, 128, 256]},
+    "cutlass_mixed_gemm": {"sm": [80, 90, 120, 121]},
     "fractal_nz": {"c0": [1, 8, 16, 24, 32, 64]},
     "tenstorrent_tile": {"tile": [(32, 32), (16, 32), (4, 12)], "face": [(16, 16), (16, 32), (1, 4), (4, 2)]},
     "vnni": {"factor": [1, 2, 3, 4, 8]},
@@ -167,7 +187,7 @@ def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed
         if got is None:
             assert refused(error, name, shape) or refused_parameter(error, name, parameters), (shape, error)
             continue
-        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), (
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, bits, everything), bits, everything), (
             shape,
             bits,
             parameters,

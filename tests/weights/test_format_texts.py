@@ -28,16 +28,17 @@ def packed_by_text(codes: Any, one: dict[str, Any], variant: dict[str, Any]) -> 
     match = re.fullmatch(r"(u\d+)\[(.*)\]\{(.*)\}", variant["layout"])
     assert match is not None
     kind, entries, layout = match[1], match[2].split(","), match[3]
-    # Sizes of each dimension, and what it is split into: parts before or after the one that has its letter.
+    # Sizes of each dimension, and what it is split into: parts before or after the one that has its letter, whose
+    # product is what the letter is divided by.
     splits: list[list[Any]] = []
+    is_whole = True
     for entry in entries:
         letter = entry[0] if entry[0].isalpha() else ""
-        if letter and splits and not any(isinstance(e, str) for e in splits[-1]):
-            splits[-1].append(letter)
-        elif letter or not splits:
-            splits.append([letter or int(entry)])
-        else:
-            splits[-1].append(int(entry))
+        has_letter = bool(splits) and any(isinstance(e, str) for e in splits[-1])
+        if not splits or (has_letter and (letter or is_whole)):
+            splits.append([])
+        is_whole = "/" not in entry if letter else is_whole
+        splits[-1].append(letter or int(entry))
     bits_follow = kind == "u1" and variant["bits"] > 1
     if bits_follow:
         # The last number is the bits of a code.
@@ -147,7 +148,7 @@ def test_the_default_is_first() -> None:
 def test_what_is_refused_has_all_keys() -> None:
     found = fi.weights.formats()
     assert {frozenset(one) for one in found} == {frozenset(found[0])}
-    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 8
+    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 10
 
 
 def test_known_sizes() -> None:

@@ -1,8 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
-Tests of: weights.repacking, weights.repack_plans, weights.repack_sides,
-weights.repack_arguments, patterns.format_table,
-patterns.named_formats.
+Tests of: weights.repacking, weights.repack_plans, weights.repack_sides, weights.repack_arguments, patterns.format_table,
+patterns.format_row, patterns.byte_formats, patterns.named_formats.
 """
 
 from __future__ import annotations
@@ -64,7 +63,27 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("aten_int4pack_cpu", 4, {"capability": "avx512"}, [(64, 3), (128, 16), (192, 10)]),
     ("cutlass_mixed_gemm", 8, {}, [(64, 64), (128, 64), (64, 192)]),
     ("cutlass_mixed_gemm", 4, {}, [(64, 64), (128, 64), (64, 192)]),
+    ("cutlass_mixed_gemm", 4, {"sm": 120}, [(64, 64), (128, 64), (64, 192)]),
     *(("mlx", bits, {"group_size": 32}, [(1, 32), (3, 64), (5, 96)]) for bits in (2, 3, 4, 5, 6, 8)),
+    *(
+        ("packed_bytes", bits, {"dimension": d, "first": first}, [(8, 8), (16, 24), (40, 16)])
+        for bits in (1, 2, 4)
+        for d in (0, 1)
+        for first in ("low", "high")
+    ),
+    *(("onnx_matmul_nbits", bits, {}, [(32, 3), (40, 5), (70, 2)]) for bits in (2, 4, 8)),
+    ("onnx_matmul_nbits", 4, {"block_size": 16}, [(16, 3), (40, 5), (70, 2)]),
+    ("nncf", 4, {}, [(1, 2), (3, 5), (4, 8)]),
+    *(("tflite", bits, {}, [(1, 2), (3, 5), (4, 8)]) for bits in (2, 4)),
+    *(("coreml", bits, {}, [(1, 2), (3, 5), (4, 8)]) for bits in (1, 2, 3, 4, 6, 8)),
+    *(("openvino", bits, {}, [(1, 2), (3, 5), (4, 8), (7, 3, 2)]) for bits in (1, 2, 3, 4, 6)),
+    ("modelopt", 4, {}, [(2, 1), (6, 5), (8, 16)]),
+    *(("quanto", bits, {}, [(1, 4), (5, 3), (8, 4), (7, 16)]) for bits in (2, 4)),
+    *(("hqq", bits, {}, [(8, 1), (16, 5), (64, 40)]) for bits in (1, 2, 4, 8)),
+    *(("torchao_uintx", bits, {}, [(1, 8), (3, 40), (5, 64)]) for bits in (1, 2, 4)),
+    ("exllama", 4, {}, [(8, 3), (24, 7), (40, 5)]),
+    ("bnb_nf4_cpu", 4, {}, [(32, 2), (64, 6), (96, 10)]),
+    *(("sparse_24_metadata", bits, {}, [(32, 2), (64, 6), (96, 4)]) for bits in (16, 32)),
     ("bnb_nf4", 4, {}, [(1,), (64,), (3, 5), (7, 64)]),
     ("nvfp4", 4, {}, [(1, 2), (3, 16), (5, 42)]),
     ("blocked_scales", 8, {}, [(128, 4), (1, 1), (300, 7), (256, 12)]),
@@ -95,12 +114,17 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     *(("gguf_body", 1, {"type": kind}, [(1, 256), (3, 256), (2, 512)]) for kind in ("q3_k", "q5_k")),
     ("gguf_body", 4, {"type": "nvfp4"}, [(1, 64), (3, 128), (5, 192)]),
     ("gguf_body", 1, {"type": "q5_0"}, [(1, 32), (3, 64), (5, 96)]),
+    ("gguf_body", 2, {"type": "q2_0"}, [(1, 64), (3, 128), (5, 192)]),
+    ("gguf_body", 1, {"type": "q1_0"}, [(1, 128), (3, 256), (5, 384)]),
+    ("gguf_body", 8, {"type": "q8_1"}, [(1, 32), (3, 64), (5, 96)]),
     ("gguf_q4_k_body", 4, {}, [(1, 256), (3, 256), (2, 512)]),
     ("gguf_q6_k_low", 4, {}, [(1, 256), (3, 256), (2, 512)]),
     ("gguf_q6_k_high", 2, {}, [(1, 256), (3, 256), (2, 512)]),
     ("ggml_q4_0_repacked_body", 4, {}, [(4, 32), (8, 96), (12, 64)]),
     ("ggml_q4_0_repacked_body", 4, {"interleave": 8}, [(4, 32), (8, 96), (12, 64)]),
     ("ggml_q4_0_repacked_body", 4, {"rows": 8, "interleave": 8}, [(8, 32), (16, 96), (24, 64)]),
+    ("ggml_q8_0_repacked_body", 8, {}, [(4, 32), (8, 96), (12, 64)]),
+    ("ggml_q8_0_repacked_body", 8, {"rows": 8, "interleave": 8}, [(8, 32), (16, 96), (24, 64)]),
     ("col32", 8, {}, [(1, 32), (7, 40), (64, 64)]),
     ("col4_4r2_8c", 8, {}, [(8, 32), (7, 40), (64, 64)]),
     ("col32_2r_4r4", 8, {}, [(32, 32), (7, 40), (64, 64)]),
@@ -130,11 +154,14 @@ def codes_of(shape: Shape, bits: int) -> Any:
     return rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(f"u{-(-bits // 8) if bits < 24 else 4}")
 
 
-def stored(codes: Any, name: str, parameters: dict[str, Any]) -> Any:
+def stored(codes: Any, name: str, bits: int, parameters: dict[str, Any]) -> Any:
     """Codes as they are stored: where that is two's complement, the top bit of unsigned codes is flipped."""
     if name == "ggml_q4_0_repacked_body":
         return codes ^ np.uint8(8)
-    return codes ^ np.uint8(128) if parameters.get("type") == "q8_0" else codes
+    if name in ("tflite", "modelopt"):
+        return codes ^ np.uint8(1 << bits - 1)
+    is_q8 = name == "ggml_q8_0_repacked_body" or parameters.get("type") in ("q8_0", "q8_1")
+    return codes ^ np.uint8(128) if is_q8 else codes
 
 
 @pytest.mark.in_turn(seconds=0.1)
@@ -145,7 +172,9 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
         codes = codes_of(shape, bits)
         got = fi.weights.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
         assert got.dtype == np.uint8
-        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, bits, everything), bits, everything), (
+            shape
+        )
         back = fi.weights.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
         assert np.array_equal(back, codes), shape
@@ -526,6 +555,9 @@ def test_errors() -> None:
             fi.weights.repack(codes, "plain", name, shape=(32, 64))
     for kwargs, words in [
         ({"destination": "marlinn"}, "did you mean marlin"),
+        ({"destination": "AWQ"}, "did you mean awq"),
+        ({"destination": "MatMulNBits"}, "did you mean onnx_matmul_nbits"),
+        ({"destination": "Q8_0"}, "its codes are gguf_body with type='q8_0'"),
         ({"destination": "marlin", "shape": (32, 60)}, "N in multiples of 64"),
         ({"destination": "marlin", "bits": 3}, "4, 8 bits"),
         ({"destination": "marlin", "activation_bits": 4}, "activation_bits=16"),

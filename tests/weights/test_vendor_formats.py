@@ -261,6 +261,137 @@ def test_mlx() -> None:
             assert again.tobytes() == packed.tobytes()
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_hqq(bits: int) -> None:
+    torch = module("torch")
+    own = functions("hqq", "core/bitpack.py", "BitPack", uint8=torch.uint8, int32=torch.int32, Tensor=torch.Tensor)
+    agree(getattr(own["BitPack"], f"pack_{bits}bit_u8"), "hqq", [(8, 3), (64, 40), (16, 5)], bits)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_quanto(bits: int) -> None:
+    """Rows that are left over are packed with 0."""
+    pack = functions("optimum", "quanto/tensor/packed.py", "pack_weights")["pack_weights"]
+    agree(lambda q: pack(q, bits), "quanto", [(5, 3), (8, 4), (7, 16), (1, 4), (3, 2)], bits, "uint8")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 7])
+def test_torchao_uintx(bits: int) -> None:
+    """A code is the sum of parts of 4, 2 and 1 bits, each packed on its own."""
+    pack = module("torchao.prototype.dtypes.uintx.bitpacking").pack
+    for shape in ((1, 8), (3, 40), (5, 64)):
+        codes = np.random.default_rng([bits, *shape]).integers(0, 1 << bits, shape, np.uint8)
+        first = 0
+        for packed, width in zip(
+            pack(module("torch").from_numpy(codes), bits), [w for w in (4, 2, 1) if w & bits], strict=True
+        ):
+            part = codes >> first & (1 << width) - 1
+            got = fi.weights.repack(part, "plain", "torchao_uintx", shape=shape, bits=width)
+            assert got.tobytes() == packed.numpy().tobytes()
+            first += width
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 64, 128, 256])
+def test_onnxruntime(block_size: int) -> None:
+    """Each block has a -8, so that its scale is 1 and codes are values plus 8."""
+    quantize = module("onnxruntime.capi._pybind_state").quantize_matmul_4bits
+    for k, n in ((block_size, 3), (3 * block_size, 5)):
+        values = np.random.default_rng([block_size, k]).integers(-8, 8, (k, n), np.int8)
+        values[::block_size] = -8
+        blocks = k // block_size
+        packed, scales = np.zeros((n, blocks, block_size // 2), np.uint8), np.zeros(n * blocks, np.float32)
+        zero_points = np.zeros(n * ((blocks + 1) // 2), np.uint8)
+        quantize(packed, values.astype(np.float32), scales, zero_points, block_size, n, k, True)
+        assert np.all(scales == 1)
+        codes = (values + 8).astype(np.uint8)
+        got = fi.weights.repack(codes, "plain", "onnx_matmul_nbits", shape=(k, n), block_size=block_size)
+        assert got.tobytes() == packed.tobytes()
+
+
+def test_nncf() -> None:
+    """It writes MatMulNBits of ONNX, and pairs of codes for OpenVINO."""
+    pack = functions("nncf", "onnx/graph/onnx_helper.py", "pack_int4_to_uint8", "pack_4_bits", Any=Any)
+    for block_size, shapes in ((32, [(32, 3), (40, 5), (70, 2)]), (16, [(16, 1), (40, 5)])):
+        one = partial(pack["pack_int4_to_uint8"], block_size=block_size, signed=False)
+        agree(lambda q, one=one: one(q.numpy()), "onnx_matmul_nbits", shapes, 4, "uint8", block_size=block_size)
+    shape = (48, 5)
+    values = np.random.default_rng(0).integers(-8, 8, shape, np.int8)
+    expected = pack["pack_int4_to_uint8"](values, 16, True).tobytes()
+    codes = (values + 8).astype(np.uint8)
+    got = fi.weights.repack(codes, "plain", "onnx_matmul_nbits", shape=shape, block_size=16)
+    assert got.tobytes() == expected
+    pack = functions("nncf", "torch/quantization/quantize_functions.py", "pack_uint4", ValidationError=ValueError)
+    agree(pack["pack_uint4"], "nncf", [(1, 2), (3, 6), (4, 9)], 4, "uint8")
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_tflite(bits: int) -> None:
+    pack = functions("ai_edge_quantizer", "transformations/transformation_utils.py", "pack_data")["pack_data"]
+    for shape in ((3, 5), (4, 8), (7, 1)):
+        values = np.random.default_rng(shape).integers(-(1 << bits - 1), 1 << bits - 1, shape, np.int8)
+        got = fi.weights.repack(values, "plain", "tflite", shape=shape, bits=bits)
+        assert got.tobytes() == np.asarray(pack(bits, values.copy())).tobytes()
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+def test_coreml(bits: int) -> None:
+    pack = functions("coremltools", "optimize/_utils.py", "pack_elements_into_bits")["pack_elements_into_bits"]
+    agree(lambda q: pack(q.numpy(), bits), "coreml", [(3, 5), (4, 8), (7, 1)], bits, "uint8")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
+def test_openvino(bits: int) -> None:
+    """What the CPU plugin reads; its own helper writes 2 and 4 bits the other way round."""
+    openvino = module("openvino")
+    operators, core = module("openvino.opset13"), openvino.Core()
+    for count in (24, 25, 96):
+        codes = np.random.default_rng([bits, count]).integers(0, 1 << bits, count, np.uint8)
+        packed = fi.weights.repack(codes, "plain", "openvino", shape=codes.shape, bits=bits)
+        constant = openvino.Tensor(getattr(openvino.Type, f"u{bits}"), openvino.Shape([count]))
+        constant.data[:] = packed.reshape(constant.data.shape)
+        converted = operators.convert(operators.constant(constant), "i32")
+        result = core.compile_model(openvino.Model([converted], []), "CPU")([])[0]
+        assert np.array_equal(result, codes), count
+
+
+def test_modelopt() -> None:
+    own = functions("modelopt", "torch/export/quant_utils.py", "pack_int4_in_uint8", "_validate_int4_block_size")
+    for shape in ((2, 4), (6, 8), (8, 16)):
+        values = np.random.default_rng(shape).integers(-8, 8, shape, np.int8)
+        ones = module("torch").ones((shape[0], 1))
+        packed = own["pack_int4_in_uint8"](module("torch").from_numpy(values.astype(np.float32)), ones, shape[1])
+        # Values, not codes: int8 cannot say which, so they are given as the codes of two's complement.
+        codes = (values + 8).astype(np.uint8)
+        got = fi.weights.repack(codes, "plain", "modelopt", shape=shape)
+        assert got.tobytes() == packed.numpy().tobytes()
+
+
+@pytest.mark.parametrize("bits", [16, 32])
+def test_sparse_24_metadata(bits: int) -> None:
+    torch = module("torch")
+    offsets = module("torch.sparse._semi_structured_conversions")._calculate_meta_reordering_scatter_offsets
+    for shape in ((32, 2), (64, 6), (96, 4)):
+        codes = np.random.default_rng(shape).integers(0, 1 << bits, shape, np.uint64).astype(f"u{bits // 8}")
+        expected = np.empty(codes.size, codes.dtype)
+        expected[offsets(*shape, torch.int16 if bits == 16 else torch.int32, "cpu").numpy()] = codes.ravel()
+        got = fi.weights.repack(codes, "plain", "sparse_24_metadata", shape=shape, bits=bits)
+        assert got.tobytes() == expected.tobytes()
+
+
+def test_bitsandbytes_on_cpus() -> None:
+    torch = module("torch")
+    convert = functions("bitsandbytes", "functional.py", "_convert_weight_packed_for_cpu", QuantState=object)
+
+    def pack(q: Any) -> Any:
+        pairs = q.reshape(-1, 2)
+        state = SimpleNamespace(
+            dtype=torch.float32, nested=False, shape=tuple(q.shape), blocksize=q.shape[1], absmax=torch.ones(len(q))
+        )
+        return convert["_convert_weight_packed_for_cpu"](pairs[:, 0] << 4 | pairs[:, 1], state)[0]
+
+    agree(pack, "bnb_nf4_cpu", [(32, 2), (64, 6), (96, 64)], 4, "uint8")
+
+
 def test_bitsandbytes() -> None:
     torch, quantize = module("torch"), module("bitsandbytes.functional").quantize_4bit
     for count in (64, 129, 640):

@@ -11,7 +11,7 @@ import pytest
 
 import fastindex as fi
 from fastindex import Shape, xla
-from fastindex.xla.reshapes import common_factors
+from fastindex.core.integers import common_factors
 from tests.cases.strategies import seeds
 
 

@@ -18,7 +18,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function
 from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 from fastindex.cuda.kernels.registers import unit_of_numbers
-from fastindex.runtime.lines import element
+from fastindex.index.numbers import high_product, narrow_quotient, wide_quotient
 
 #: Most elements of a thread; most variables of all its elements before registers spill; and the most variables that fit
 #: the registers of three resident blocks. Chosen by the register counts that NVIDIA's assembler reports.
@@ -30,9 +30,9 @@ NOWHERE = 2**63 - 1
 #: Marks an input that is start + step * position, not an array: its "address" is the start.
 COUNTED = 0
 
-_quotient = device_function(element.narrow_quotient)
-_high_product = device_function(element.high_product)
-_wide_quotient = device_function(element.wide_quotient)
+_quotient = device_function(narrow_quotient)
+_high_product = device_function(high_product)
+_wide_quotient = device_function(wide_quotient)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import numpy as np
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.kernels.device import device_function
 from fastindex.cuda.kernels.memory import load_int64
-from fastindex.runtime.lines import element
+from fastindex.index.numbers import narrow_quotient
 
 # Offsets in a table, in bytes.
 SIZE, MAGIC, SHIFT = (8 * column for column in (cuda_tables.SIZE, cuda_tables.MAGIC, cuda_tables.SHIFT))
 SOURCE, DESTINATION = 8 * cuda_tables.SOURCE_STRIDE, 8 * cuda_tables.DESTINATION_STRIDE
 LOOP_BYTES = 8 * cuda_tables.COLUMNS
 
-quotient = device_function(element.narrow_quotient)
+quotient = device_function(narrow_quotient)
 
 # Steps, sizes and digits are below 2**31: a mask of their low half lets the compiler compute in 32 bits.
 _LOW = 0xFFFFFFFF

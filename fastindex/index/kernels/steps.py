@@ -12,13 +12,12 @@ import numpy as np
 
 from fastindex.index import numbers as steps
 from fastindex.runtime.kernels import inlined
-from fastindex.runtime.lines import element
 from fastindex.runtime.lines.memory import barrier, entry, load, pointer, store
 
-_narrow_product = inlined(element.narrow_product)
-_narrow_quotient = inlined(element.narrow_quotient)
-_high_product = inlined(element.high_product)
-_wide_quotient = inlined(element.wide_quotient)
+_narrow_product = inlined(steps.narrow_product)
+_narrow_quotient = inlined(steps.narrow_quotient)
+_high_product = inlined(steps.high_product)
+_wide_quotient = inlined(steps.wide_quotient)
 
 
 @inlined

@@ -127,7 +127,9 @@ class Conversion:
                 # A byte has no more bits than bf16 keeps.
                 return self._upper_bits(bits) if self.source in ("s8", "u8") else self._to_bfloat(bits)
             case "f16":
-                return self._double_to_half(value) if self.source == "f64" else self._to_half(self._as_float(value))
+                if self.source == "f64":
+                    return self._rounded_to_half(self.b.bitcast(value, self._of(_INT64)), 52)
+                return self._to_half(self._as_float(value))
         return self._to_integer(value, int(self.target[1:]))
 
     def _truth(self, value: Any) -> Any:
@@ -210,8 +212,8 @@ class Conversion:
         This rounds to odd: rounding again, to a float with two bits fewer, gives the same as rounding once.
         """
         upper = self.b.lshr(bits, self._all(_INT32, 16))
-        rest = self.b.and_(bits, self._all(_INT32, 0xFFFF))
-        is_more = self.b.zext(self.b.icmp_unsigned("!=", rest, self._all(_INT32, 0)), self._of(_INT32))
+        lower = self.b.and_(bits, self._all(_INT32, 0xFFFF))
+        is_more = self.b.zext(self.b.icmp_unsigned("!=", lower, self._all(_INT32, 0)), self._of(_INT32))
         return self.b.zext(self.b.or_(upper, is_more), self._of(_INT64))
 
     # Floats of 16 bits
@@ -235,26 +237,35 @@ class Conversion:
         return self.b.icmp_unsigned(">", magnitude, self._all(_INT32, 0x7F800000))
 
     def _to_half(self, bits: Any) -> Any:
-        """Round the bits of f32 to f16, with NaN as `_half_of_nan`."""
-        magnitude = self.b.and_(bits, self._all(_INT32, 0x7FFFFFFF))
-        odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT32, 13)), self._all(_INT32, 1))
-        moved = self.b.add(self.b.add(magnitude, self._all(_INT32, (15 - 127 << 23) + 0xFFF & 0xFFFFFFFF)), odd)
-        normal = self.b.lshr(moved, self._all(_INT32, 13))
-        # The last bit of 0.5 is worth as much as that of a subnormal f16, so adding 0.5 rounds to it in hardware.
-        shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(_FLOAT)), self._all(_FLOAT, 0.5))
-        small = self.b.sub(self.b.bitcast(shifted, self._of(_INT32)), self._all(_INT32, 126 << 23))
+        """Round the bits of f32 to f16."""
+        return self._rounded_to_half(bits, 23)
+
+    def _rounded_to_half(self, bits: Any, mantissa: int) -> Any:
+        """Round the bits of f32 or f64, with this many bits of mantissa, to f16, with NaN as `_half_of_nan`."""
+        kind = ir.IntType(self._width_of(bits))
+        real, bias = (_FLOAT, 127) if mantissa == 23 else (_DOUBLE, 1023)
+        lost = mantissa - 10
+        magnitude = self.b.and_(bits, self._all(kind, (1 << kind.width - 1) - 1))
+        odd = self.b.and_(self.b.lshr(magnitude, self._all(kind, lost)), self._all(kind, 1))
+        rebias = (15 - bias << mantissa) + (1 << lost - 1) - 1 & (1 << kind.width) - 1
+        normal = self.b.lshr(self.b.add(self.b.add(magnitude, self._all(kind, rebias)), odd), self._all(kind, lost))
+        # The last bit of this power of two is worth as much as that of a subnormal f16: adding it rounds in hardware.
+        power = mantissa - 24
+        shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(real)), self._all(real, 2.0**power))
+        small = self.b.sub(self.b.bitcast(shifted, self._of(kind)), self._all(kind, bias + power << mantissa))
         found = self.b.select(
-            self.b.icmp_unsigned("<", magnitude, self._all(_INT32, 127 - 14 << 23)),
+            self.b.icmp_unsigned("<", magnitude, self._all(kind, bias - 14 << mantissa)),
             small,
             self.b.select(
-                self.b.icmp_unsigned("<", magnitude, self._all(_INT32, 127 + 16 << 23)),
+                self.b.icmp_unsigned("<", magnitude, self._all(kind, bias + 16 << mantissa)),
                 normal,
-                self._all(_INT32, 0x7C00),
+                self._all(kind, 0x7C00),
             ),
         )
-        payload = self.b.lshr(self.b.and_(bits, self._all(_INT32, 0x7FFFFF)), self._all(_INT32, 13))
-        found = self.b.select(self._is_nan(bits), self._half_of_nan(payload), found)
-        sign = self.b.and_(self.b.lshr(bits, self._all(_INT32, 16)), self._all(_INT32, 0x8000))
+        payload = self.b.lshr(self.b.and_(bits, self._all(kind, (1 << mantissa) - 1)), self._all(kind, lost))
+        is_nan = self.b.icmp_unsigned(">", magnitude, self._all(kind, 2 * bias + 1 << mantissa))
+        found = self.b.select(is_nan, self._half_of_nan(payload), found)
+        sign = self.b.and_(self.b.lshr(bits, self._all(kind, kind.width - 16)), self._all(kind, 0x8000))
         return self.b.trunc(self.b.or_(found, sign), self._of(_INT16))
 
     def _half_of_nan(self, payload: Any) -> Any:
@@ -264,31 +275,6 @@ class Conversion:
             return self._all(kind, 0x7E00)
         is_lost = self.b.icmp_unsigned("==", payload, self._all(kind, 0))
         return self.b.or_(self.b.select(is_lost, self._all(kind, 1), payload), self._all(kind, 0x7C00))
-
-    def _double_to_half(self, value: Any) -> Any:
-        """Round f64 to f16 directly, as `_to_half` does f32."""
-        bits = self.b.bitcast(value, self._of(_INT64))
-        magnitude = self.b.and_(bits, self._all(_INT64, (1 << 63) - 1))
-        odd = self.b.and_(self.b.lshr(magnitude, self._all(_INT64, 42)), self._all(_INT64, 1))
-        bias = self._all(_INT64, (15 - 1023 << 52) + (1 << 41) - 1 & (1 << 64) - 1)
-        normal = self.b.lshr(self.b.add(self.b.add(magnitude, bias), odd), self._all(_INT64, 42))
-        # The last bit of 2 ** 28 is worth as much as that of a subnormal f16.
-        shifted = self.b.fadd(self.b.bitcast(magnitude, self._of(_DOUBLE)), self._all(_DOUBLE, 2.0**28))
-        small = self.b.sub(self.b.bitcast(shifted, self._of(_INT64)), self._all(_INT64, 1023 + 28 << 52))
-        found = self.b.select(
-            self.b.icmp_unsigned("<", magnitude, self._all(_INT64, 1023 - 14 << 52)),
-            small,
-            self.b.select(
-                self.b.icmp_unsigned("<", magnitude, self._all(_INT64, 1023 + 16 << 52)),
-                normal,
-                self._all(_INT64, 0x7C00),
-            ),
-        )
-        payload = self.b.lshr(self.b.and_(bits, self._all(_INT64, (1 << 52) - 1)), self._all(_INT64, 42))
-        is_nan = self.b.icmp_unsigned(">", magnitude, self._all(_INT64, 0x7FF << 52))
-        found = self.b.select(is_nan, self._half_of_nan(payload), found)
-        sign = self.b.and_(self.b.lshr(bits, self._all(_INT64, 48)), self._all(_INT64, 0x8000))
-        return self.b.trunc(self.b.or_(found, sign), self._of(_INT16))
 
     def _from_half(self, value: Any) -> Any:
         """Return the bits of f16 as f32; NaN keeps its payload, and stays signalling, as in NumPy."""

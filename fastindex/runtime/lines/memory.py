@@ -159,7 +159,7 @@ def _copy(builder: Any, target: Any, source: Any, size_bytes: int) -> None:
 
 
 @instructions()
-def copy_apart(builder: Any, target: Any, source: Any, size_bytes: Any, count: Any, strides: Any) -> None:
+def copy_strided(builder: Any, target: Any, source: Any, size_bytes: Any, count: Any, strides: Any) -> None:
     """Copy `count` elements of 1, 2, 4 ... 64 bytes at `strides` (target, source) in bytes."""
 
     def write(size: int) -> None:

@@ -7,7 +7,7 @@ from fastindex.moving.lines.nibbles import put_nibble
 from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
-from fastindex.runtime.lines.memory import byte_at, copy_apart, copy_vector, entry, fence, set_byte, stream_line
+from fastindex.runtime.lines.memory import byte_at, copy_strided, copy_vector, entry, fence, set_byte, stream_line
 
 
 @subroutine()
@@ -48,7 +48,7 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     for task in range(first, last):
         read, place = outer_place(table, task, source, target)
         for _ in range(entry(geometry, STRIDED.runs)):
-            copy_apart(place, read, size, entry(geometry, STRIDED.elements), strides)
+            copy_strided(place, read, size, entry(geometry, STRIDED.elements), strides)
             read += entry(geometry, STRIDED.run_source_stride)
             place += entry(geometry, STRIDED.run_target_stride)
 
