@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -66,11 +67,10 @@ class Movement:
         width: int,
         packed: tuple[int, Literal["expand", "compress"]] | None = None,
     ) -> None:
-        self._loops = loops
         self._sides = sides
         self._width = width
         self._packed = packed
-        self._plans = _Plans(lambda alignments: self._planned(math.gcd(*alignments)))
+        self._plans = _Plans(partial(_chosen, loops, width, packed, sides is not None))
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
         """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
@@ -86,16 +86,6 @@ class Movement:
             self._gather(source, target, pattern, queue)
         return self._packed is None
 
-    def _planned(self, alignment: int) -> Sequence[Launch] | None:
-        """Return the launches; None if slots are gathered, or packed elements cannot be converted."""
-        if self._loops is None:
-            return None
-        if self._packed is not None:
-            bits, direction = self._packed
-            return converting_launches(self._loops, bits, direction == "expand", alignment)
-        found = launches(self._loops, self._width, alignment)
-        return None if self._sides is not None and len(found) > MOST_LAUNCHES else found
-
     def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         sides = self._sides
         assert sides is not None
@@ -107,13 +97,31 @@ class Movement:
         gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
 
 
+def _chosen(
+    loops: RelayoutLoops | None,
+    width: int,
+    packed: tuple[int, Literal["expand", "compress"]] | None,
+    may_gather: bool,
+    alignments: tuple[int, int],
+) -> Sequence[Launch] | None:
+    """Return the launches of a move; None if slots are gathered, or packed elements cannot be converted."""
+    if loops is None:
+        return None
+    alignment = math.gcd(*alignments)
+    if packed is not None:
+        bits, direction = packed
+        return converting_launches(loops, bits, direction == "expand", alignment)
+    found = launches(loops, width, alignment)
+    return None if may_gather and len(found) > MOST_LAUNCHES else found
+
+
 class CastLoops:
     """Loops that convert elements on the GPU to another type."""
 
     def __init__(self, loops: RelayoutLoops, cast: Cast) -> None:
         self._cast = cast
         self._fills = Movement(RelayoutLoops((), loops.fills), None, cast.target.nbytes)
-        self._plans = _Plans(lambda alignments: cast_launches(loops, cast, alignments), cast.results)
+        self._plans = _Plans(partial(cast_launches, loops, cast), cast.results)
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move, and write `pattern`, an element of the new type, to all padding; do not wait for the GPU.
