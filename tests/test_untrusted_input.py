@@ -2,7 +2,7 @@
 
 What `SECURITY.md` promises.
 
-Tests of: hlo.numbers.
+Tests of: hlo.grammar.
 """
 
 from __future__ import annotations

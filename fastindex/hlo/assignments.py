@@ -17,8 +17,9 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.core.wire import Fields
 from fastindex.errors import FastIndexError
-from fastindex.hlo.numbers import integer, rounded
-from fastindex.hlo.rows import AssignedMemory, Place, ShapeUse
+from fastindex.hlo.grammar import integer, rounded
+from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.totals import AssignedMemory
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(.*?):?\s*$")
 _VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")

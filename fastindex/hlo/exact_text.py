@@ -14,9 +14,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE, TABLE_LINES
+from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE, TABLE_LINES, Row
 from fastindex.hlo.inferred_shapes import INFERRED
-from fastindex.hlo.sink import Row
 
 #: Bounded, so that an unclosed comment is not searched to the end of the text; the scanner handles longer ones.
 _SPACE = rb"(?:[ \t\r\n]++|/\*.{0,1000}?\*/|//[^\r\n]*+)*+"

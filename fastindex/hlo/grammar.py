@@ -1,4 +1,4 @@
-"""Byte patterns for the parts of HLO's grammar that are used to split text.
+"""What the readers of HLO text share: byte patterns for HLO's grammar, rows, and numbers in untrusted text.
 
 Source: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 """
@@ -6,6 +6,9 @@ Source: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 from __future__ import annotations
 
 import re
+from typing import Protocol
+
+from fastindex.core.integers import INT64_MAX
 
 QUOTED = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 TOKEN = re.compile(QUOTED + rb'|["={}()\n]|/\*|//[^\n]*', re.DOTALL)
@@ -60,3 +63,59 @@ def split_operands(text: bytes) -> tuple[bytes, bytes]:
             if depth == 0:
                 return text[: token.start()], text[token.end() :]
     return text, b""
+
+
+def integer(text: str | bytes) -> int:
+    """Return a non-negative integer; 0 if it exceeds int64 or is too long for Python to parse.
+
+    Examples
+    --------
+    >>> integer("17"), integer(b"3"), integer("9" * 5000)
+    (17, 3, 0)
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        return 0
+    return value if value <= INT64_MAX else 0
+
+
+def rounded(text: str, unit: int) -> int:
+    """Return a decimal number of units, rounded to an integer; 0 if it exceeds int64.
+
+    Examples
+    --------
+    >>> rounded("1.5", 1024), rounded("9" * 400, 1)
+    (1536, 0)
+    """
+    value = float(text) * unit
+    return round(value) if value <= INT64_MAX else 0
+
+
+#: An instruction: its ROOT mark or b"", name, shape, opcode, operand text, and attribute text.
+Row = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+
+
+class HloSink(Protocol):
+    """Receives the elements that the scanner finds, in text order."""
+
+    def header(self, text: bytes) -> None:
+        """Receive the line that starts with ``HloModule``; a new module starts."""
+
+    def table_line(self, text: bytes) -> None:
+        """Receive a line of the tables of source files and stack frames."""
+
+    def open_computation(self, name: bytes, is_entry: bool) -> None:
+        """Receive the start of a computation."""
+
+    def close_computation(self) -> None:
+        """Receive the end of a computation."""
+
+    def open_inner(self, name: bytes) -> None:
+        """Receive the start of a computation written inline, where an instruction could name one."""
+
+    def close_inner(self) -> None:
+        """Receive the end of the inline computation; the enclosing one continues."""
+
+    def instructions(self, rows: list[Row], line: int) -> None:
+        """Receive instructions on consecutive lines, with the line number of the first."""

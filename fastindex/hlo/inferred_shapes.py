@@ -15,7 +15,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.hlo.flow_rules import ELEMENTWISE
-from fastindex.hlo.numbers import integer
+from fastindex.hlo.grammar import integer
 
 _UNINFERRED = frozenset(("bitcast-convert", "convert", "reduce-precision", "stochastic-convert"))
 #: Opcodes whose shape may be omitted.

@@ -8,9 +8,10 @@ metadata contains the file and the line. Source: ``xla/hlo/ir/hlo_module_metadat
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastindex.hlo.numbers import integer
+from fastindex.hlo.grammar import integer
 
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
 _ESCAPE = re.compile(r"\\(.)")
@@ -29,8 +30,18 @@ class Origin:
     source_line: int = 0
 
 
+_NO_ORIGIN = Origin()
+
+
 class MetadataReader:
     """Resolve the metadata of one module's instructions.
+
+    Parameters
+    ----------
+    tables : list of bytes
+        Lines of the module's tables.
+    texts : iterable of bytes
+        Metadata texts, which `origin_at` numbers.
 
     Examples
     --------
@@ -39,11 +50,16 @@ class MetadataReader:
     Origin(op_name='jit(f)/add', source_file='a.py', source_line=7)
     """
 
-    def __init__(self, tables: list[bytes]) -> None:
+    def __init__(self, tables: list[bytes], texts: Iterable[bytes] = ()) -> None:
+        self._texts = list(texts)
         self._entries: dict[bytes, dict[int, bytes]] = {}
         self._places: dict[int, tuple[str, int]] = {}
         self._origins: dict[bytes, Origin] = {}
         self._split(tables)
+
+    def origin_at(self, number: int) -> Origin:
+        """Return the origin of an instruction by the number of its metadata; -1 for none."""
+        return self.origin(self._texts[number]) if number >= 0 else _NO_ORIGIN
 
     def origin(self, metadata: bytes) -> Origin:
         """Return the origin of an instruction, given the text between the braces of its metadata."""

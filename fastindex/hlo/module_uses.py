@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from fastindex.core.shape import Shape
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
-from fastindex.hlo.heap import UNIT_NBYTES
-from fastindex.hlo.liveness import Liveness, liveness
-from fastindex.hlo.metadata import MetadataReader, Origin
+from fastindex.hlo.liveness import UNIT_NBYTES, Liveness, liveness
+from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.rows import Counted, ModuleUse, Peak, Place, ShapeUse
+from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
+from fastindex.hlo.totals import Counted, ModuleUse, Peak, totals_of
 from fastindex.hlo.tuple_tables import inner_tables_nbytes, table_nbytes
 from fastindex.hlo.walk import DEEPEST
 
@@ -30,7 +31,6 @@ _NO_TILES = (
 _OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
 #: A memory space with fewer bytes contains only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
-_NO_ORIGIN = Origin()
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
 
@@ -38,20 +38,15 @@ class _Places:
     """Factory for the `Place` records of a module, with caches for names and origins."""
 
     def __init__(self, module: Module) -> None:
-        self._reader = MetadataReader(module.tables)
-        self._metadata = list(module.metadata)
-        self._names: dict[str, list[str]] = {}
+        self._reader = MetadataReader(module.tables, module.metadata)
+        self._names = cache(Computation.names)
 
     def make(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> Place:
         """Return the `Place` of an instruction."""
-        names = self._names.get(computation.name)
-        if names is None:
-            names = self._names[computation.name] = computation.names()
-        number = computation.metadata(place)
-        origin = self._reader.origin(self._metadata[number]) if number >= 0 else _NO_ORIGIN
+        origin = self._reader.origin_at(computation.metadata(place))
         return Place(
-            names[place], computation.name, role, origin.op_name, origin.source_file, origin.source_line,
-            computation.line(place), at_peak, computation.details[place].sharding,
+            self._names(computation)[place], computation.name, role, origin.op_name, origin.source_file,
+            origin.source_line, computation.line(place), at_peak, computation.details[place].sharding,
         )  # fmt: skip
 
 
@@ -79,15 +74,16 @@ def module_uses(
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
+    count, nbytes, logical_nbytes = totals_of(uses)
     division = division_of(module, f"{source.name} {source.stage}")
     use = ModuleUse(
         label=label,
         source=source.name,
         stage=source.stage,
         instruction_count=module.instruction_count,
-        buffer_count=sum(use.count for use in uses),
-        nbytes=sum(use.count * use.nbytes for use in uses) + tables,
-        logical_nbytes=sum(use.count * use.logical_nbytes for use in uses) + tables,
+        buffer_count=count,
+        nbytes=nbytes + tables,
+        logical_nbytes=logical_nbytes + tables,
         table_nbytes=tables,
         partition_count=module.partition_count,
         peak=peaks.pop(0, None),

@@ -19,25 +19,30 @@ from fastindex.hlo.attributes import (
     SHARED,
     Alias,
     Details,
+    FactReader,
     aliases_in,
     details_of_shared,
     element_details,
     metadata_of,
     output_aliases,
 )
-from fastindex.hlo.compact_elements import element_shapes, places_with_elements
-from fastindex.hlo.computations import MADE, Computation, LateCall, OpenComputation, operand_places
+from fastindex.hlo.computations import (
+    MADE,
+    Computation,
+    LateCall,
+    OpenComputation,
+    element_shapes,
+    operand_places,
+    places_with_elements,
+)
+from fastindex.hlo.grammar import Row, integer
 from fastindex.hlo.inferred_shapes import inferred_shape
-from fastindex.hlo.numbers import integer
-from fastindex.hlo.sink import Row
 
 #: Opcodes whose parentheses do not contain operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
 _HAS_DIMENSIONS = re.compile(rb"\[[\d<?]")
 #: Prefix of the placeholder for an omitted shape that cannot be inferred.
 OMITTED = b"? of "
-#: Extracts a fact from the operand and attribute texts of an instruction; None if there is none.
-FactReader = Callable[[bytes, bytes], object]
 #: ``X-start`` opcodes in their own right; any other ``X-start`` is short for an ``async-start`` of ``X``.
 _NATIVE_STARTS = frozenset((b"all-gather-start", b"all-reduce-start", b"collective-permute-start", b"copy-start"))
 

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
+from fastindex.hlo.grammar import integer, rounded
 from fastindex.hlo.log_lines import texts_of
-from fastindex.hlo.metadata import MetadataReader, Origin
-from fastindex.hlo.numbers import integer, rounded
+from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.presentation import Problem
-from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse
+from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
+from fastindex.hlo.totals import ModuleUse, Peak, totals_of
 from fastindex.show.spelling import bytes_text
 
 #: A log with none of these contains no message.
@@ -213,20 +214,17 @@ class MessageReader:
             self._current = _Listed(self._line)
             self._messages[-1].listed.append(self._current)
         if found and self._current is not None:
-            self._take_field(self._current, found.group(1).replace("Label", "label"), found.group(2))
+            self._open = found.group(1).replace("Label", "label")
+            self._current.fields.setdefault(self._open, found.group(2).strip())
         elif self._current is not None and self._open in ("Operator", "XLA label") and line.strip():
             # Operation names may contain line breaks.
             self._current.fields[self._open] += " " + line.strip()
 
-    def _take_field(self, listed: _Listed, name: str, text: str) -> None:
-        listed.fields.setdefault(name, text.strip())
-        self._open = name
-
     def _take_heading(self, line: str) -> bool:
         if (message := self._without_list(line)) is not None:
-            self._begin(message)
+            self._messages.append(message)
         elif found := _SPACE_ONLY.search(line):
-            self._begin(_Message(found.group(1)))
+            self._messages.append(_Message(found.group(1)))
         elif found := _SECTION.search(line):
             self._section(found.group(1))
         elif _PEAK_BUFFERS.search(line):
@@ -239,17 +237,17 @@ class MessageReader:
             fields = {"Size": size, "Shape": shape, "XLA label": label}
             if name:
                 fields["Operator"] = f'op_name="{tag}"'
-            self._begin(_Message(space, integer(size), integer(capacity), [_Listed(self._line, fields)]))
+            self._messages.append(_Message(space, integer(size), integer(capacity), [_Listed(self._line, fields)]))
         elif found := _HBM.search(line):
             core, sparse, available = (size_of(line[found.start(i) :]) for i in (1, 3, 5))
             note = f"TensorCore {bytes_text(core)}, SparseCore {bytes_text(sparse)}"
-            self._begin(_Message("hbm", core + sparse, available, notes=[note]))
+            self._messages.append(_Message("hbm", core + sparse, available, notes=[note]))
         elif found := _TENSOR.search(line):
             kind = _TENSORFLOW_TYPES.get(found.group(2), found.group(2))
             fields = {"Shape": f"{kind}[{found.group(1)}]", "XLA label": "tensor"}
-            self._begin(_Message("device memory", listed=[_Listed(self._line, fields)]))
+            self._messages.append(_Message("device memory", listed=[_Listed(self._line, fields)]))
         elif found := _REQUEST.search(line):
-            self._begin(
+            self._messages.append(
                 _Message(
                     "device memory", notes=[f"the request that failed: {bytes_text(size_of(line[found.start(1) :]))}"]
                 )
@@ -285,14 +283,11 @@ class MessageReader:
             return _Message("hbm", size, capacity, notes=[note])
         return None
 
-    def _begin(self, message: _Message) -> None:
-        self._messages.append(message)
-
     def _section(self, space: str) -> None:
         """Start the list of a memory space; it belongs to the previous message if that has no list yet."""
         last = self._messages[-1] if self._messages else None
         if last is None or last.listed or (last.space != space and last.used):
-            self._begin(_Message(space))
+            self._messages.append(_Message(space))
         else:
             last.space = space
 
@@ -359,17 +354,14 @@ def _exact(shape: Shape, printed: str) -> int:
     return shape.nbytes if not size or abs(shape.nbytes - size) <= _ROUNDING * max(size, 1024) else size
 
 
-def _origin(metadata: str) -> Origin:
-    return _READER.origin(metadata.encode())
-
-
 def _place(item: _Listed) -> Place:
     label = item.fields.get("XLA label", "")
     name = _LABEL.match(label)
     metadata = _METADATA.search(label)
     texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
     # Prefer metadata with a file, then metadata with an operation name.
-    best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
+    origins = [_READER.origin(text.encode()) for text in texts]
+    best = min(origins, key=lambda origin: (not origin.source_file, not origin.op_name))
     kind = _KIND.match(item.fields.get("Allocation type", ""))
     role = "argument" if "Entry Parameter Subshape" in item.fields else kind.group() if kind else ""
     # For kernel memory: which window or scratch buffer it is.
@@ -387,8 +379,8 @@ def _place(item: _Listed) -> Place:
 
 
 def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_unread: bool) -> ModuleUse:
-    nbytes = sum(row.count * row.nbytes for row in rows)
-    logical = sum(row.count * row.logical_nbytes for row in rows)
+    count, nbytes, logical = totals_of(rows)
+    wasted = nbytes - logical
     used = message.used or message.parts.get("total allocation", 0)
     notes = list(message.notes)
     if message.capacity:
@@ -400,16 +392,15 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_u
     if message.kernel is not None:
         notes += [message.kernel.note(), _KERNEL_LISTED]
         # The kernel's arrays are in other memory.
-        nbytes = logical = 0
+        wasted = 0
     elif is_unread:
         notes.append(f"{_LIST_UNREAD}; {_HOW_TO_REPORT}")
     else:
         notes.append("the message lists only the largest allocations" if rows else _NOTHING_LISTED)
-    peak = Peak(used, max(used - (nbytes - logical), 0), "out-of-memory message") if used else None
+    peak = Peak(used, max(used - wasted, 0), "out-of-memory message") if used else None
     return ModuleUse(
-        label, source, buffer_count=sum(row.count for row in rows), nbytes=sum(row.count * row.nbytes for row in rows),
-        logical_nbytes=sum(row.count * row.logical_nbytes for row in rows), peak=peak, notes=tuple(notes),
-    )  # fmt: skip
+        label, source, buffer_count=count, nbytes=nbytes, logical_nbytes=logical, peak=peak, notes=tuple(notes)
+    )
 
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from fastindex.hlo.sink import Row
+from fastindex.hlo.grammar import Row
 
 _NAME = rb"[A-Za-z_][0-9A-Za-z_.\-]*+"
 _INSTRUCTION = re.compile(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastindex.hlo.collecting import Collector
-from fastindex.hlo.presentation import Printed, text_of
-from fastindex.hlo.read.sources import HloSource
-from fastindex.hlo.report_html import fragment, page
-from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.rows import ShapeUse, SortKey, Uses
+from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
+from fastindex.hlo.module_uses import module_uses
+from fastindex.hlo.modules import Module
+from fastindex.hlo.out_of_memory import MessageReader, message_lines
+from fastindex.hlo.presentation import Printed, Problem, text_of
+from fastindex.hlo.read.dumps import KnownMemory, memory_beside
+from fastindex.hlo.read.opening import Advance, SourceReader
+from fastindex.hlo.read.sources import HloSource, TextSource, identified, refuse
+from fastindex.hlo.report_views import fragment, page, print_report, summary
+from fastindex.hlo.rows import ShapeUse
+from fastindex.hlo.shape_table import ShapeTable
+from fastindex.hlo.totals import Counted, ModuleUse, Peak, SortKey, Uses, totals_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
+_ROUNDED_TO = 1 << 12
+_SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,7 +117,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     >>> r.uses[0].change.description
     'swap the two minor dimensions and use T(4,128)'
     """
-    collector = Collector("instruction results" if instruction_results else "buffers")
+    collector = _Collector("instruction results" if instruction_results else "buffers")
     sources = collector.read_all(source, show_progress)
     return Report(
         tuple(sorted(collector.uses, key=ShapeUse.waste_key, reverse=True)),
@@ -115,3 +127,143 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
         tuple(collector.modules),
         collector.counted,
     )
+
+
+class _Collector(SourceReader):
+    """Collects the rows and totals of modules, buffer assignments and messages.
+
+    Attributes
+    ----------
+    counted : str
+    modules : list of ModuleUse
+    uses : list of ShapeUse
+    """
+
+    def __init__(self, counted: Counted) -> None:
+        super().__init__()
+        self.counted = counted
+        self.modules: list[ModuleUse] = []
+        self.uses: list[ShapeUse] = []
+        self._tables = {on_tpu: ShapeTable(on_tpu) for on_tpu in (False, True)}
+
+    def read(self, source: TextSource, advance: Advance) -> None:
+        """Read one text and add its contents; see `SourceReader.read`."""
+        kind, whole = identified(source)
+        match kind:
+            case "module":
+                self._read_module(whole, advance)
+            case "log":
+                self._read_log(whole, advance)
+            case "buffer assignment":
+                self._read_assignment(whole, advance)
+            case "memory usage report":
+                self._read_usage_report(whole, advance)
+
+    def _read_module(self, source: TextSource, advance: Advance) -> None:
+        before = len(self.modules)
+        self.read_modules(source, advance)
+        # XLA's numbers are for one module: ignore them if the text contains several.
+        if len(self.modules) == before + 1 and self.counted == "buffers":
+            known = source.memory or (memory_beside(Path(source.name)) if source.name else None)
+            if known is not None:
+                self.modules[-1] = _with_known_memory(self.modules[-1], known)
+
+    def add_module(self, module: Module) -> None:
+        """Add the rows and totals of one module."""
+        label = self.label(module.name)
+        table = self._tables[module.is_for_tpu and self.counted == "buffers"]
+        use, rows = module_uses(module, table, self.counted, label, self._source, self.problems)
+        self.modules.append(use)
+        self.uses += rows
+
+    def _read_log(self, source: TextSource, advance: Advance) -> None:
+        reader = MessageReader()
+        for line in message_lines(_counting(source.chunks, advance)):
+            reader.feed(line)
+        results, problems = reader.results(source.name)
+        if not results:
+            refuse(
+                source.name, "no HLO instruction and no HloModule in the first 1.0 MiB, and no out-of-memory message"
+            )
+        self.problems += problems
+        for use, rows in results:
+            label = self.label(use.label)
+            self.modules.append(replace(use, label=label))
+            self.uses += [replace(row, module=label) for row in rows]
+
+    def _read_assignment(self, source: TextSource, advance: Advance) -> None:
+        allocations = read_buffer_assignment(_text(source, advance))
+        assigned = assigned_memory(allocations)
+        slots = [
+            (number, slot)
+            for number, allocation in enumerate(allocations)
+            if allocation.color == 0 and "thread-local" not in allocation.kinds
+            for slot in allocation.slots
+        ]
+        self._add_slots(source, slots, KnownMemory(assigned.total, "buffer assignment", assigned))
+
+    def _read_usage_report(self, source: TextSource, advance: Advance) -> None:
+        total, slots = read_memory_usage_report(_text(source, advance))
+        numbered = list(enumerate(slots))
+        self._add_slots(source, numbered, KnownMemory(total, "memory usage report"))
+
+    def _add_slots(self, source: TextSource, slots: list[tuple[int, Slot]], known: KnownMemory) -> None:
+        label = self.label(Path(source.name).name.split("-", maxsplit=1)[0] if source.name else "")
+        rows, unread = slot_rows(slots, label)
+        self.problems += [Problem(0, "a shape that cannot be read", text, source.name) for text in unread]
+        count, nbytes, logical = totals_of(rows)
+        use = ModuleUse(
+            label,
+            source.name,
+            source.stage,
+            buffer_count=count,
+            nbytes=nbytes,
+            logical_nbytes=logical,
+            peak=Peak(known.nbytes, max(known.nbytes - (nbytes - logical), 0), known.basis, assigned=known.assigned),
+            notes=(_SLOTS_NOTE,),
+        )
+        self.modules.append(use)
+        self.uses += rows
+
+
+def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
+    """Replace the estimated peak by XLA's number; the padding in it remains an estimate."""
+    estimate = use.peak or Peak(0, 0)
+    if known.basis == "memory analysis" and use.peak is not None:
+        known = _completed(known, estimate)
+    logical = max(known.nbytes - estimate.wasted_nbytes, 0)
+    peak = replace(
+        estimate,
+        nbytes=known.nbytes,
+        logical_nbytes=logical,
+        basis=known.basis,
+        assigned=known.assigned,
+        estimate_nbytes=0 if known.basis == "estimate" else estimate.nbytes,
+    )
+    return replace(use, peak=peak)
+
+
+def _completed(known: KnownMemory, estimate: Peak) -> KnownMemory:
+    """Correct the numbers of ``memory_analysis()`` for a TPU; return the estimate if they include other memory spaces.
+
+    libtpu 0.0.52 rounds the temporaries, and reports 0 if they are only tables and scalars. libtpu 0.0.32 does not
+    round, and counts more than memory space 0.
+    """
+    assigned = known.assigned
+    if assigned is None:
+        return known
+    temporaries = assigned.temporaries or estimate.temporary_nbytes
+    if assigned.temporaries % _ROUNDED_TO and estimate.nbytes < known.nbytes:
+        return KnownMemory(estimate.nbytes, "estimate")
+    total = assigned.total + temporaries - assigned.temporaries
+    return KnownMemory(total, known.basis, replace(assigned, temporaries=temporaries, total=total))
+
+
+def _counting(chunks: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        advance(len(chunk))
+
+
+def _text(source: TextSource, advance: Advance) -> str:
+    return b"".join(_counting(source.chunks, advance)).decode("utf-8", "replace")

@@ -1,23 +1,29 @@
-"""The rows of a report, each with the buffers of one shape and the origin of each; totals of modules."""
+"""The rows of a report: the buffers of one shape, the origin of each, and a change of layout as lines of JAX.
+
+JAX accepts layouts for arguments and results (`jax.experimental.layout.Format`). Inside a program XLA chooses: swapping
+logical dimensions has no effect, and a constraint helps or harms depending on its position.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError
-from fastindex.hlo.divisions import Division
-from fastindex.hlo.jax_advice import CALLERS_ROLES, INSIDE, cost_text, jax_lines
-from fastindex.hlo.presentation import Problem, Record, json_of
+from fastindex.hlo.presentation import Record, json_of
 from fastindex.hlo.shape_table import array_of
 from fastindex.show.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
+from fastindex.show.spelling import bytes_text
+from fastindex.show.tpu_layouts import is_tpu_default
 
-#: What is counted: buffers, or the results of all instructions.
-Counted = Literal["buffers", "instruction results"]
-#: Source of the peak.
-Basis = Literal["estimate", "memory analysis", "buffer assignment", "memory usage report", "out-of-memory message"]
+#: Roles of buffers whose layouts the caller can choose.
+CALLERS_ROLES = frozenset(("argument", "output"))
+#: The advice for a value inside a program.
+INSIDE = (
+    "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
+    "does (fastindex.hlo.try_layouts)"
+)
 #: Memory spaces that can contain the caller's arrays: the default one, and the host's.
 _CALLERS_MEMORY = (0, 5)
 
@@ -190,314 +196,67 @@ class ShapeUse:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedMemory:
-    """Memory that XLA assigned, in bytes, summed by purpose.
+def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, ...]:
+    """Return lines of JAX that apply a change to an argument or a result of `f`; empty for values inside a program.
 
-    Attributes
+    A ``Layout`` without tiles gets the compiler's own tiles. The compiler rejects other tiles in many programs, so
+    there is no line for a layout with those.
+
+    Parameters
     ----------
-    arguments, outputs, temporaries, constants : int
-        An allocation that is both an argument and an output counts as both.
-    aliased : int
-        Bytes of outputs that reuse the memory of arguments.
-    total : int
-        All allocations, each counted once; without thread-local ones, such as the scalars of a reducer.
+    shape : Shape
+    change : Change
+        A change of that shape.
+    roles : iterable of str
+        Roles of the buffers; the caller can choose the layouts of arguments and outputs.
+
+    Examples
+    --------
+    >>> from fastindex.show.padding import cheapest_change
+    >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
+    >>> jax_lines(shape, cheapest_change(shape), ["argument"])
+    ('jax.jit(f, in_shardings=Format(Layout((1, 0)), sharding))',)
+    >>> jax_lines(shape, cheapest_change(shape), ["temporary"])
+    ()
     """
+    after = change.shape
+    roles = set(roles)
+    if not roles & CALLERS_ROLES:
+        return ()
+    if after.dimensions != shape.dimensions:
+        return (f"x = x.reshape({after.dimensions})",)
+    layout = after.layout
+    if (layout.minor_to_major, layout.tiles) == (shape.layout.minor_to_major, shape.layout.tiles):
+        return ()
+    if layout.tiles and not is_tpu_default(after):
+        return ()
+    where = "in_shardings" if "argument" in roles else "out_shardings"
+    return (f"jax.jit(f, {where}=Format(Layout({layout.major_to_minor}), sharding))",)
 
-    arguments: int
-    outputs: int
-    temporaries: int
-    constants: int
-    aliased: int
-    total: int
 
+def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[str, Shape]]) -> str:
+    """Describe the cost of a change if a consumer needs the old dimension order.
 
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """The peak memory use of a module in one memory space.
+    The text shows a module's copies between layouts, but not what fusions and other consumers need.
 
-    Attributes
+    Parameters
     ----------
-    nbytes, logical_nbytes : int
-        Bytes in use, and bytes of elements among them.
-    basis : str
-        "estimate": from the live ranges of the buffers. Otherwise the source of XLA's own number.
-    instruction, computation : str
-        The instruction at the peak, and its computation; "" if unknown.
-    step, steps : int
-        Its position in the schedule, and the length of the schedule.
-    timeline : tuple of (int, int, int)
-        Step, bytes and bytes of elements at the maximum of each interval of the schedule; estimated.
-    assigned : AssignedMemory or None
-        XLA's totals, if known.
-    estimate_nbytes : int
-        The estimate, if `nbytes` is XLA's number; else 0.
-    temporary_nbytes : int
-        Bytes of the estimate other than arguments, outputs and constants.
+    shape : Shape
+    change : Change
+        A change of that shape.
+    nbytes : int
+        Size of one such buffer.
+    copies : iterable of (str, Shape)
+        Copies of the buffer to other layouts: instruction name and shape.
     """
-
-    nbytes: int
-    logical_nbytes: int
-    basis: Basis = "estimate"
-    instruction: str = ""
-    computation: str = ""
-    step: int = 0
-    steps: int = 0
-    timeline: tuple[tuple[int, int, int], ...] = ()
-    assigned: AssignedMemory | None = None
-    estimate_nbytes: int = 0
-    temporary_nbytes: int = 0
-
-    @property
-    def wasted_nbytes(self) -> int:
-        """Bytes of padding at the peak."""
-        return self.nbytes - self.logical_nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleUse:
-    """Totals of one module.
-
-    Attributes
-    ----------
-    label : str
-        Its name, with a number if several modules of a report share the name.
-    source : str
-        File name, or "".
-    stage : str
-        Compilation stage at which it was dumped, from the file name; or "".
-    instruction_count, buffer_count : int
-    nbytes, logical_nbytes : int
-        Sums over all its buffers, index tables included.
-    table_nbytes : int
-        Bytes of the index tables of tuples; part of the sums and of the peak, but not listed as rows.
-    partition_count : int
-        Number of devices over which arrays are partitioned; sizes are per device.
-    peak : Peak or None
-        Peak in memory space 0; None if the module is not scheduled.
-    notes : tuple of str
-        Remarks for the reader.
-    space_peaks : tuple of (int, Peak)
-        Estimated peaks of the other memory spaces that contain more than flags.
-    division : Division or None
-        Division of its arguments over devices; None if they have no shardings.
-    """
-
-    label: str
-    source: str = ""
-    stage: str = ""
-    instruction_count: int = 0
-    buffer_count: int = 0
-    nbytes: int = 0
-    logical_nbytes: int = 0
-    table_nbytes: int = 0
-    partition_count: int = 1
-    peak: Peak | None = None
-    notes: tuple[str, ...] = ()
-    space_peaks: tuple[tuple[int, Peak], ...] = ()
-    division: Division | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        peak = self.peak
-        assigned = peak.assigned if peak else None
-        return {
-            "module": self.label,
-            "source": self.source or None,
-            "stage": self.stage or None,
-            "instruction_count": self.instruction_count,
-            "buffer_count": self.buffer_count,
-            "total_nbytes": self.nbytes,
-            "total_logical_nbytes": self.logical_nbytes,
-            "wasted_nbytes": self.nbytes - self.logical_nbytes,
-            "table_nbytes": self.table_nbytes,
-            "num_partitions": self.partition_count,
-            "peak_nbytes": peak.nbytes if peak else None,
-            "peak_logical_nbytes": peak.logical_nbytes if peak else None,
-            "peak_basis": peak.basis if peak else None,
-            "peak_instruction": (peak.instruction or None) if peak else None,
-            "peak_computation": (peak.computation or None) if peak else None,
-            "assigned": assigned
-            and {
-                "argument_nbytes": assigned.arguments,
-                "output_nbytes": assigned.outputs,
-                "temporary_nbytes": assigned.temporaries,
-                "constant_nbytes": assigned.constants,
-                "aliased_nbytes": assigned.aliased,
-                "total_nbytes": assigned.total,
-            },
-            "notes": json_of(self.notes),
-            "division": json_of(self.division),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySpaceUse(Record):
-    """Totals of the buffers in one memory space.
-
-    Attributes
-    ----------
-    memory_space, count, nbytes, logical_nbytes : int
-    peak_nbytes : int or None
-        Highest estimated peak of a module; None if no module is scheduled.
-    """
-
-    memory_space: int
-    count: int
-    nbytes: int
-    logical_nbytes: int
-    peak_nbytes: int | None = None
-
-
-def totals_of(uses: Iterable[ShapeUse]) -> tuple[int, int, int]:
-    """Return the number of the buffers in rows, their bytes, and the bytes of their elements."""
-    count = nbytes = logical_nbytes = 0
-    for use in uses:
-        count += use.count
-        nbytes += use.count * use.nbytes
-        logical_nbytes += use.count * use.logical_nbytes
-    return count, nbytes, logical_nbytes
-
-
-SortKey = Literal["waste", "bytes", "count", "ratio"]
-SORT_KEYS: tuple[SortKey, ...] = ("waste", "bytes", "count", "ratio")
-
-#: Scope of each number in the JSON.
-UNITS = {
-    "count": "all buffers of the row",
-    "nbytes": "one buffer",
-    "logical_nbytes": "one buffer",
-    "padding_ratio": "one buffer",
-    "wasted_nbytes": "all buffers of the row",
-    "peak_count": "all buffers of the row",
-    "change.saved_nbytes": "all buffers of the row",
-    "change.saved_at_peak_nbytes": "the buffers of the row that are there at the peak",
-    "total_nbytes": "all buffers and index tables of all modules",
-    "total_logical_nbytes": "all buffers and index tables of all modules",
-    "table_nbytes": "the index tables of all modules",
-    "wasted_nbytes of the report": "all buffers of all modules",
-    "peak_nbytes": "the module with the highest peak, memory space 0",
-    "peak_logical_nbytes": "the module with the highest peak, memory space 0",
-}
-
-
-#: Attributes of a report that are in its JSON under the same names.
-_IN_JSON = (
-    "total_nbytes", "total_logical_nbytes", "table_nbytes", "wasted_nbytes", "peak_nbytes", "peak_logical_nbytes",
-    "counted", "instruction_count", "buffer_count", "modules", "memory_spaces", "notes", "problems", "sources",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Uses:
-    """Rows and totals of a report.
-
-    Attributes
-    ----------
-    uses : tuple of ShapeUse
-        Sorted by wasted bytes, most first.
-    instruction_count : int
-    problems : tuple of Problem
-        Lines and files that could not be read; the report covers the others.
-    sources : tuple of str
-        File names, if any.
-    modules : tuple of ModuleUse
-    counted : str
-        "buffers", or "instruction results" if the results of all instructions are counted.
-    notes : tuple of str
-        Remarks on the whole report.
-    """
-
-    uses: tuple[ShapeUse, ...]
-    instruction_count: int
-    problems: tuple[Problem, ...] = ()
-    sources: tuple[str, ...] = ()
-    modules: tuple[ModuleUse, ...] = ()
-    counted: Counted = "buffers"
-    notes: tuple[str, ...] = ()
-
-    @property
-    def total_nbytes(self) -> int:
-        """Bytes of all buffers and index tables, padding included; shared memory counts for every buffer in it."""
-        return totals_of(self.uses)[1] + self.table_nbytes
-
-    @property
-    def total_logical_nbytes(self) -> int:
-        """Bytes of the elements of all buffers, and of index tables."""
-        return totals_of(self.uses)[2] + self.table_nbytes
-
-    @property
-    def table_nbytes(self) -> int:
-        """Bytes of the index tables of tuples; part of the totals and peaks, but not listed as rows."""
-        return sum(module.table_nbytes for module in self.modules)
-
-    @property
-    def wasted_nbytes(self) -> int:
-        """Bytes of padding in all buffers."""
-        return self.total_nbytes - self.total_logical_nbytes
-
-    @property
-    def buffer_count(self) -> int:
-        """Number of buffers."""
-        return totals_of(self.uses)[0]
-
-    @property
-    def peak(self) -> Peak | None:
-        """The highest peak of the modules; None if none is known."""
-        return max((item.peak for item in self.modules if item.peak), key=lambda peak: peak.nbytes, default=None)
-
-    @property
-    def peak_nbytes(self) -> int | None:
-        """Bytes in use at the highest peak, in memory space 0; None if no module is scheduled."""
-        peak = self.peak
-        return peak.nbytes if peak else None
-
-    @property
-    def peak_logical_nbytes(self) -> int | None:
-        """Bytes of elements at the highest peak; None if no module is scheduled."""
-        peak = self.peak
-        return peak.logical_nbytes if peak else None
-
-    @property
-    def memory_spaces(self) -> tuple[MemorySpaceUse, ...]:
-        """Totals by memory space."""
-        spaces: dict[int, list[ShapeUse]] = {}
-        for use in self.uses:
-            spaces.setdefault(use.memory_space, []).append(use)
-        peaks: dict[int, int] = {}
-        for space, peak in (pair for module in self.modules for pair in module.space_peaks):
-            peaks[space] = max(peak.nbytes, peaks.get(space, 0))
-        if self.peak_nbytes is not None:
-            peaks[0] = self.peak_nbytes
-        found = []
-        for space, uses in sorted(spaces.items()):
-            count, nbytes, logical_nbytes = totals_of(uses)
-            tables = 0 if space else self.table_nbytes
-            found.append(MemorySpaceUse(space, count, nbytes + tables, logical_nbytes + tables, peaks.get(space)))
-        return tuple(found)
-
-    def sorted_uses(self, sort: SortKey = "waste", top: int | None = None) -> list[ShapeUse]:
-        """Return the first `top` rows in a given order, greatest first.
-
-        Raises
-        ------
-        FastIndexError
-            The sort key is unknown.
-        """
-        keys: dict[str, Callable[[ShapeUse], Any]] = {
-            "waste": ShapeUse.waste_key,
-            "bytes": lambda use: use.count * use.nbytes,
-            "count": lambda use: use.count,
-            "ratio": lambda use: use.padding_ratio,
-        }
-        if sort not in keys:
-            raise FastIndexError(f"sort must be one of {', '.join(SORT_KEYS)}, got {sort!r}")
-        return sorted(self.uses, key=keys[sort], reverse=True)[:top]
-
-    def to_json(self, sort: SortKey = "waste", top: int | None = None) -> dict[str, Any]:
-        """Return the report for JSON; the totals cover all shapes, whatever `top` is."""
-        return {
-            "shapes": [use.to_json() for use in self.sorted_uses(sort, top)],
-            "units": UNITS,
-            **{name: json_of(getattr(self, name)) for name in _IN_JSON},
-        }
+    gone = [name for name, copy in copies if copy.equals(change.shape, ignore=("memory_space",))]
+    if gone:
+        return f"no longer needed: {', '.join(gone[:3])}, which now copies it into this layout"
+    if (
+        change.shape.dimensions == shape.dimensions
+        and change.shape.layout.minor_to_major == shape.layout.minor_to_major
+    ):
+        return "the order stays the same, so consumers read it as before"
+    return (
+        f"a consumer that wants the old order copies it back, {bytes_text(nbytes)} each; whether one does is not known"
+    )

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from fastindex.hlo import grammar
 from fastindex.hlo.exact_text import Begin, End, Event, ExactText, NotWellFormed, blank_end
+from fastindex.hlo.grammar import HloSink, Row
 from fastindex.hlo.plain_text import match_block, match_closing, match_heading, match_rows
 from fastindex.hlo.presentation import Problem
-from fastindex.hlo.sink import HloSink, Row
 
 #: Limit on the length of a token, such as the shape of a tuple.
 _LONGEST_TOKEN = 64 << 20

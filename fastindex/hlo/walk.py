@@ -181,7 +181,7 @@ class Walk:
         given = [results[operand] if operand >= 0 else () for operand in operands]
         names = computation.details[place].callees
         if rule.flow == "start":
-            return self._start(rule, computation, place, given, names)
+            return self._start(rule.part, computation, place, given, names)
         if rule is RULES["async-update"] and len(given) > 1:
             return self._bind(computation, place, given, names)
         if rule.flow == "while" and len(names) == 2 and given:
@@ -227,15 +227,15 @@ class Walk:
         return values
 
     def _start(
-        self, rule: Rule, computation: Computation, place: int, given: list[Values], names: Sequence[str]
+        self, part: int, computation: Computation, place: int, given: list[Values], names: Sequence[str]
     ) -> Values:
-        """Walk an asynchronous start: its result is a tuple of its operands and new values."""
+        """Walk an asynchronous start: its result is a tuple whose given part is its operands; the others are new."""
         root = self._run_called(computation, place, given, names)
         for values in given:
             self.see(values, self.clock)
         number = computation.shape(place)
         leaves, spans = self.leaves[number], self.entries[number].spans
-        begin, end = spans[rule.part] if rule.part < len(spans) else (0, 0)
+        begin, end = spans[part] if part < len(spans) else (0, 0)
         held = tuple(value for item in given for value in item)[: end - begin]
         values = (
             self.new_values(leaves[:begin], computation, place, self.clock)
@@ -260,22 +260,17 @@ class Walk:
 
     def _bind(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
         """Walk an asynchronous call with late operands; its result becomes {operands, result, contexts}."""
-        started, bound = given[0], given[1:]
-        root = self._run_called(computation, place, bound, names)
-        for values in given:
-            self.see(values, self.clock)
+        started = given[0]
+        values = self._start(0, computation, place, given[1:], names)
+        self.see(started, self.clock)
         number = computation.shape(place)
-        leaves, spans = self.leaves[number], self.entries[number].spans
-        begin, end = spans[0] if spans else (0, 0)
-        held = tuple(value for item in bound for value in item)[: end - begin]
-        values = held + self.new_values(leaves[len(held) :], computation, place, self.clock)
+        spans = self.entries[number].spans
         first = computation.operands(place)[0]
         before = self.entries[computation.shape(first)].spans if first >= 0 else ()
-        if len(spans) > 1:
-            result = values[spans[1][0] : spans[1][1]]
-            self.join(result, root)
-            if len(before) > 1 and before[1][1] - before[1][0] == len(result):
-                self.join(result, started[before[1][0] : before[1][1]])
+        if len(spans) > 1 and len(before) > 1:
+            result, result_before = values[slice(*spans[1])], started[slice(*before[1])]
+            if len(result) == before[1][1] - before[1][0]:
+                self.join(result, result_before)
         for output, operand, path in computation.details[place].aliases:
             if operand == 0 and first >= 0:
                 a, b = self.entries[number].at(output), self.entries[computation.shape(first)].at(path)

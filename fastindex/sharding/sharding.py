@@ -20,7 +20,14 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
-from fastindex.sharding.proto import OpMetadata, reduction_in, sharding_from_bytes, sharding_to_bytes
+from fastindex.sharding.proto import (
+    OpMetadata,
+    proto_of_jax,
+    reduction_in,
+    sharding_from_bytes,
+    sharding_to_bytes,
+    sharding_to_jax,
+)
 from fastindex.sharding.text import format_sharding, parse_sharding
 from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
 
@@ -206,8 +213,6 @@ class Sharding(ShownInNotebooks):
         TypeError
             `sharding` is of another type.
         """
-        from fastindex.sharding.jax_objects import proto_of_jax
-
         return Sharding.from_proto(proto_of_jax(sharding, rank))
 
     def to_jax(self, devices: Iterable[Any]) -> Any:
@@ -220,8 +225,6 @@ class Sharding(ShownInNotebooks):
         LayoutError
             The number of devices differs, or the sharding is that of a tuple.
         """
-        from fastindex.sharding.jax_objects import sharding_to_jax
-
         return sharding_to_jax(self, list(devices))
 
     @property

@@ -1,9 +1,15 @@
-"""Compilers for variants: in this process for its own devices, or in a child process for a TPU topology."""
+"""Compilers for variants: in this process for its own devices, or in a child process for a TPU topology.
+
+The child runs ``python -m fastindex.trials.compilers FD``. It reads requests from a connection and answers each with a
+`CompiledProgram` or a one-line error message. A separate process, because libtpu reads its environment only once, and
+aborts on some programs.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,8 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Self
 
 from fastindex.errors import FastIndexError
 from fastindex.trials.jax_programs import (
@@ -22,12 +27,22 @@ from fastindex.trials.jax_programs import (
     Wanted,
     compile_with_layouts,
     exported,
+    imported,
     named_spec,
+    topology_shardings,
     with_constraints,
 )
 
 #: Requested dimension orders for loop carries: ((loop, element), dimensions from major to minor) pairs.
 Constraints = tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
+#: A serialized program, the topology, layouts and shardings of arguments and results, and donated arguments.
+_Request = tuple[
+    bytes,
+    str,
+    tuple[tuple[Wanted, ...], tuple[Wanted, ...]],
+    tuple[list[NamedSpec | None], list[NamedSpec | None]],
+    tuple[int, ...],
+]
 _POLL_SECONDS = 0.1
 #: Environment of libtpu, without which it searches for a TPU. It compiles for any topology, whatever the first entry.
 _ENVIRONMENT: Mapping[str, str] = {
@@ -44,15 +59,16 @@ class CompileError(FastIndexError):
     """The compiler rejected a variant, or aborted."""
 
 
-class Compiler(Protocol):
-    """Interface to compile variants of one program."""
+class Compiler:
+    """Compiles variants of one program; a context manager, whose end stops whatever is still running."""
 
-    def __enter__(self) -> Compiler:
-        """Enter the context; the compiler may start later."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         """Stop whatever is still running."""
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
@@ -63,9 +79,10 @@ class Compiler(Protocol):
         CompileError
             The compiler rejected the variant.
         """
+        raise NotImplementedError
 
 
-class LocalCompiler:
+class LocalCompiler(Compiler):
     """Compile for the devices of this process."""
 
     def __init__(
@@ -74,14 +91,6 @@ class LocalCompiler:
         self._program = program
         self._shardings = shardings
         self._donated = donated
-
-    def __enter__(self) -> LocalCompiler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
         """Compile a variant; see `Compiler`."""
@@ -95,7 +104,7 @@ class LocalCompiler:
             raise CompileError(_first_line(str(error))) from error
 
 
-class TopologyCompiler:
+class TopologyCompiler(Compiler):
     """Compile for an absent TPU with libtpu, in a child process because it may abort or hang.
 
     Raises
@@ -131,14 +140,6 @@ class TopologyCompiler:
         self._pipe: Connection | None = None
         self._log: IO[bytes] | None = None
 
-    def __enter__(self) -> TopologyCompiler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
     def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
         """Compile a variant; see `Compiler`."""
         serialized = self._texts.get(constraints)
@@ -154,7 +155,7 @@ class TopologyCompiler:
             raise CompileError(answer)
         return answer
 
-    def _ask(self, request: object) -> CompiledProgram | str:
+    def _ask(self, request: _Request) -> CompiledProgram | str:
         if self._pipe is None:
             self._start()
         pipe, child = self._pipe, self._child
@@ -180,7 +181,7 @@ class TopologyCompiler:
         ours, theirs = Pipe()
         log = self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "fastindex.trials.child", str(theirs.fileno())],
+            [sys.executable, "-m", "fastindex.trials.compilers", str(theirs.fileno())],
             env={**os.environ, **_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -212,3 +213,36 @@ class TopologyCompiler:
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n")[0][:300]
+
+
+def _answer(request: _Request) -> CompiledProgram | str:
+    """Compile a variant; return a one-line error message if that fails."""
+    serialized, topology, layouts, specs, donated = request
+    try:
+        function, avals = imported(serialized)
+        shardings = topology_shardings(topology, [*specs[0], *specs[1]])
+        inputs, outputs = shardings[: len(specs[0])], shardings[len(specs[0]) :]
+        if any(spec is not None for spec in (*specs[0], *specs[1])):
+            # On several devices, results without a sharding keep XLA's choice.
+            outputs = [None if spec is None else item for spec, item in zip(specs[1], outputs, strict=True)]
+        return compile_with_layouts(function, avals, layouts, (inputs, outputs), donated)
+    except Exception as error:
+        # JAX and libtpu raise many classes of exceptions.
+        return _first_line(str(error)) or type(error).__name__
+
+
+def _serve() -> None:
+    """Serve requests in the child until the connection is closed."""
+    # The parent handles interrupts, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Connection(int(sys.argv[1])) as pipe:
+        while True:
+            try:
+                request = pipe.recv()
+            except (EOFError, OSError):
+                return
+            pipe.send(_answer(request))
+
+
+if __name__ == "__main__":
+    _serve()

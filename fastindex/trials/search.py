@@ -18,7 +18,7 @@ from fastindex.hlo.modules import Module
 from fastindex.hlo.reports import report
 from fastindex.trials.compilers import CompileError, Compiler
 from fastindex.trials.jax_programs import AUTO, FlatProgram, Loop, Wanted
-from fastindex.trials.variants import Limits, Trial, Variant
+from fastindex.trials.results import Limits, Trial, Variant
 
 AS_IT_IS = "as it is"
 #: JAX's names for the arguments of a program compiled by `fastindex.trials.jax_programs`.

@@ -11,9 +11,8 @@ from fastindex.errors import FastIndexError
 from fastindex.terminal import is_terminal
 from fastindex.trials.compilers import Compiler, LocalCompiler, TopologyCompiler
 from fastindex.trials.jax_programs import flat_program, flat_shardings, loops_of, memory_kind, named_spec
-from fastindex.trials.results import Asked, TriedLayouts
+from fastindex.trials.results import Asked, Limits, TriedLayouts
 from fastindex.trials.search import Notify, Search
-from fastindex.trials.variants import Limits
 
 
 def try_layouts(

@@ -42,7 +42,6 @@ def with_default_layout(shape: Shape | str) -> Shape:
     >>> str(with_default_layout("(f32[2,3]{0,1:T(2)}, token[])"))
     '(f32[2,3]{1,0}, token[])'
     """
-    shape = as_shape(shape)
     return _map_layouts(shape, lambda array: Layout.descending(array.rank))
 
 
@@ -54,7 +53,6 @@ def clear_tiles(shape: Shape | str) -> Shape:
     >>> str(clear_tiles("f32[2,3]{0,1:T(2)S(1)}"))
     'f32[2,3]{0,1:S(1)}'
     """
-    shape = as_shape(shape)
     return _map_layouts(shape, lambda array: replace(array.layout, tiles=()))
 
 
@@ -66,7 +64,6 @@ def device_shape_to_host_shape(shape: Shape | str) -> Shape:
     >>> str(device_shape_to_host_shape("s4[2,3]{0,1:T(2)L(8)E(4)S(1)M(4)}"))
     's4[2,3]{0,1}'
     """
-    shape = as_shape(shape)
     return _map_layouts(
         shape,
         lambda array: replace(
@@ -90,8 +87,6 @@ def update_element_size(shape: Shape | str, *, pack: bool) -> Shape:
     >>> str(update_element_size("(s4[8], f32[8]{0:E(32)})", pack=True))
     '(s4[8]{0:E(4)}, f32[8]{0})'
     """
-
-    shape = as_shape(shape)
 
     def resized(array: Shape) -> Layout:
         bits = array.element_type.bits if pack and array.element_type.is_sub_byte else 0
@@ -133,8 +128,6 @@ def static_shape(shape: Shape | str) -> Shape:
     >>> str(static_shape("f32[<=8,3]{1,0:M(16)}"))
     'f32[8,3]{1,0}'
     """
-
-    shape = as_shape(shape)
 
     def fixed(array: Shape) -> Shape:
         layout = replace(array.layout, dynamic_shape_metadata_prefix_bytes=0)

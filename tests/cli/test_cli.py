@@ -27,7 +27,7 @@ from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
 from fastindex.cli import output as cli_output
 from fastindex.cli.options import byte_size
-from fastindex.hlo.rows import SORT_KEYS
+from fastindex.hlo.totals import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import fastindex as fi
-from fastindex.hlo.heap import UNIT_NBYTES
+from fastindex.hlo.liveness import UNIT_NBYTES
 from tests.fault_parts import structures
 from tests.fault_parts.damage import damaged
 from tests.fault_parts.tally import Tally

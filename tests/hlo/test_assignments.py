@@ -1,6 +1,6 @@
 """XLA's own numbers: what it dumps beside a module, alone or with it, and what compiled objects know.
 
-Tests of: hlo.assignments, hlo.collecting, hlo.read.dumps, hlo.kinds.
+Tests of: hlo.assignments, hlo.reports, hlo.read.dumps, hlo.read.kinds.
 """
 
 from __future__ import annotations

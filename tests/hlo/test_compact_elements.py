@@ -1,6 +1,6 @@
 """Elements of tuples that operands name, as jaxlib 0.12 and later print them: what XLA's parser makes of them.
 
-Tests of: hlo.compact_elements.
+Tests of: hlo.computations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.compact_elements import element_shapes
+from fastindex.hlo.computations import element_shapes
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
 

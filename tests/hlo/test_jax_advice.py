@@ -1,6 +1,6 @@
 """Changes as lines of JAX: what they make, asked of JAX itself; and what they cost.
 
-Tests of: hlo.jax_advice.
+Tests of: hlo.rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.jax_advice import jax_lines
+from fastindex.hlo.rows import jax_lines
 from fastindex.show.padding import cheapest_change
 from tests.hlo.test_buffers import TILED, entry
 

@@ -1,6 +1,6 @@
 """Lines of JAX that are printed or documented, compiled by libtpu for three programs on three TPUs.
 
-Tests of: hlo.jax_advice.
+Tests of: hlo.rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.jax_advice import jax_lines
+from fastindex.hlo.rows import jax_lines
 from fastindex.show.padding import cheapest_change
 from fastindex.show.tpu_layouts import tpu_layout_in_order
 from tests.documents.pages import PAGES

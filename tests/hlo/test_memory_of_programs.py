@@ -1,6 +1,6 @@
 """Programs for each TPU, compiled without one: what the report says of their memory, against XLA's buffer assignment.
 
-Tests of: hlo.heap, hlo.tuple_tables, hlo.liveness, hlo.collecting, hlo.walk.
+Tests of: hlo.tuple_tables, hlo.liveness, hlo.reports, hlo.walk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page of a report and its piece in a notebook: whole, self-contained, escaped, sortable.
 
-Tests of: hlo.report_html.
+Tests of: hlo.report_views.
 """
 
 from __future__ import annotations

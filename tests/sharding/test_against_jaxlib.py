@@ -1,6 +1,6 @@
 """Texts, protos, equality, tile assignments and shapes of shards, against jaxlib in a child process.
 
-Tests of: sharding.jax_objects, sharding.proto, sharding.text.
+Tests of: sharding.proto, sharding.text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layouts that are tried: what is found, what is refused and why; against what libtpu answered, and libtpu itself.
 
-Tests of: trials.try_layouts, trials.search, trials.compilers, trials.child, trials.results, trials.variants,
+Tests of: trials.try_layouts, trials.search, trials.compilers, trials.results,
 trials.jax_programs.
 """
 
@@ -31,8 +31,7 @@ from fastindex.trials import compilers
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError
 from fastindex.trials.jax_programs import AUTO, CompiledProgram, flat_program, named_spec
-from fastindex.trials.results import _structure
-from fastindex.trials.variants import Limits, Trial, Variant
+from fastindex.trials.results import Limits, Trial, Variant, _structure
 from tests.data.hlo.trial_programs import key_of, programs
 from tests.hlo.copies.recorded import recorded
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.trips import loop_trips
@@ -37,7 +37,6 @@ class CallSite:
     trips: int | None = 1
 
 
-@dataclass(slots=True)
 class Calls:
     """The computations of a module that run, with their call sites.
 
@@ -45,19 +44,41 @@ class Calls:
     ----------
     computations : list of Computation
         In the order in which they are first reached; the entry computation is the first.
-    sites : dict of str to list of CallSite
-        Call sites of each computation, by its name.
     steps : int
         Number of instructions in the schedule, counting the body of a loop once.
     """
 
-    computations: list[Computation] = field(default_factory=list)
-    sites: dict[str, list[CallSite]] = field(default_factory=dict)
-    steps: int = 0
-    _fused: set[str] = field(default_factory=set)
-    _callees: dict[str, list[tuple[CallSite, Computation]]] = field(default_factory=dict)
-    _trips: dict[str, int | None] = field(default_factory=dict)
-    _begins: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
+    def __init__(self, module: Module) -> None:
+        self.computations: list[Computation] = []
+        self._sites: dict[str, list[CallSite]] = {}
+        self._fused: set[str] = set()
+        self._callees: dict[str, list[tuple[CallSite, Computation]]] = {}
+        self._trips: dict[str, int | None] = {}
+        self._begins: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+        entry = module.entry
+        if entry is not None:
+            self._follow(module, entry)
+        self.steps = 0 if entry is None else self._place(entry, 0, 0)
+
+    def site(self, computation: Computation) -> CallSite | None:
+        """Return the first call site of a computation; None for the entry computation."""
+        sites = self._sites.get(computation.name)
+        return sites[0] if sites else None
+
+    def _follow(self, module: Module, entry: Computation) -> None:
+        waiting = [entry]
+        known = {entry.name}
+        while waiting:
+            computation = waiting.pop()
+            self.computations.append(computation)
+            found = self._callees[computation.name] = _calls_of(module, computation)
+            for site, callee in found:
+                self._sites.setdefault(callee.name, []).append(site)
+                if site.role == "fused":
+                    self._fused.add(callee.name)
+                if callee.name not in known:
+                    known.add(callee.name)
+                    waiting.append(callee)
 
     def is_fused(self, computation: Computation) -> bool:
         """Whether a computation is the body of a fusion, nested fusions included."""
@@ -70,12 +91,12 @@ class Calls:
     def is_looped(self, computation: Computation) -> bool:
         """Whether a computation runs inside a loop."""
         for _ in range(_DEEPEST):
-            sites = self.sites.get(computation.name)
-            if not sites:
+            site = self.site(computation)
+            if site is None:
                 return False
-            if sites[0].role in ("body", "condition"):
+            if site.role in ("body", "condition"):
                 return True
-            computation = sites[0].computation
+            computation = site.computation
         return False
 
     def trips(self, computation: Computation) -> int | None:
@@ -94,10 +115,10 @@ class Calls:
             return self._trips[name]
         if depth > _DEEPEST:
             return None
-        total: int | None = 0 if self.sites.get(name) else 1
+        total: int | None = 0 if self._sites.get(name) else 1
         # None while this count is computed: computations in a call cycle have no count.
         self._trips[name] = None
-        for site in self.sites.get(name, ()):
+        for site in self._sites.get(name, ()):
             outer = self._count(site.computation.name, depth + 1)
             if total is None or outer is None or site.trips is None:
                 total = None
@@ -119,29 +140,6 @@ class Calls:
                 inner.append((site.place, length))
                 more += length
         return len(computation) + more
-
-
-def find_calls(module: Module) -> Calls:
-    """Follow the calls of a module from its entry."""
-    calls = Calls()
-    entry = module.entry
-    if entry is None:
-        return calls
-    waiting = [entry]
-    known = {entry.name}
-    while waiting:
-        computation = waiting.pop()
-        calls.computations.append(computation)
-        calls._callees[computation.name] = _calls_of(module, computation)
-        for site, callee in calls._callees[computation.name]:
-            calls.sites.setdefault(callee.name, []).append(site)
-            if site.role == "fused":
-                calls._fused.add(callee.name)
-            if callee.name not in known:
-                known.add(callee.name)
-                waiting.append(callee)
-    calls.steps = calls._place(entry, 0, 0)
-    return calls
 
 
 def _calls_of(module: Module, computation: Computation) -> list[tuple[CallSite, Computation]]:

@@ -10,13 +10,14 @@ take the copy's result. Chains cross calls, loops, branches and asynchronous cal
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
-from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.copies.trips import is_unchanged
 from fastindex.hlo.flow_rules import RULES, rule_of
 from fastindex.hlo.modules import Module
+from fastindex.hlo.shape_table import Sizes
 
 #: Limit on the length of a chain, and on the instructions visited when searching for consumers.
 _FURTHEST = 400
@@ -33,48 +34,34 @@ _Step = tuple[Computation, int, Path]
 
 
 @dataclass(slots=True)
-class _WayBack:
-    """State of a backward trace: the current instruction and the facts collected so far."""
-
-    computation: Computation
-    place: int
-    path: Path = ()
-    chain: list[str] = field(default_factory=list)
-    carry: str = ""
-    is_invariant: bool = False
-    is_sliced: bool = False
-    is_changed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Origin:
-    """The producer of a value, where its layout is decided.
+    """The producer of a value, where its layout is decided; while it is searched, the instruction reached so far.
 
     Attributes
     ----------
-    kind : str
-        "argument", "constant" or "instruction".
     computation, place : Computation, int
         The instruction that defines the value.
     path : tuple of int
         Path to the value within the instruction's result tuple.
-    chain : tuple of str
+    kind : str
+        "argument", "constant" or "instruction".
+    chain : list of str
         Names of the instructions between the value and its origin, nearest to the value first.
     carry : str
         The loop that carries the value, and the element: "while.4, element 1"; or "".
-    is_changed : bool
-        Whether that loop changes the value: the origin is then only the initial value of the carry.
     is_invariant : bool
         Whether the innermost loop around the copy carries the value unchanged.
     is_sliced : bool
         Whether the value is a slice of the result of the origin.
+    is_changed : bool
+        Whether that loop changes the value: the origin is then only the initial value of the carry.
     """
 
-    kind: str
     computation: Computation
     place: int
-    path: Path
-    chain: tuple[str, ...]
+    path: Path = ()
+    kind: str = "instruction"
+    chain: list[str] = field(default_factory=list)
     carry: str = ""
     is_invariant: bool = False
     is_sliced: bool = False
@@ -115,25 +102,16 @@ class Chains:
         self._module = module
         self._calls = calls
         self._sizes = sizes
-        self._names: dict[str, list[str]] = {}
-        self._users: dict[str, dict[int, list[int]]] = {}
+        self._names = cache(Computation.names)
+        self._users = cache(_users_of)
 
     def name(self, computation: Computation, place: int) -> str:
         """Return the name of an instruction."""
-        names = self._names.get(computation.name)
-        if names is None:
-            names = self._names[computation.name] = computation.names()
-        return names[place]
+        return self._names(computation)[place]
 
     def users(self, computation: Computation, place: int) -> list[int]:
         """Return the instructions of a computation that have a given one as an operand."""
-        users = self._users.get(computation.name)
-        if users is None:
-            users = self._users[computation.name] = {}
-            for user in range(len(computation)):
-                for operand in dict.fromkeys(computation.operands(user)):
-                    users.setdefault(operand, []).append(user)
-        return users.get(place, [])
+        return self._users(computation).get(place, [])
 
     def origin(self, computation: Computation, place: int, passes: frozenset[tuple[str, int]]) -> Origin:
         """Trace a value back to the instruction that decides its layout.
@@ -145,32 +123,28 @@ class Chains:
         passes : frozenset of (str, int)
             Copies, reshapes and transposes that keep the layout, by computation name and position.
         """
-        walk = _WayBack(computation, place)
+        found = Origin(computation, place)
         for _ in range(_FURTHEST):
-            walk.chain.append(self.name(walk.computation, walk.place))
-            step = self._before(walk, passes)
+            found.chain.append(self.name(found.computation, found.place))
+            step = self._before(found, passes)
             if step is None:
                 break
-            walk.computation, walk.place, walk.path = step
-        computation, place = walk.computation, walk.place
-        opcode = computation.opcodes[place]
-        kind = "instruction"
-        if opcode == "parameter" and not self._calls.sites.get(computation.name):
-            kind = "argument"
+            found.computation, found.place, found.path = step
+        found.chain = list(dict.fromkeys(found.chain))
+        opcode = found.computation.opcodes[found.place]
+        if opcode == "parameter" and self._calls.site(found.computation) is None:
+            found.kind = "argument"
         elif opcode in ("constant", "iota"):
-            kind = "constant"
-        return Origin(
-            kind, computation, place, walk.path, tuple(dict.fromkeys(walk.chain)), walk.carry, walk.is_invariant,
-            walk.is_sliced, walk.is_changed,
-        )  # fmt: skip
+            found.kind = "constant"
+        return found
 
-    def _before(self, walk: _WayBack, passes: frozenset[tuple[str, int]]) -> _Step | None:
+    def _before(self, found: Origin, passes: frozenset[tuple[str, int]]) -> _Step | None:
         """Return the value that an instruction passes through; None if the layout is decided here."""
-        computation, place, path = walk.computation, walk.place, walk.path
+        computation, place, path = found.computation, found.place, found.path
         opcode, operands = computation.opcodes[place], computation.operands(place)
         first = operands[0] if len(operands) else -1
         if opcode == "parameter":
-            return self._before_parameter(walk)
+            return self._before_parameter(found)
         if first < 0:
             return None
         if opcode == "get-tuple-element":
@@ -179,45 +153,43 @@ class Chains:
             is_there = path and 0 <= path[0] < len(operands) and operands[path[0]] >= 0
             return (computation, operands[path[0]], path[1:]) if is_there else None
         if opcode == "while" and path:
-            names = computation.details[place].callees
-            body = self._module.computations.get(names[1]) if len(names) > 1 else None
-            self._carried(walk, f"{self.name(computation, place)}, element {path[0]}", body, path[0])
+            self._carried(found, computation, place, path[0])
             return computation, first, path
         if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, place) in passes):
             # XLA also writes a bitcast for a leading slice of an array.
             if opcode == "bitcast" and 0 <= self._sizes.element_count(computation, place) < self._sizes.element_count(
                 computation, first
             ):
-                walk.is_sliced = True
+                found.is_sliced = True
             return computation, first, path
         if (called := self._before_async(computation, place, path)) is not None:
             return called
-        if walk.carry:
+        if found.carry:
             # The initial value of a carry is not the value carried later: stop here.
             return None
-        return self._before_part(walk, passes, first)
+        return self._before_part(found, passes, first)
 
-    def _before_parameter(self, walk: _WayBack) -> _Step | None:
-        computation, path = walk.computation, walk.path
-        step = self._argument(computation, walk.place, path)
-        role = self._role(computation)
-        if step is not None and role in ("body", "condition"):
+    def _before_parameter(self, found: Origin) -> _Step | None:
+        computation, path = found.computation, found.path
+        step = self.argument(computation, found.place, path)
+        site = self._calls.site(computation)
+        if step is not None and site is not None and site.role in ("body", "condition"):
             element = path[0] if path else 0
             # A slice in a loop usually takes a different part in each trip.
-            is_still = role == "body" and not walk.carry and not walk.is_sliced
-            walk.is_invariant = walk.is_invariant or (is_still and is_unchanged(computation, element))
-            site = self._calls.sites[computation.name][0]
-            names = site.computation.details[site.place].callees
-            body = self._module.computations.get(names[1]) if len(names) > 1 else None
-            self._carried(walk, self._carry_text(computation, element), body, element)
+            is_still = site.role == "body" and not found.carry and not found.is_sliced
+            found.is_invariant = found.is_invariant or (is_still and is_unchanged(computation, element))
+            self._carried(found, site.computation, site.place, element)
         return step
 
-    def _carried(self, walk: _WayBack, text: str, body: Computation | None, element: int) -> None:
+    def _carried(self, found: Origin, computation: Computation, place: int, element: int) -> None:
         """Record a loop that carries the value; the innermost loop that changes it takes precedence."""
+        names = computation.details[place].callees
+        body = self._module.computations.get(names[1]) if len(names) > 1 else None
         is_changed = body is None or not is_unchanged(body, element)
-        if is_changed and not walk.is_changed:
-            walk.carry, walk.is_changed = text, True
-        walk.carry = walk.carry or text
+        text = f"{self.name(computation, place)}, element {element}"
+        if is_changed and not found.is_changed:
+            found.carry, found.is_changed = text, True
+        found.carry = found.carry or text
 
     def _before_async(self, computation: Computation, place: int, path: Path) -> _Step | None:
         """Return the input of an asynchronous instruction, whose result is {operands, result, contexts}."""
@@ -236,27 +208,27 @@ class Chains:
             return computation, bound[path[1]], path[2:]
         return None
 
-    def _before_part(self, walk: _WayBack, passes: frozenset[tuple[str, int]], first: int) -> _Step | None:
+    def _before_part(self, found: Origin, passes: frozenset[tuple[str, int]], first: int) -> _Step | None:
         """Return the array that a value is a slice of, or that was assembled from its slices."""
-        computation, place, path = walk.computation, walk.place, walk.path
+        computation, place, path = found.computation, found.place, found.path
         opcode = computation.opcodes[place]
         step: _Step | None = None
         if opcode in _SLICES:
             step = computation, first, path
-            walk.is_sliced = True
+            found.is_sliced = True
         elif opcode == "fusion" and not path:
             step = self._sliced_operand(computation, place)
-            walk.is_sliced = walk.is_sliced or step is not None
+            found.is_sliced = found.is_sliced or step is not None
         elif opcode == "custom-call" and computation.details[place].kind == "ConcatBitcast":
             operands = computation.operands(place)
             parts = [self.origin(computation, operand, passes) for operand in operands if operand >= 0]
             wholes = {(part.computation.name, part.place, part.path) for part in parts}
             if len(wholes) == 1 and len(parts) == len(operands) and not any(part.carry for part in parts):
-                walk.chain += [name for part in parts for name in part.chain]
+                found.chain += [name for part in parts for name in part.chain]
                 step = parts[0].computation, parts[0].place, parts[0].path
         return step
 
-    def _sliced_operand(self, computation: Computation, place: int) -> tuple[Computation, int, Path] | None:
+    def _sliced_operand(self, computation: Computation, place: int) -> _Step | None:
         """Return the operand of a fusion that only slices it; None for any other fusion."""
         names = computation.details[place].callees
         inner = self._module.computations.get(names[0]) if names else None
@@ -274,20 +246,11 @@ class Chains:
             value = given[0]
         return None
 
-    def _role(self, computation: Computation) -> str:
-        sites = self._calls.sites.get(computation.name)
-        return sites[0].role if sites else ""
-
-    def _carry_text(self, computation: Computation, element: int) -> str:
-        site = self._calls.sites[computation.name][0]
-        return f"{self.name(site.computation, site.place)}, element {element}"
-
-    def _argument(self, computation: Computation, place: int, path: Path) -> tuple[Computation, int, Path] | None:
+    def argument(self, computation: Computation, place: int, path: Path = ()) -> _Step | None:
         """Return the operand that a call site binds to a parameter; None for a parameter of the entry computation."""
-        sites = self._calls.sites.get(computation.name)
-        if not sites:
+        site = self._calls.site(computation)
+        if site is None:
             return None
-        site = sites[0]
         operands = site.computation.operands(site.place)
         number = computation.details[place].number
         if site.computation.opcodes[site.place].endswith("-update"):
@@ -304,13 +267,13 @@ class Chains:
     def consumers(self, computation: Computation, place: int, passes: frozenset[tuple[str, int]]) -> list[Consumer]:
         """Follow a value forward to its consumers, through pass-through instructions."""
         found: dict[tuple[str, int, Path], Consumer] = {}
-        waiting: list[tuple[Computation, int, Path]] = [(computation, place, ())]
+        waiting: list[_Step] = [(computation, place, ())]
         seen: set[tuple[str, int, Path]] = {(computation.name, place, ())}
         for _ in range(_FURTHEST):
             if not waiting:
                 break
             here, value, path = waiting.pop(0)
-            steps: list[tuple[Computation, int, Path]] = []
+            steps: list[_Step] = []
             if value == here.root:
                 steps += self._leave(here, path, found)
             for user in self.users(here, value):
@@ -322,22 +285,16 @@ class Chains:
                     waiting.append(step)
         return list(found.values())
 
-    def _leave(
-        self, computation: Computation, path: Path, found: dict[tuple[str, int, Path], Consumer]
-    ) -> list[tuple[Computation, int, Path]]:
+    def _leave(self, computation: Computation, path: Path, found: dict[tuple[str, int, Path], Consumer]) -> list[_Step]:
         """Step from the root of a computation to its call site, or record a consumer there."""
-        sites = self._calls.sites.get(computation.name)
-        if not sites:
+        site = self._calls.site(computation)
+        if site is None:
             _add(found, Consumer("result", computation, computation.root, path))
             return []
-        site = sites[0]
-        if site.role == "body":
-            _add(found, Consumer("loop carry", site.computation, site.place, path))
-            return []
-        if site.role == "condition":
-            return []
-        if site.role == "branch":
-            _add(found, Consumer("branch", site.computation, site.place, path))
+        if site.role in ("body", "condition", "branch"):
+            if site.role != "condition":
+                kind = "loop carry" if site.role == "body" else "branch"
+                _add(found, Consumer(kind, site.computation, site.place, path))
             return []
         # The result is element 1 of the tuple of an asynchronous start.
         is_async = site.computation.opcodes[site.place].endswith(("-start", "-update"))
@@ -351,7 +308,7 @@ class Chains:
         path: Path,
         passes: frozenset[tuple[str, int]],
         found: dict[tuple[str, int, Path], Consumer],
-    ) -> list[tuple[Computation, int, Path]]:
+    ) -> list[_Step]:
         """Return where a user passes a value on to; if it does not, record the user as a consumer."""
         opcode = computation.opcodes[user]
         if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, user) in passes):
@@ -372,9 +329,7 @@ class Chains:
         _add(found, Consumer(kind, computation, user, path if kind == "loop carry" else ()))
         return []
 
-    def _enter(
-        self, computation: Computation, user: int, value: int, path: Path
-    ) -> list[tuple[Computation, int, Path]]:
+    def _enter(self, computation: Computation, user: int, value: int, path: Path) -> list[_Step]:
         callee = self._module.computations.get(computation.details[user].callees[0])
         if callee is None:
             return []
@@ -386,6 +341,15 @@ class Chains:
             for place, opcode in enumerate(callee.opcodes)
             if opcode == "parameter" and callee.details[place].number in numbers
         ]
+
+
+def _users_of(computation: Computation) -> dict[int, list[int]]:
+    """Return the users of each instruction of a computation."""
+    users: dict[int, list[int]] = {}
+    for user in range(len(computation)):
+        for operand in dict.fromkeys(computation.operands(user)):
+            users.setdefault(operand, []).append(user)
+    return users
 
 
 def _add(found: dict[tuple[str, int, Path], Consumer], consumer: Consumer) -> None:

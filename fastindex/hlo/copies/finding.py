@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.copies.calls import CallSite, find_calls
+from fastindex.hlo.copies.calls import Calls, CallSite
 from fastindex.hlo.copies.chains import Chains, Consumer, Origin
 from fastindex.hlo.copies.fused_bytes import FusedBytes
 from fastindex.hlo.copies.kinds import CopyKind, Kinds
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.copies.sizes import Sizes
 from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.metadata import Origin as Metadata
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.shape_table import array_of
+from fastindex.hlo.shape_table import Sizes, array_of
 from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
@@ -30,7 +29,6 @@ _FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose",
 _WHOLE = _FORMATTING | {"convert", "fusion"}
 #: Operand that an asynchronous instruction moves to or from another memory space, by opcode.
 _ASYNC_MOVES = {"slice": 0, "dynamic-slice": 0, "dynamic-update-slice": 1}
-_NO_METADATA = Metadata()
 #: Memory on the TPU core (VMEM); XLA's estimates for copies within it are placeholders.
 _FAST_MEMORY = 1
 
@@ -58,11 +56,10 @@ class _Finder:
         self._profile = profile
         # No callbacks to this object: reference cycles would keep the module alive until garbage collection.
         self._sizes = Sizes(module, kinds.table)
-        self._calls = find_calls(module)
+        self._calls = Calls(module)
         self._chains = Chains(module, self._calls, self._sizes)
         self._fused = FusedBytes(self._calls, self._chains, self._sizes)
-        self._reader = MetadataReader(module.tables)
-        self._metadata = list(module.metadata)
+        self._reader = MetadataReader(module.tables, module.metadata)
         self._wholes: dict[str, bool] = {}
         self._movers: frozenset[tuple[str, int]] = frozenset()
         self._still: set[tuple[str, int]] = set()
@@ -81,7 +78,7 @@ class _Finder:
     def _in(self, computation: Computation) -> Iterator[_Found]:
         is_fused = self._calls.is_fused(computation)
         moved = computation.opcodes[computation.root] if computation.opcodes else ""
-        if moved in _ASYNC_MOVES and self._is_async(computation):
+        if moved in _ASYNC_MOVES and self._async_site(computation) is not None:
             yield from self._async_move(computation)
         if _OPCODES.isdisjoint(computation.opcodes):
             return
@@ -107,10 +104,11 @@ class _Finder:
                 if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
                     yield _Found(computation, place, kind, before, after)
 
-    def _is_async(self, computation: Computation) -> bool:
-        """Whether an asynchronous call runs a computation."""
-        site = next(iter(self._calls.sites.get(computation.name, ())), None)
-        return site is not None and site.computation.opcodes[site.place].endswith(("-start", "-update"))
+    def _async_site(self, computation: Computation) -> CallSite | None:
+        """Return the asynchronous call that runs a computation; None if none does."""
+        site = self._calls.site(computation)
+        is_async = site is not None and site.computation.opcodes[site.place].endswith(("-start", "-update"))
+        return site if is_async else None
 
     def _async_move(self, computation: Computation) -> Iterator[_Found]:
         """Find the move of an asynchronous slice or update: part of an array, to or from another memory space."""
@@ -139,15 +137,6 @@ class _Finder:
         if kind is not None and kind != "same layout":
             yield _Found(computation, place, kind, *parts, number)
 
-    def _is_whole(self, computation: Computation) -> bool:
-        """Whether the outermost fusion around a computation only moves data."""
-        for _ in range(len(self._calls.computations)):
-            site = self._calls.sites[computation.name][0]
-            if not self._calls.is_fused(site.computation):
-                break
-            computation = site.computation
-        return self._only_moves(computation, 0)
-
     def _only_moves(self, computation: Computation, depth: int) -> bool:
         known = self._wholes.get(computation.name)
         if known is None:
@@ -166,9 +155,10 @@ class _Finder:
 
     def _fills_fusion(self, item: _Found) -> bool:
         """Whether a fusion only performs this copy; of consecutive copies in one fusion, true for the first only."""
-        if not self._is_whole(item.computation):
-            return False
-        return not self._fused.follows(item.computation, item.place, self._movers)
+        around = self._fusions(item.computation)
+        outermost = around[-2].computation if len(around) > 1 else item.computation
+        is_whole = self._only_moves(outermost, 0)
+        return is_whole and not self._fused.follows(item.computation, item.place, self._movers)
 
     def _row(self, item: _Found, passes: frozenset[tuple[str, int]]) -> CopyRow:
         computation, place = item.computation, item.place
@@ -180,15 +170,13 @@ class _Finder:
             nbytes = self._fused.read(computation, operand), self._fused.written(computation, place)
         origin = self._chains.origin(computation, operand, passes)
         if computation.opcodes[place] in ("slice", "dynamic-slice"):
-            origin = replace(origin, is_sliced=True)
+            origin.is_sliced = True
         consumers = self._chains.consumers(computation, place, passes)
         metadata = self._metadata_of(computation, place, consumers, origin)
         is_argument = origin.kind == "argument" and not origin.is_changed
-        shown, shown_place = computation, place
-        if computation.is_made:
-            # Show the call site: the text contains the shorthand, not the computation made for it.
-            site = self._calls.sites[computation.name][0]
-            shown, shown_place = site.computation, site.place
+        # Of a computation made for a shorthand, show the call site: the text contains only the shorthand.
+        site = self._calls.site(computation) if computation.is_made else None
+        shown, shown_place = (computation, place) if site is None else (site.computation, site.place)
         name = self._chains.name(shown, shown_place)
         is_alone = not is_fused or self._fills_fusion(item)
         return CopyRow(
@@ -208,7 +196,7 @@ class _Finder:
             wanted_by=wanted_text([self._consumer_text(consumer) for consumer in consumers], _array(result)),
             argument=origin.computation.details[origin.place].number if is_argument else None,
             argument_path=self._path_text(origin) if is_argument else "",
-            chain=origin.chain,
+            chain=tuple(origin.chain),
             is_invariant=origin.is_invariant,
             at_loop=self._calls.is_looped(computation)
             or bool(origin.carry)
@@ -228,39 +216,34 @@ class _Finder:
         if self._profile is None:
             return None
         name = self._fusion_of(item.computation) or name
-        if item.place == item.computation.root and self._is_async(item.computation):
-            site = self._calls.sites[item.computation.name][0]
+        site = self._async_site(item.computation) if item.place == item.computation.root else None
+        if site is not None:
             name = self._chains.name(site.computation, site.place)
         return self._profile.nanoseconds(name, self._calls.trips(item.computation))
 
-    def _around(self, computation: Computation) -> Iterator[tuple[Computation, int]]:
-        """Yield the fusions around a computation, innermost first."""
+    def _fusions(self, computation: Computation) -> list[CallSite]:
+        """Return the fusions around a computation, innermost first."""
+        found: list[CallSite] = []
         for _ in range(len(self._calls.computations)):
-            if not self._calls.is_fused(computation):
-                return
-            site = self._calls.sites[computation.name][0]
-            yield site.computation, site.place
+            site = self._calls.site(computation)
+            if site is None or not self._calls.is_fused(computation):
+                break
+            found.append(site)
             computation = site.computation
+        return found
 
     def _fusion_of(self, computation: Computation) -> str:
         """Return the outermost fusion around a computation, or ""."""
-        names = [self._chains.name(around, place) for around, place in self._around(computation)]
-        return names[-1] if names else ""
-
-    def _formatting_fusion(self, computation: Computation) -> CallSite | None:
-        """Return the call site of a fused computation, if its fusion only moves data and is not nested in another."""
-        site = self._calls.sites[computation.name][0]
-        is_inner = self._calls.is_fused(site.computation)
-        return None if is_inner or not _FORMATTING.issuperset(computation.opcodes) else site
+        around = self._fusions(computation)
+        return self._chains.name(around[-1].computation, around[-1].place) if around else ""
 
     def _cycles(self, item: _Found, source: Shape, result: Shape) -> int | None:
         spaces = {_array(shape).layout.memory_space for shape in (source, result)}
         computation, place = item.computation, item.place
-        if self._calls.is_fused(computation):
-            site = self._formatting_fusion(computation)
-            if site is None:
+        if fusions := self._fusions(computation):
+            if len(fusions) > 1 or not _FORMATTING.issuperset(computation.opcodes):
                 return None
-            computation, place = site.computation, site.place
+            computation, place = fusions[0].computation, fusions[0].place
         cycles = computation.facts.get(place)
         if spaces == {_FAST_MEMORY} or computation.opcodes[place] not in ("copy", "fusion"):
             return None
@@ -313,13 +296,12 @@ class _Finder:
         return (f"{name} ({operation})" if is_new else name), "need"
 
     def _read_metadata(self, computation: Computation, place: int) -> Metadata:
-        number = computation.metadata(place)
-        return self._reader.origin(self._metadata[number]) if number >= 0 else _NO_METADATA
+        return self._reader.origin_at(computation.metadata(place))
 
     def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
         """Return the metadata of a copy, or else of its fusion, of a consumer, or of the origin."""
         own = self._read_metadata(computation, place)
-        others = [self._read_metadata(*each) for each in self._around(computation)]
+        others = [self._read_metadata(site.computation, site.place) for site in self._fusions(computation)]
         others += [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
         others.append(self._read_metadata(origin.computation, origin.place))
         located = next((item for item in (own, *others) if item.source_file), own)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
 from fastindex.hlo.copies.chains import Chains
-from fastindex.hlo.copies.sizes import Sizes
+from fastindex.hlo.shape_table import Sizes
 
 #: Limit on the instructions visited.
 _FURTHEST = 1000
@@ -46,11 +46,7 @@ class FusedBytes:
             if not self._calls.is_fused(here) or opcode in _PARTS:
                 total += self._sizes.nbytes(here, value, -1)
             elif opcode == "parameter":
-                site = self._calls.sites[here.name][0]
-                operands = site.computation.operands(site.place)
-                number = here.details[value].number
-                if 0 <= number < len(operands):
-                    waiting.append((site.computation, operands[number]))
+                waiting += self._argument(here, value)
             elif opcode not in _EMPTY:
                 waiting += [(here, operand) for operand in here.operands(value)]
         return total
@@ -67,10 +63,7 @@ class FusedBytes:
                 return True
             seen.add((here.name, value))
             if here.opcodes[value] == "parameter":
-                site = self._calls.sites[here.name][0]
-                operands = site.computation.operands(site.place)
-                number = here.details[value].number
-                waiting += [(site.computation, operands[number])] if 0 <= number < len(operands) else []
+                waiting += self._argument(here, value)
             elif here.opcodes[value] == "fusion":
                 waiting += [(inner, inner.root) for inner in self._calls.callees(here, value)]
             else:
@@ -90,8 +83,8 @@ class FusedBytes:
             if not self._calls.is_fused(here):
                 total += self._sizes.nbytes(here, value, element)
                 continue
-            if value == here.root:
-                site = self._calls.sites[here.name][0]
+            site = self._calls.site(here)
+            if value == here.root and site is not None:
                 waiting.append((site.computation, site.place, element))
             for user in self._chains.users(here, value):
                 operands = here.operands(user)
@@ -107,3 +100,7 @@ class FusedBytes:
                 else:
                     waiting.append((here, user, -1))
         return total
+
+    def _argument(self, computation: Computation, place: int) -> list[tuple[Computation, int]]:
+        step = self._chains.argument(computation, place)
+        return [] if step is None else [step[:2]]

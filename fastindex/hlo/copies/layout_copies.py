@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
-from fastindex.hlo.copies.facts import FACT_READERS
+from fastindex.hlo.attributes import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
-from fastindex.hlo.copies.html import fragment, page
 from fastindex.hlo.copies.kinds import Kinds
 from fastindex.hlo.copies.rows import CopyRow, CopyTable, most_bytes_first
-from fastindex.hlo.copies.text import print_copies, summary
+from fastindex.hlo.copies.views import fragment, page, print_copies, summary
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Printed, text_of
 from fastindex.hlo.read.opening import Advance, SourceReader

@@ -6,6 +6,7 @@ ratios are rejected; HLO text compresses by factors of 5 to 100.
 
 from __future__ import annotations
 
+import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -197,15 +198,10 @@ def read_whole(file: Path, limit: int) -> bytes:
         chunks = iter(lambda: stream.read(min(_CHUNK, max(limit, MAGIC_NBYTES))), b"")
         first = next(chunks, b"")
         compression = compression_of(first)
-        pieces = _again(first, chunks)
+        pieces = itertools.chain((first,), chunks)
         for piece in decompressed(pieces, compression, str(file)) if compression else pieces:
             parts.append(piece[:left])
             left -= len(parts[-1])
             if not left:
                 break
     return b"".join(parts)
-
-
-def _again(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from others

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.modules import FactReader, Module, ModuleReader
+from fastindex.hlo.attributes import FactReader
+from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.compressed import compression_of, decompressed
 from fastindex.hlo.read.dumps import KnownMemory
-from fastindex.hlo.read.natures import nature_of
+from fastindex.hlo.read.kinds import nature_of
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto
-from fastindex.hlo.read.sources import HloSource, TextSource, open_sources, refuse, scan_source
+from fastindex.hlo.read.sources import HloSource, TextSource, beginning, open_sources, refuse, scan_source
 from fastindex.terminal import is_terminal
 
 #: Called with the number of bytes read.
@@ -149,10 +149,10 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
     ...     [b"".join(text.chunks) for text in opened(source, printer)]
     [b'HloModule m']
     """
-    head, chunks = _beginning(source.chunks)
+    head, chunks = beginning(source.chunks, HEAD_NBYTES)
     compression = compression_of(head)
     if compression:
-        head, chunks = _beginning(decompressed(chunks, compression, source.name))
+        head, chunks = beginning(decompressed(chunks, compression, source.name), HEAD_NBYTES)
     form = form_of(head)
     if form is not None:
         # Do not keep the bytes of the file alive: only the modules are needed.
@@ -163,18 +163,6 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
     if nature:
         refuse(source.name, nature)
     yield replace(source, chunks=chunks)
-
-
-def _beginning(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of a source, and an iterator over all of it."""
-    seen: list[bytes] = []
-    nbytes = 0
-    for chunk in chunks:
-        seen.append(chunk)
-        nbytes += len(chunk)
-        if nbytes >= HEAD_NBYTES:
-            break
-    return b"".join(seen)[:HEAD_NBYTES], itertools.chain(seen, chunks)
 
 
 def _whole(chunks: Iterator[bytes], name: str) -> bytes:

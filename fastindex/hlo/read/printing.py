@@ -1,4 +1,8 @@
-"""Print serialized modules as text with jaxlib, in a child process because jaxlib may abort."""
+"""Print serialized modules as text with jaxlib, in a child process because damaged modules make jaxlib abort.
+
+The child runs ``python -m fastindex.hlo.read.printing``. Requests on its stdin: an 8-byte length and a serialized
+module. Replies on its stdout: one byte (1 for text, 0 for an error message), an 8-byte length and the text.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from fastindex.errors import FastIndexError
 
 _CHUNK = 1 << 20
-_COMMAND = [sys.executable, "-m", "fastindex.hlo.read.child"]
+_COMMAND = [sys.executable, "-m", "fastindex.hlo.read.printing"]
 _PRINT = "print it where it was written, compiled.as_text() or XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text'"
 
 
@@ -31,9 +34,7 @@ class Printer:
     def __enter__(self) -> Printer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
     def text(self, serialized: bytes, name: str) -> Iterator[bytes]:
@@ -124,3 +125,48 @@ def _version() -> str:
         return importlib.metadata.version("jaxlib")
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def _module_class() -> Any:
+    """Return jaxlib's HloModule class.
+
+    Raises
+    ------
+    ImportError
+        This version of jaxlib does not have the class in a known place.
+    """
+    try:
+        from jaxlib import _hlo as classes
+    except ImportError:
+        from jaxlib import _jax as classes
+    try:
+        return classes.HloModule
+    except AttributeError as error:
+        raise ImportError(str(error)) from None
+
+
+def _serve() -> None:
+    """Serve requests in the child until stdin is closed."""
+    # The parent handles interrupts, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source = sys.stdin.buffer
+    # Keep stdout for replies: whatever libraries print goes to stderr.
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    module: Any = None
+    while len(size := source.read(8)) == 8:
+        data = source.read(int.from_bytes(size, "little"))
+        try:
+            module = module or _module_class()
+            answer, is_text = module.from_serialized_hlo_module_proto(data).to_string().encode(), True
+        except Exception as error:
+            # jaxlib raises many classes of exceptions.
+            line = str(error).strip().split("\n")[0][:300]
+            answer, is_text = (line or type(error).__name__).encode("utf-8", "replace"), False
+        target.write(bytes((is_text,)) + len(answer).to_bytes(8, "little"))
+        target.write(answer)
+        target.flush()
+
+
+if __name__ == "__main__":
+    _serve()

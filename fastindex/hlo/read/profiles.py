@@ -96,10 +96,10 @@ class _Times:
     runs: dict[int, set[tuple[str, int, int]]] = field(default_factory=dict)
     modules: dict[int, int] = field(default_factory=dict)
 
-    def add(self, program: int, instruction: str, picoseconds: int) -> None:
-        total = self.totals.setdefault((program, instruction), [0, 0])
+    def add(self, key: Key, picoseconds: int, count: int) -> None:
+        total = self.totals.setdefault(key, [0, 0])
         total[0] += picoseconds
-        total[1] += 1
+        total[1] += count
 
 
 def modules_of_profile(data: bytes) -> list[ModuleProto]:
@@ -165,12 +165,9 @@ def _add_plane(plane: _Plane, times: _Times) -> None:
     known: dict[int, Key | None] = {}
     found: dict[Key, list[int]] = {}
     for name in _OP_LINES:
-        for key, (picoseconds, count) in _instruction_times(plane, lines.get(name, []), known).items():
-            found[key] = [picoseconds, count]
+        found |= _instruction_times(plane, lines.get(name, []), known)
     for key, (picoseconds, count) in found.items():
-        total = times.totals.setdefault(key, [0, 0])
-        total[0] += picoseconds
-        total[1] += count
+        times.add(key, picoseconds, count)
 
 
 def _instruction_times(plane: _Plane, events: list[bytes], known: dict[int, Key | None]) -> dict[Key, list[int]]:
@@ -211,7 +208,7 @@ def _add_named_events(plane: _Plane, events: list[bytes], times: _Times) -> None
         fields = Fields(event, "XEvent")
         stats = plane.stats(fields.messages(4))
         if stats.instruction and stats.program is not None:
-            times.add(stats.program, stats.instruction, fields.integer(3))
+            times.add((stats.program, stats.instruction), fields.integer(3), 1)
             if stats.run is not None:
                 times.runs.setdefault(stats.program, set()).add((plane.name, stats.device, stats.run))
 

@@ -20,7 +20,7 @@ from typing import Literal
 from fastindex.core.wire import Fields, read_varint
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import memory_of_serialized
-from fastindex.hlo.rows import AssignedMemory
+from fastindex.hlo.totals import AssignedMemory
 
 Form = Literal["module", "hlo", "snapshot", "profile"]
 

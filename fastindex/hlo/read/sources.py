@@ -13,13 +13,13 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
-from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.grammar import HloSink
 from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.read.compressed import compression_of, plain_name
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
+from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
-from fastindex.hlo.sink import HloSink
 from fastindex.show.spelling import bytes_text
 
 #: Stage of a JAX program that is lowered but not compiled, under the name used in dumps.
@@ -134,17 +134,13 @@ def _not_compiled(program: Any) -> str:
 
 def _jax_source(stage: Any) -> TextSource:
     """Return the text of a compiled or lowered JAX program; for a compiled one also the memory that XLA assigned."""
-    notes: tuple[str, ...] = ()
-    reached = ""
-    if hasattr(stage, "compile"):
-        text, memory, reached = stage.as_text(dialect="hlo"), None, LOWERED
-    else:
-        text, memory = stage.as_text(), None
-        analysis = stage.memory_analysis() if hasattr(stage, "memory_analysis") else None
-        memory, notes = _memory_of(analysis, text or "") if analysis is not None else (None, ())
+    is_lowered = hasattr(stage, "compile")
+    text = stage.as_text(dialect="hlo") if is_lowered else stage.as_text()
+    analysis = stage.memory_analysis() if not is_lowered and hasattr(stage, "memory_analysis") else None
+    memory, notes = _memory_of(analysis, text or "") if analysis is not None else (None, ())
     if not text:
         raise FastIndexError(f"this {type(stage).__name__} has no HLO text")
-    return TextSource("", _text_chunks(text), len(text), reached, memory, notes)
+    return TextSource("", _text_chunks(text), len(text), LOWERED if is_lowered else "", memory, notes)
 
 
 def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str, ...]]:
@@ -218,6 +214,16 @@ def _stream_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         yield chunk
 
 
+def beginning(chunks: Iterator[bytes], nbytes: int) -> tuple[bytes, Iterator[bytes]]:
+    """Return the beginning of a text, of at least some bytes unless it is shorter, and an iterator over all of it."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= nbytes:
+            break
+    return head, itertools.chain((head,) if head else (), chunks)
+
+
 def identified(source: TextSource) -> tuple[Kind, TextSource]:
     """Return the kind of a text, judged by its beginning, and the source with all of the text.
 
@@ -226,16 +232,12 @@ def identified(source: TextSource) -> tuple[Kind, TextSource]:
     FastIndexError
         The text is of an unsupported kind.
     """
-    head = b""
-    for chunk in source.chunks:
-        head += chunk
-        if len(head) >= HEAD_NBYTES:
-            break
+    head, chunks = beginning(source.chunks, HEAD_NBYTES)
     try:
         kind = kind_of(head)
     except FastIndexError as error:
         raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
-    return kind, replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
+    return kind, replace(source, chunks=chunks)
 
 
 def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:

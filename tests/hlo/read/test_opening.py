@@ -4,7 +4,7 @@
 devices; ``record.py`` there makes them anew.
 
 Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
-hlo.read.child, hlo.read.natures.
+hlo.read.kinds.
 """
 
 from __future__ import annotations

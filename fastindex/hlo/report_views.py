@@ -1,13 +1,15 @@
-"""Print a report as text: totals, notes, and a table of shapes."""
+"""A report as text, with totals, notes and a table of shapes, and as an HTML page with a timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
-from fastindex.hlo.presentation import Number, text_table
-from fastindex.hlo.rows import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
+from fastindex.hlo.presentation import Number, fragment_of, new_id, page_of, row_of, table_of, text_cell, text_table
+from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.totals import ModuleUse, Peak, SortKey, Uses
 from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text, visible
 
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
 #: Names from ``xla/layout.h``; other numbers are device-specific.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
-#: Columns of numbers in a terminal; pages have all of `numbers_of`.
-_COLUMNS = ("wasted", "ratio", "count", "bytes each")
+#: Columns of numbers in a terminal and in pages.
+_IN_TERMINAL = ("wasted", "ratio", "count", "bytes each")
+_IN_PAGES = ("wasted", "at the peak", "ratio", "count", "bytes each")
 #: Default limits on the instructions listed per row, and on the modules listed per report.
 _NAMED_INSTRUCTIONS, _NAMED_MODULES = 2, 10
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
+_MOST_PLACES, _MOST_TIMELINES = 50, 20
 
 
 def summary(uses: Uses) -> str:
@@ -115,36 +120,36 @@ def numbers_of(use: ShapeUse) -> dict[str, Number]:
 def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
     """Print the totals and the table of shapes."""
     console.print(visible(summary(uses)), highlight=False, markup=False)
-    table = text_table(_COLUMNS, ("shape, cause, cheapest change and source",))
+    table = text_table(_IN_TERMINAL, ("shape, cause, cheapest change and source",))
     for use in uses.sorted_uses(sort, top):
         numbers = numbers_of(use)
-        table.add_row(*(numbers[title][1] for title in _COLUMNS), _details(use, len(uses.modules) > 1, all_names))
+        table.add_row(*(numbers[title][1] for title in _IN_TERMINAL), _details(use, len(uses.modules) > 1, all_names))
     console.print(table)
     if top is not None and top < len(uses.uses):
         console.print(counted(len(uses.uses) - top, "more shape"), highlight=False)
 
 
 def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
-    from rich.markup import escape
+    from rich import markup
 
-    lines = [f"[bold]{escape(str(use.shape))}[/bold]"]
+    lines = [f"[bold]{markup.escape(str(use.shape))}[/bold]"]
     if use.cause_text:
-        lines.append(escape(use.cause_text))
+        lines.append(markup.escape(use.cause_text))
     change = use.change
     if change is not None:
-        what = escape(f"{change.description}: {change.shape}")
+        what = markup.escape(f"{change.description}: {change.shape}")
         saved = saved_text(use, change)
         if use.peak_count and use.peak_count < use.count:
             saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
         lines.append(f"[green]{what} {saved}[/green]")
-        lines += [f"[green]{escape(line)}[/green]" for line in use.jax_lines]
-        lines.append(escape(use.change_cost))
+        lines += [f"[green]{markup.escape(line)}[/green]" for line in use.jax_lines]
+        lines.append(markup.escape(use.change_cost))
     if several and use.module:
-        lines.append(escape(f"module {use.module}"))
+        lines.append(markup.escape(f"module {use.module}"))
     if use.peak_count:
         lines.append(f"{use.peak_count:,} of {use.count:,} at the peak")
     shown = use.places if all_names else use.places[:_NAMED_INSTRUCTIONS]
-    lines += [escape(line) for line in place_lines(shown)]
+    lines += [markup.escape(line) for line in place_lines(shown)]
     if len(use.places) > len(shown):
         lines.append(counted(len(use.places) - len(shown), "more instruction"))
     return visible("\n".join(lines))
@@ -165,3 +170,115 @@ def place_lines(places: Sequence[Place]) -> list[str]:
         known = [part for part in (place.source_text, place.op_name, sharding) if part]
         lines.append(": ".join((where, ", ".join(known))) if known else where)
     return lines
+
+
+def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
+    """Return a report as an HTML page."""
+    return page_of("Memory report", fragment(uses, sort, top))
+
+
+def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
+    """Return a report as an HTML fragment with its own style and script."""
+    number = new_id("report")
+    peaks = [
+        (module, space, peak)
+        for module in uses.modules
+        for space, peak in ((0, module.peak), *module.space_peaks)
+        if peak is not None and peak.timeline
+    ]
+    rows = uses.sorted_uses(sort, top)
+    rest = len(uses.uses) - len(rows)
+    parts = [
+        f"<pre>{escape(summary(uses))}</pre>",
+        *[
+            _timeline(module.label, space, peak, f"{number}-{place}")
+            for place, (module, space, peak) in enumerate(peaks[:_MOST_TIMELINES])
+        ],
+        table_of(_IN_PAGES, ("shape, cause and change", "source"), [_row(use, len(uses.modules) > 1) for use in rows]),
+        f'<p class="dim">{rest:,} more shapes</p>' if rest else "",
+    ]
+    return fragment_of(number, parts)
+
+
+def _row(use: ShapeUse, several: bool) -> str:
+    first = use.places[0].source_text or use.places[0].instruction if use.places else ""
+    words = text_cell(str(use.shape), _explanation(use, several)), text_cell(first, _sources(use))
+    return row_of(numbers_of(use).values(), words)
+
+
+def _explanation(use: ShapeUse, several: bool) -> str:
+    lines = [f"<code>{escape(str(use.shape))}</code>"]
+    if several and use.module:
+        lines.append(f'<span class="dim">module {escape(use.module)}</span>')
+    if use.cause_text:
+        lines.append(escape(use.cause_text))
+    change = use.change
+    if change is not None:
+        what = f"{escape(change.description)}: <code>{escape(str(change.shape))}</code>"
+        lines.append(f"{what} {saved_text(use, change)}")
+        lines += [f"<code>{escape(line)}</code>" for line in use.jax_lines]
+        lines.append(f'<span class="dim">{escape(use.change_cost)}</span>')
+    return "<br>".join(lines)
+
+
+def _sources(use: ShapeUse) -> str:
+    lines = [escape(line) for line in place_lines(use.places[:_MOST_PLACES])]
+    if len(use.places) > _MOST_PLACES:
+        lines.append(f"{len(use.places) - _MOST_PLACES:,} more")
+    if len(lines) <= 2:
+        return "<br>".join(lines)
+    return f"{lines[0]}<details><summary>{len(use.places) - 1:,} more</summary>{'<br>'.join(lines[1:])}</details>"
+
+
+def _timeline(label: str, space: int, peak: Peak, number: str) -> str:
+    """Draw the memory in use over the schedule: elements, padding stacked on them, and the peak."""
+    highest = max(nbytes for _, nbytes, _ in peak.timeline) or 1
+    elements = _area([(0, logical) for _, _, logical in peak.timeline], peak, highest)
+    padding = _area([(logical, nbytes) for _, nbytes, logical in peak.timeline], peak, highest)
+    x, right = _x(peak.step + 0.5, peak), _WIDTH - 6
+    anchor = "end" if x > _WIDTH / 2 else "start"
+    title = f"Memory over the schedule of {label}" if label else "Memory over the schedule"
+    words = f"{bytes_text(highest)} at step {peak.step:,}" + (f", {peak.instruction}" if peak.instruction else "")
+    return (
+        f'<h2>{escape(title)} <span class="dim">(memory space {space}, estimated from live ranges)</span></h2>\n'
+        f'<div><span class="swatch" style="background: var(--elements)"></span>elements'
+        f'<span class="swatch" style="background: var(--padding)"></span>padding</div>\n'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}: peak {escape(words)}">'
+        f'<defs><pattern id="{number}-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>'
+        f'{_grid(highest)}<path class="elements" d="{elements}"/><path class="padding" d="{padding}"/>'
+        f'<path fill="url(#{number}-hatch)" d="{padding}"/>'
+        f'<line class="peak" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{_HEIGHT - _BOTTOM}"/>'
+        f'<text x="{x:.1f}" y="{_TOP - 6}" text-anchor="{anchor}">peak {escape(words)}</text>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">step 0</text>'
+        f'<text x="{right}" y="{_HEIGHT - 6}" text-anchor="end">{max(peak.steps - 1, 0):,}</text></svg>'
+    )
+
+
+def _grid(highest: int) -> str:
+    lines = []
+    for part in range(5):
+        nbytes = highest * part / 4
+        y = _y(nbytes, highest)
+        lines.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - 6}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{bytes_text(round(nbytes))}</text>')
+    return "".join(lines)
+
+
+def _x(step: float, peak: Peak) -> float:
+    return _LEFT + (_WIDTH - 6 - _LEFT) * step / max(peak.steps, 1)
+
+
+def _y(nbytes: float, highest: int) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * nbytes / highest
+
+
+def _area(bands: list[tuple[int, int]], peak: Peak, highest: int) -> str:
+    """Return the SVG path of a band; each entry covers an equal interval of the schedule."""
+    edges = [_x(peak.steps * place / len(bands), peak) for place in range(len(bands) + 1)]
+    upper, lower = [], []
+    for place, (low, high) in enumerate(bands):
+        left, right = edges[place], edges[place + 1]
+        upper += [f"{left:.1f},{_y(high, highest):.1f}", f"{right:.1f},{_y(high, highest):.1f}"]
+        lower += [f"{left:.1f},{_y(low, highest):.1f}", f"{right:.1f},{_y(low, highest):.1f}"]
+    return f"M{'L'.join(upper + lower[::-1])}Z"
