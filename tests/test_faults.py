@@ -1,4 +1,4 @@
-"""The command `tests/faults.py` finds what is planted, and nothing where nothing is.
+"""The command `tests/faults/campaign.py` finds what is planted, and nothing where nothing is.
 
 Its parts run for long in `.ci/run` and by hand; here each kind of check is shown to be one.
 """
@@ -21,14 +21,13 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from tests import faults
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
-from tests.fault_parts import checkpoints, file_jobs, hlo_pieces, layouts, stores, table, texts, valgrind
-from tests.fault_parts.layout_places import elements_of_slots
-from tests.fault_parts.tally import Row, Tally, read
-from tests.fault_parts.valgrind import accesses_of_kernels
+from tests.faults import campaign, checkpoints, file_jobs, hlo_pieces, layouts, stores, texts, valgrind
+from tests.faults.tally import Row, Tally, read
+from tests.faults.valgrind import accesses_of_kernels
 from tests.oracles import reference
+from tests.oracles.slot_owners import elements_of_slots
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,7 +43,8 @@ def test_places_are_those_of_the_reference(seed: int) -> None:
 @pytest.mark.in_turn(seconds=4)
 def test_a_short_run(tmp_path: Path) -> None:
     totals = tmp_path / "totals.json"
-    command = [sys.executable, "tests/faults.py", "--minutes", "0.03", "--only", "texts", "--totals", str(totals)]
+    options = ["--minutes", "0.03", "--only", "texts", "--totals", str(totals)]
+    command = [sys.executable, "-m", "tests.faults.campaign", *options]
     runs = 0
     for _ in range(2):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -58,9 +58,9 @@ def test_a_short_run(tmp_path: Path) -> None:
 
 
 def test_runs_at_the_same_time_add_up(tmp_path: Path) -> None:
-    totals = [faults.Totals(tmp_path / "totals.json") for _ in range(4)]
+    totals = [campaign.Totals(tmp_path / "totals.json") for _ in range(4)]
 
-    def add(one: faults.Totals) -> None:
+    def add(one: campaign.Totals) -> None:
         for _ in range(20):
             one.add({"row": Row(3, 1)}, {"row": 2}, 30.0)
 
@@ -72,44 +72,53 @@ def test_runs_at_the_same_time_add_up(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "totals.json").read_text())
     assert content["rows"] == {"row": {"runs": 240, "refused": 80, "findings": 160}}
     assert content["minutes"] == pytest.approx(40)
-    assert "| row | 240 | 80 | 160 |" in table.markdown(content)
+    assert "| row | 240 | 80 | 160 |" in campaign.markdown(content)
 
 
 def test_the_table_has_a_line_for_every_row() -> None:
     """Rows are named in the parts; a name that no line knows would stand on the page as it is."""
-    source = "".join(path.read_text() for path in (ROOT / "tests" / "fault_parts").glob("*.py"))
-    for line, beginnings in table.LINES.items():
+    parts = [path for path in (ROOT / "tests" / "faults").glob("*.py") if path.stem != "campaign"]
+    source = "".join(path.stem + path.read_text() for path in parts)
+    for line, beginnings in campaign.LINES.items():
         for beginning in beginnings:
-            assert table.line_of(beginning) == line
-            assert beginning.removeprefix("SIGKILL").removeprefix("SIGTERM").removeprefix("SIGINT") in source
+            assert campaign.line_of(beginning) == line
+            # Parts put some names together from pieces.
+            assert all(word in source for word in beginning.split() if not word.startswith("SIG"))
     counts = {name: {"runs": 1000, "refused": 1, "findings": 2} for name in ("texts of a", "texts of b", "others")}
     content = {"rows": counts, "minutes": 59.7, "last": "2026-01-02", "machine": "a machine"}
-    page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
-    found = table.with_table(page, content)
-    assert table.with_table(found, content) == found
-    assert found.startswith(f"before\n{table.BEGIN}\n\nIn 60 minutes of one process, until 2026-01-02, on a machine:\n")
+    page = f"before\n{campaign.BEGIN}\nold\n{campaign.END}\nafter\n"
+    found = campaign.with_table(page, content)
+    assert campaign.with_table(found, content) == found
+    assert found.startswith(
+        f"before\n{campaign.BEGIN}\n\nIn 60 minutes of one process, until 2026-01-02, on a machine:\n"
+    )
     assert (
         "\n| texts of shapes, layouts and shardings, damaged | 2,000 | 2 | 4 |\n| others | 1,000 | 1 | 2 |\n" in found
     )
-    assert table.BEGIN in (ROOT / "docs" / "reliability.md").read_text()
+    assert campaign.BEGIN in (ROOT / "docs" / "reliability.md").read_text()
 
 
 def test_turns_share_the_time() -> None:
     """Half an hour of two processes, a part at a time; and a minute, in which every part has a turn."""
     seconds: Counter[str] = Counter()
-    first = next(iter(faults.PARTS))
-    for turn in faults.turns(30, None, 0, 2):
-        if turn.part == first and len(seconds) == len(faults.PARTS):
+    first = next(iter(campaign.PARTS))
+    for turn in campaign.turns(30, None, 0, 2):
+        if turn.part == first and len(seconds) == len(campaign.PARTS):
             break
         seconds[turn.part] += turn.seconds
         assert 4 <= turn.seconds <= 300
-    assert set(seconds) == set(faults.PARTS)
+    assert set(seconds) == set(campaign.PARTS)
     assert sum(seconds.values()) == pytest.approx(3600, 0.02)
-    short = [*itertools.islice(faults.turns(1, None, 0, 1), len(faults.PARTS))]
-    assert {turn.part for turn in short} == set(faults.PARTS)
+    short = [*itertools.islice(campaign.turns(1, None, 0, 1), len(campaign.PARTS))]
+    assert {turn.part for turn in short} == set(campaign.PARTS)
     assert min(turn.seconds for turn in short) == 4
-    assert [turn.part for turn in faults.turns(0, None, 0, 2)] == [*faults.PARTS], "where loading takes all the time"
-    assert {turn.part for turn in itertools.islice(faults.turns(1, ["texts", "disks"], 0, 1), 9)} == {"texts", "disks"}
+    assert [turn.part for turn in campaign.turns(0, None, 0, 2)] == [*campaign.PARTS], (
+        "where loading takes all the time"
+    )
+    assert {turn.part for turn in itertools.islice(campaign.turns(1, ["texts", "disks"], 0, 1), 9)} == {
+        "texts",
+        "disks",
+    }
 
 
 @pytest.mark.in_turn(seconds=0.3)
@@ -123,8 +132,8 @@ sys.modules["zarr"] = sys.modules["dask"] = None
 import importlib.util, shutil
 importlib.util.find_spec = lambda name: None
 shutil.which = lambda name: None
-from tests.fault_parts import {part}
-from tests.fault_parts.tally import Row, Tally, read
+from tests.faults import {part}
+from tests.faults.tally import Row, Tally, read
 {part}.run(Tally(Path("tally"), 1000.0, 1))
 print(read(Path("tally")).skipped, read(Path("tally")).findings)
 """
@@ -154,7 +163,7 @@ def test_kernels_that_take_too_long_for_valgrind_are_no_finding(
 
 
 def test_a_part_that_dies_is_a_finding() -> None:
-    saved = faults.Turn("no_such_part", 1, 1).run()
+    saved = campaign.Turn("no_such_part", 1, 1).run()
     assert not saved.rows
     assert len(saved.findings) == 1
     assert "ended with 1" in saved.findings[0]
@@ -213,7 +222,7 @@ def test_pages_beside_arrays_kill(at_end: bool) -> None:
     program = f"""
 import ctypes
 from random import Random
-from tests.fault_parts.layouts import FencedMemory
+from tests.faults.layouts import FencedMemory
 memory = FencedMemory(Random(1))
 while True:
     address = memory(100).__array_interface__["data"][0]
@@ -272,7 +281,7 @@ def test_every_file_job_works(tmp_path: Path) -> None:
     # Jobs are forks, and this process may have threads of other libraries.
     source = f"""
 from pathlib import Path
-from tests.fault_parts import file_jobs
+from tests.faults import file_jobs
 for job in file_jobs.file_jobs():
     assert file_jobs.seconds_of(job, Path({str(tmp_path)!r}) / job.name.replace(" ", "_")) > 0
     print(job.arguments[0])
@@ -290,7 +299,7 @@ def test_no_row_is_read_beyond_the_source() -> None:
 from random import Random
 import fastindex as fi
 import fastindex.moving.compiled_passes
-from tests.fault_parts.layouts import FencedMemory
+from tests.faults.layouts import FencedMemory
 left, right = (fi.Shape.parse("s4[256,64]" + layout) for layout in ("{1,0:E(4)}", "{0,1:T(7,5)L(64)E(4)}"))
 plan, memory = fi.plan_relayout(left, right), FencedMemory(Random(1))
 for _ in range(20):
@@ -340,7 +349,7 @@ def test_every_job_on_stores_works(zarr: Any, tmp_path: Path) -> None:
     """The expected bytes are made without the package; each job has to agree with them."""
     program = f"""
 from pathlib import Path
-from tests.fault_parts import stores
+from tests.faults import stores
 for number, job in enumerate(stores.store_jobs()):
     folder = Path({str(tmp_path)!r}) / str(number)
     stores._make_source(job, folder)
@@ -381,8 +390,8 @@ def test_what_is_wrong_with_a_checkpoint(tmp_path: Path) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
-from tests.fault_parts import checkpoints
-from tests.fault_parts.tally import Row, Tally
+from tests.faults import checkpoints
+from tests.faults.tally import Row, Tally
 folder = Path(sys.argv[1])
 part = Tally(folder / "tally", 600, 3)
 case = checkpoints.made_case(folder)

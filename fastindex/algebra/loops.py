@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastindex.algebra.shared_digits import Place, Strides, by_variable, digit_places, shared_digits
-from fastindex.core.digits import Digit, Digits, Variable
+from fastindex.core.digits import Backwards, Digit, Digits, Variable
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 
@@ -127,14 +127,49 @@ def _loops_of(
         levels = shared_levels(own[0], own[1], variable.extent)
         if levels is None:
             return None
-        pieces.append(list(cut_into_boxes(variable.extent, levels)))
+        boxes = list(cut_into_boxes(variable.extent, levels))
+        if isinstance(variable.key, Backwards):
+            if len(boxes) > 1:
+                # The digits of a number and of its complement differ.
+                return None
+            boxes = [_source_reversed(box) for box in boxes]
+        pieces.append(boxes)
     if math.prod(len(of_variable) for of_variable in pieces) > MOST_NESTS:
         return None
     copies = tuple(coalesced(nest) for nest in products(pieces))
+    if any(loop.source_stride < 0 for nest in copies for loop in nest.loops):
+        copies = tuple(_forwards(nest) for nest in copies)
     if isinstance(destination, Strides):
         return RelayoutLoops(copies, ())
     fills = padding_nests(variables, right, destination)
     return None if fills is None else RelayoutLoops(copies, tuple(coalesced(nest) for nest in fills))
+
+
+def _source_reversed(nest: Nest) -> Nest:
+    """Return a nest that reads its source in reverse order, in all its loops."""
+    start = nest.source_start + sum((loop.size - 1) * loop.source_stride for loop in nest.loops)
+    loops = tuple(Loop(loop.size, -loop.source_stride, loop.destination_stride) for loop in nest.loops)
+    return Nest(loops, start, nest.destination_start)
+
+
+def _forwards(nest: Nest) -> Nest:
+    """Reverse the loops whose side with the smaller stride runs backwards; no element changes place.
+
+    Examples
+    --------
+    >>> _forwards(Nest((Loop(5, -1, 8), Loop(3, -5, 1)), 14, 0))
+    Nest(loops=(Loop(size=5, source_stride=1, destination_stride=-8), Loop(size=3, source_stride=-5, \
+destination_stride=1)), source_start=10, destination_start=32)
+    """
+    loops = []
+    source_start, destination_start = nest.source_start, nest.destination_start
+    for loop in nest.loops:
+        if _runs_backwards(loop):
+            source_start += (loop.size - 1) * loop.source_stride
+            destination_start += (loop.size - 1) * loop.destination_stride
+            loop = Loop(loop.size, -loop.source_stride, -loop.destination_stride)
+        loops.append(loop)
+    return Nest(tuple(loops), source_start, destination_start)
 
 
 #: ``(low, source stride, destination stride)`` of each digit that both sides share, most minor first.
@@ -425,16 +460,8 @@ def strided_copy(
     """
     steps = [step for step in zip(dimensions, source_strides, destination_strides, strict=True) if step[0] > 1]
     width = math.gcd(_MOST_BYTES, itemsize, *(stride for _, *strides in steps for stride in strides))
-    loops = [Loop(itemsize // width, 1, 1)]
-    source_start = destination_start = 0
-    for size, source, destination in steps:
-        loop = Loop(size, source // width, destination // width)
-        if _runs_backwards(loop):
-            source_start += (size - 1) * loop.source_stride
-            destination_start += (size - 1) * loop.destination_stride
-            loop = Loop(size, -loop.source_stride, -loop.destination_stride)
-        loops.append(loop)
-    return coalesced(Nest(tuple(loops), source_start, destination_start)), width
+    loops = [Loop(size, source // width, destination // width) for size, source, destination in steps]
+    return coalesced(_forwards(Nest((Loop(itemsize // width, 1, 1), *loops)))), width
 
 
 def _runs_backwards(loop: Loop) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, digits_of, own_digits
 from fastindex.algebra.sides import Strides as Strides
-from fastindex.core.digits import Digit, Digits, Names, Variable, canonical, digit
+from fastindex.core.digits import Backwards, Digit, Digits, Names, Variable, canonical, digit
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import (
     COMBINE,
@@ -133,7 +133,11 @@ def _joined(
     Blocks of one long coordinate leave a smaller remainder than blocks of short ones.
     """
     for inner, outer in itertools.permutations(variables, 2):
-        joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
+        keys = outer.key, inner.key
+        backwards = [isinstance(key, Backwards) for key in keys]
+        if backwards[0] != backwards[1]:
+            continue
+        joint = Variable(Backwards(keys) if all(backwards) else keys, outer.extent * inner.extent, True)
         sides = [_with_joint(side, inner, outer, joint) for side in (left, right)]
         if sides[0] is not None and sides[1] is not None:
             others = tuple([joint if v == outer else v for v in variables if v != inner])

@@ -16,7 +16,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastindex.algebra.forms import Check, Form, ProgramBuilder, scaled_sum
-from fastindex.core.digits import Digit, Digits, Names, Variable, canonical, digit, divided, scaled, slot_digits
+from fastindex.core.digits import (
+    Digit,
+    Digits,
+    Names,
+    Variable,
+    canonical,
+    digit,
+    divided,
+    runs_backwards,
+    scaled,
+    slot_digits,
+)
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.errors import UnsupportedError
@@ -126,6 +137,8 @@ def variable_forms(
     builder: ProgramBuilder, side: RegroupedShape, coordinates: Sequence[Form]
 ) -> tuple[dict[Variable, Form], list[Check]]:
     """Return the variables of a side as forms of its dimensions, and the checks that fail where there is no element."""
+    if runs_backwards(side.variables):
+        raise UnsupportedError("an axis that runs backwards is cut by tiles that do not divide it, or padded")
     found: dict[Variable, Form] = dict.fromkeys(side.variables, ())
     checks: list[Check] = []
     for digits, whole, size in zip(side.coordinates, coordinates, side.dimensions, strict=True):
@@ -185,6 +198,8 @@ def substituted(target: RegroupedShape, between: RegroupedShape, first: Regroupe
     UnsupportedError
         The two moves cut a coordinate unevenly, or the second drops elements that the first writes.
     """
+    if runs_backwards((*between.variables, *first.variables)):
+        raise UnsupportedError("a plan with an axis that runs backwards is not composed; run the two one by one")
     names: Names = {}
     values: dict[Variable, Digits] = dict.fromkeys(between.variables, ())
     for digits, known in zip(between.coordinates, first.coordinates, strict=True):

@@ -40,6 +40,24 @@ class Variable(NamedTuple):
     is_coordinate: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Backwards:
+    """The key of a variable that counts down on one side of a move: its value v there is ``extent - 1 - v``."""
+
+    key: Hashable
+
+
+def runs_backwards(variables: Iterable[Variable]) -> bool:
+    """Whether any of the variables counts down on one side.
+
+    Examples
+    --------
+    >>> runs_backwards([Variable(Backwards("n"), 4, True)]), runs_backwards([Variable("n", 4, True)])
+    (True, False)
+    """
+    return any(isinstance(variable.key, Backwards) for variable in variables)
+
+
 class Digit(NamedTuple):
     """``weight * (variable // low % (high // low))``, without the ``%`` if `high` is None."""
 

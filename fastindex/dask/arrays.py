@@ -257,7 +257,7 @@ def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any 
     def padded(whole: da.Array, widths: list[tuple[int, int]]) -> da.Array:
         return da.pad(whole, widths, constant_values=value)
 
-    found: da.Array = rearranged(array, parsed, given, pad, padded, da.transpose)
+    found: da.Array = rearranged(array, parsed, given, pad, padded, da.transpose, da.flip)
     return found
 
 

@@ -289,15 +289,14 @@ def open_input(path: str) -> InputFile:
     return found.mapped()
 
 
-def open_raw(path: str, start: int, nbytes: int | None, identity: FileIdentity | None = None) -> InputFile:
-    """Open a part of a file as raw bytes, regardless of its name.
+def open_raw(path: str, nbytes: int | None = None, identity: FileIdentity | None = None) -> InputFile:
+    """Open a file, or its first bytes, as raw bytes, regardless of its name.
 
     Parameters
     ----------
     path : str
-    start : int
     nbytes : int, optional
-        Default: up to the end of the file.
+        Default: all of them.
     identity : FileIdentity, optional
         The expected identity of the file, from when its header was read.
 
@@ -310,7 +309,7 @@ def open_raw(path: str, start: int, nbytes: int | None, identity: FileIdentity |
     """
     found = _opened(path)
     check_identity(path, found.identity, identity)
-    return found.part(start, max(found.nbytes - start, 0) if nbytes is None else nbytes)
+    return found.part(0, found.nbytes if nbytes is None else nbytes)
 
 
 def read_whole(path: str, most_bytes: int) -> bytes:
@@ -323,7 +322,7 @@ def read_whole(path: str, most_bytes: int) -> bytes:
     FastIndexError
         The file is not regular, or longer than `most_bytes`.
     """
-    file = open_raw(path, 0, None)
+    file = open_raw(path)
     if file.nbytes > most_bytes:
         raise FastIndexError(f"{path} has {file.nbytes} bytes; {most_bytes} at most can be right")
     content = np.empty(file.nbytes, np.uint8)

@@ -34,7 +34,6 @@ from fastindex.jobs.writing import OutputFile, WrittenArray, header_for
 from fastindex.jobs.zarr_arrays import (
     ZarrArray,
     ZarrBuffer,
-    array_chunks,
     is_zarr,
     new_zarr_array,
     new_zarr_buffer,
@@ -239,7 +238,7 @@ def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:
 @contextlib.contextmanager
 def _array_target(path: str, shape: Shape, force: bool) -> Iterator[BoxTarget]:
     if is_zarr(path):
-        with new_zarr_array(path, shape, array_chunks(shape)) as made:
+        with new_zarr_array(path, shape) as made:
             yield made
         return
     plain = plain_shape(shape)

@@ -326,18 +326,20 @@ def _is_text_of(text: Any, shape: Shape) -> bool:
 
 
 @contextlib.contextmanager
-def new_zarr_array(path: str, shape: Shape, chunks: Sizes) -> Iterator[ZarrArray]:
+def new_zarr_array(path: str, shape: Shape) -> Iterator[ZarrArray]:
     """Create a logical array that appears under its name when the block ends without an error.
+
+    Each chunk is one segment of the buffer.
 
     Parameters
     ----------
     path : str
         Must not exist yet.
     shape : Shape
-        Only the element type and the dimensions are used.
-    chunks : tuple of int
+        Its layout decides the chunks.
     """
     name, dtype = bits_dtype(shape.element_type)
+    chunks = slab_grid(shape, _CHUNK_BYTES).sizes
     with one_chunk_at_a_time(), new_folder(path) as folder:
         store = target_store(folder)
         array = zarr_module().create_array(store, shape=shape.dimensions, chunks=chunks, dtype=dtype, zarr_format=3)
@@ -363,11 +365,6 @@ def new_zarr_buffer(path: str, shape: Shape) -> Iterator[ZarrBuffer]:
             attributes={ATTRIBUTE: str(shape)},
         )
         yield ZarrBuffer(array, shape, grid.sizes)
-
-
-def array_chunks(shape: Shape) -> Sizes:
-    """Return chunk sizes for an unpacked array, such that each chunk is one segment of the buffer."""
-    return slab_grid(shape, _CHUNK_BYTES).sizes
 
 
 def _even_slabs(shape: Shape) -> tuple[Grid, int]:

@@ -93,8 +93,13 @@ def stored_type(array: Any, real_type: str | None) -> ElementType | None:
     return ElementType.of(_UNNAMED[real_type]) if real_type is not None else element_type_of(array.dtype)
 
 
-def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
+def as_bits(metadata: bytes, folder: str = "") -> tuple[bytes, str | None]:
     """Return an array's metadata with a type that zarr-python knows, and the name of the real type if it differs.
+
+    Raises
+    ------
+    UnsupportedError
+        The chunk grid is not regular.
 
     Examples
     --------
@@ -102,25 +107,21 @@ def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
     (b'{"data_type": "uint16", "fill_value": 16256}', 'bfloat16')
     """
     fields = json.loads(metadata)
-    name = fields.get("data_type") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict):
+        return metadata, None
+    grid, name = fields.get("chunk_grid"), fields.get("data_type")
+    kind = grid.get("name") if isinstance(grid, dict) else None
+    if isinstance(kind, str) and kind != "regular":
+        raise UnsupportedError(
+            f"{folder} has the chunk grid {kind[:80]!r}; only regular grids are read: write the array again with "
+            "chunks of one size"
+        )
     if not isinstance(name, str) or name not in _UNNAMED:
         return metadata, None
     dtype = ElementType.of(_UNNAMED[name]).numpy_dtype
     fields["data_type"] = f"uint{8 * dtype.itemsize}"
     fields["fill_value"] = _bits_of(fields.get("fill_value", 0), dtype)
     return json.dumps(fields).encode(), name
-
-
-def _check_grid(folder: str, metadata: bytes) -> None:
-    """Raise UnsupportedError if the metadata of an array specifies a chunk grid that is not regular."""
-    fields = json.loads(metadata)
-    grid = fields.get("chunk_grid") if isinstance(fields, dict) else None
-    name = grid.get("name") if isinstance(grid, dict) else None
-    if isinstance(name, str) and name != "regular":
-        raise UnsupportedError(
-            f"{folder} has the chunk grid {name[:80]!r}; only regular grids are read: write the array again with "
-            "chunks of one size"
-        )
 
 
 def _bits_of(value: Any, dtype: np.dtype[Any]) -> int:
@@ -147,8 +148,7 @@ def _store_class() -> Any:
             found = await super().get(key, prototype, byte_range)
             if found is None or key != METADATA:
                 return found
-            _check_grid(self.folder, found.to_bytes())
-            content, real_type = as_bits(found.to_bytes())
+            content, real_type = as_bits(found.to_bytes(), self.folder)
             self.real_type = real_type or self.real_type
             return prototype.buffer.from_bytes(content)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastindex.algebra.sides import RegroupedShape, joined_variables, substituted
 from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import fill_pattern
+from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook, lazy_property
@@ -52,6 +53,8 @@ class RearrangePlan(RelayoutPlan):
         self._sides = source, destination
         self._title = title
         moved = movement(source, destination, TUNING)
+        if moved.slots.loops is None and runs_backwards(source.variables):
+            raise UnsupportedError(f"an axis that runs backwards is cut by tiles that do not divide it; in {title!r}")
         if moved.slots.loops is None:
             # A dimension that the pattern splits and merges again may be tiled at other places: join its axes.
             joined = movement(*joined_variables(self._sides), TUNING)
@@ -82,6 +85,8 @@ class RearrangePlan(RelayoutPlan):
             return False
         if self._sides == other._sides:
             return True
+        if runs_backwards((*self._sides[0].variables, *other._sides[0].variables)):
+            return own.loops == others.loops
         left, right = joined_variables(self._sides), joined_variables(other._sides)
         return left == right or same_moves(left, right)
 
@@ -165,6 +170,8 @@ class RearrangePlan(RelayoutPlan):
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
+        if runs_backwards(self._sides[0].variables):
+            raise UnsupportedError("axes run backwards in host memory only; reverse the array on the GPU first")
         made: Callable[[Any, bytes, Any, Any], Any] = hook("cuda.DevicePlan")(*self._sides)
         return made
 
@@ -220,7 +227,8 @@ def plan_rearrange(
     FastIndexError
         The pattern is invalid, or the sizes do not fit it.
     UnsupportedError
-        As for `relayout`; or an axis belongs to two dimensions that are both cut.
+        As for `relayout`; or an axis belongs to two dimensions that are both cut; or an axis that runs backwards is in
+        tiles that do not divide it.
 
     Examples
     --------

@@ -22,18 +22,19 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook
 from fastindex.moving.requests import Operand, Request, execute
-from fastindex.patterns.axes import MOVED_AS, Sides, sides_of, solved
+from fastindex.patterns.axes import MOVED_AS, Sides, check_not_padded, sides_of, solved
 from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
 from fastindex.runtime.threads import check_threads
 
 Pad = Callable[[Any, list[tuple[int, int]]], Any]
 Transpose = Callable[[Any, list[int]], Any]
+Flip = Callable[[Any, tuple[int, ...]], Any]
 
 
 def rearranged(
-    array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose
+    array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose, flip: Flip
 ) -> Any:
-    """Pad, split, transpose and merge an array with a library's own functions.
+    """Pad, split, reverse, transpose and merge an array with a library's own functions.
 
     Parameters
     ----------
@@ -43,14 +44,14 @@ def rearranged(
     sizes : mapping of str to int
     is_padded : bool
         As `pad` of `rearrange`.
-    pad, transpose : callable
+    pad, transpose, flip : callable
         The library's functions. `pad` takes the elements to add before and after each dimension; `transpose` takes the
-        order of dimensions.
+        order of dimensions; `flip` takes those to reverse.
 
     Examples
     --------
     >>> from fastindex.patterns.grammar import parse_pattern
-    >>> rearranged(np.arange(6), parse_pattern("(a b) -> b a"), {"b": 2}, False, np.pad, np.transpose)
+    >>> rearranged(np.arange(6), parse_pattern("(a b) -> b a"), {"b": 2}, False, np.pad, np.transpose, np.flip)
     array([[0, 2, 4],
            [1, 3, 5]])
     """
@@ -59,10 +60,15 @@ def rearranged(
         math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
     ]
     if any(behind):
+        for group, missing in zip(whole.source, behind, strict=True):
+            check_not_padded(whole, group if missing else ())
         array = pad(array, [(0, size) for size in behind])
     before = [name for group in whole.source for name in group]
     after = [name for group in whole.destination for name in group]
     split = array.reshape([known[name] for name in before])
+    backwards = tuple(d for d, name in enumerate(before) if name in whole.backwards)
+    if backwards:
+        split = flip(split, backwards)
     merged = [math.prod(known[name] for name in group) for group in whole.destination]
     return transpose(split, [before.index(name) for name in after]).reshape(merged)
 
@@ -75,7 +81,7 @@ def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bo
     def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
         return jnp.pad(whole, widths, constant_values=value)
 
-    return rearranged(array, pattern, sizes, is_padded, pad, jnp.transpose)
+    return rearranged(array, pattern, sizes, is_padded, pad, jnp.transpose, jnp.flip)
 
 
 def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
@@ -89,7 +95,7 @@ def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded:
         return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
 
     # Copy, as for all other arrays: where nothing moves, PyTorch returns a view.
-    return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute).clone(
+    return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute, torch.flip).clone(
         memory_format=torch.contiguous_format
     )
 
@@ -114,7 +120,8 @@ def rearrange(
     array : array of any strides and dtype, or a list of arrays of one shape
         Of NumPy, JAX, PyTorch, a CUDA library or Dask. A list is stacked along a first dimension.
     pattern : str
-        einops' grammar: names, ``()`` around the axes of one dimension, ``1``, ``...``.
+        einops' grammar: names, ``()`` around the axes of one dimension, ``1``, ``...``. Also ``-d`` on the right side:
+        the axis d in reverse order, as ``"(two n) k -> (-two n) k"`` swaps the halves of the rows.
     out : array, optional
         Output, of the dimensions of the result; it must not overlap `array`.
     dtype : dtype, ElementType or str, optional
@@ -145,7 +152,8 @@ def rearrange(
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
-        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` or a cast of a traced array.
+        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` or a cast of a traced array;
+        an axis in reverse order of an array on a GPU, or of a dimension that is padded.
 
     Notes
     -----
@@ -164,6 +172,11 @@ def rearrange(
     >>> fi.rearrange(np.array([[1.5, 2], [3, 4]], np.float32), "a b -> b a", dtype="bf16")
     array([[1.5, 3],
            [2, 4]], dtype=bfloat16)
+    >>> fi.rearrange(np.array([[1, 2], [3, 4], [5, 6], [7, 8]]), "(two n) k -> (-two n) k", two=2)
+    array([[5, 6],
+           [7, 8],
+           [1, 2],
+           [3, 4]])
     """
     parsed = parse_pattern(pattern)
     options = {"out": out, "dtype": dtype, "fill": fill, "threads": threads}
@@ -186,6 +199,11 @@ def rearrange(
     if place == "dask":
         return hook("dask.rearrange")(array, pattern, pad=bool(pad), fill=fill, **dict(given))
     if place is not None:
+        if parsed.backwards:
+            raise UnsupportedError(
+                f"axes run backwards in host memory only, and this array is on a GPU: reverse it there first; in "
+                f"{pattern!r}"
+            )
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
         return hook("cuda.rearrange")(array, found, fill, dtype, casting, out)
     if isinstance(array, list):

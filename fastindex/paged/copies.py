@@ -100,7 +100,7 @@ def copy(
             check_cast(here.element_type, there.element_type, casting)
     begin, kept = address_of_pool(source, source_buffer, "source_buffer", False)
     end, _ = address_of_pool(target, target_buffer, "target_buffer", True)
-    if begin < end + target.nbytes and end < begin + source.nbytes and not _is_disjoint(transfer, begin == end):
+    if _overlap(begin, source.nbytes, end, target.nbytes) and not _is_disjoint(transfer, begin == end):
         staged, memory = _staged(transfer, begin, workers)
         _run(staged, memory.ctypes.data, end, workers)
     else:
@@ -222,7 +222,8 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     values = np.ascontiguousarray(values)
     tokens = np.flatnonzero(slots >= 0)
     transfer = _by_slots(pool, cache, slots[tokens], tokens, to_slots=True)
-    if np.may_share_memory(values, shared_array(chunk, "chunk", False)) and _overlap(values, end, cache):
+    is_shared = np.may_share_memory(values, shared_array(chunk, "chunk", False))
+    if is_shared and _overlap(values.ctypes.data, values.nbytes, end, cache.nbytes):
         values = values.copy()
     _run(transfer, values.ctypes.data, end, workers)
 
@@ -460,9 +461,8 @@ def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
     return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
 
 
-def _overlap(values: NDArray[Any], end: int, cache: Cache) -> bool:
-    begin = values.ctypes.data
-    return begin < end + cache.nbytes and end < begin + values.nbytes
+def _overlap(first: int, first_bytes: int, second: int, second_bytes: int) -> bool:
+    return first < second + second_bytes and second < first + first_bytes
 
 
 def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:

@@ -75,7 +75,9 @@ def byte_offset(
     """
     planes = list(cache.planes.values())
     if isinstance(kv, str):
-        kv = list(cache.planes).index(_plane(cache, kv).name)
+        if kv not in cache.planes:
+            raise FastIndexError(f"{cache} has the planes {', '.join(cache.planes)}, got {kv!r}")
+        kv = list(cache.planes).index(kv)
     check_mode(mode)
     values = {"layer": layer, "kv": kv, "head": head, "slot": slot, "dim": dim}
     arrays = {name: np.asarray(as_integers_in_bulk(value, name)) for name, value in values.items()}
@@ -195,12 +197,6 @@ def check_mode(mode: str) -> None:
     """Raise FastIndexError unless `mode` is "raise" or "mark"."""
     if mode not in ("raise", "mark"):
         raise FastIndexError(f"expected 'raise' or 'mark', got {mode!r}")
-
-
-def _plane(cache: Cache, name: str) -> Plane:
-    if name not in cache.planes:
-        raise FastIndexError(f"{cache} has the planes {', '.join(cache.planes)}, got {name!r}")
-    return cache.planes[name]
 
 
 def _bounded(values: Any, bound: int, name: str, cache: Cache, allow_negative: bool = False) -> Any:

@@ -52,13 +52,10 @@ def _order(letters: str) -> Preset:
     """A pool of one text without padding; the letter 2 is the axis of K and V."""
 
     def describe(s: Sizes) -> PresetPool:
-        return PresetPool(f"{s.dtype}[{_dimensions(letters, s)}]", {})
+        dimensions = ("2" if letter == "2" else f"{_AXES[letter]}={getattr(s, letter)}" for letter in letters)
+        return PresetPool(f"{s.dtype}[{','.join(dimensions)}]", {})
 
     return describe
-
-
-def _dimensions(letters: str, s: Sizes) -> str:
-    return ",".join("2" if letter == "2" else f"{_AXES[letter]}={getattr(s, letter)}" for letter in letters)
 
 
 def _padded(text: Callable[[Sizes], str], heads: bool = False) -> Preset:

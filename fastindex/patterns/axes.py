@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastindex.algebra.sides import Coordinates
-from fastindex.core.digits import Digits, Variable, canonical, digit, reshaped_digits, scaled
+from fastindex.core.digits import Backwards, Digits, Variable, canonical, digit, reshaped_digits, scaled
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import OPTIONS, Group, Pattern
 
@@ -163,6 +163,7 @@ def _with_digits(pattern: Pattern, dimensions: tuple[Ints, Ints], known: Mapping
     axes: dict[str, Digits] = {}
     variables: list[Variable] = []
     for group, size in cut.items():
+        check_not_padded(pattern, group)
         joint = Variable(group, size, True)
         variables.append(joint)
         low = 1
@@ -176,10 +177,24 @@ def _with_digits(pattern: Pattern, dimensions: tuple[Ints, Ints], known: Mapping
             low *= known[name]
     for name in (name for group in pattern.source for name in group):
         if name not in axes:
-            variables.append(Variable((name,), known[name], True))
+            key = Backwards((name,)) if name in pattern.backwards else (name,)
+            variables.append(Variable(key, known[name], True))
             axes[name] = digit(1, variables[-1], 1, None)
     coordinates = tuple(tuple(_composed(group, axes, known) for group in side) for side in groups)
     return Sides(dimensions, (coordinates[0], coordinates[1]), tuple(variables))
+
+
+def check_not_padded(pattern: Pattern, group: Group) -> None:
+    """Reject a dimension that is padded if one of its axes runs backwards.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    if not pattern.backwards.isdisjoint(group):
+        raise UnsupportedError(
+            f"({' '.join(group)}) is padded, so no axis of it runs backwards; pad the array first; in {pattern.text!r}"
+        )
 
 
 def _composed(group: Group, axes: Mapping[str, Digits], known: Mapping[str, int]) -> Digits:

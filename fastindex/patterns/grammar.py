@@ -1,6 +1,7 @@
 """Parser of einops patterns: ``b (h d) -> h b d`` as groups of axis names.
 
-Source of the grammar: ``einops/parsing.py``, and the docstring of `einops.rearrange`.
+Source of the grammar: ``einops/parsing.py``, and the docstring of `einops.rearrange`. One addition: on the right side,
+``-d`` is the axis d in reverse order; einops has no such name.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ class Pattern:
     ----------
     text : str
     source, destination : tuple of tuples of str
+    backwards : frozenset of str
+        The axes that run backwards in the destination.
     """
 
     text: str
     source: tuple[Group, ...]
     destination: tuple[Group, ...]
+    backwards: frozenset[str] = frozenset()
 
     def with_axes(self, count: int) -> Pattern:
         """Return the pattern with the ellipsis expanded to `count` axes.
@@ -42,8 +46,8 @@ class Pattern:
         >>> parse_pattern("... a -> (... a)").with_axes(2).destination
         (('...0', '...1', 'a'),)
         """
-        sides = (_spelled(side, count) for side in (self.source, self.destination))
-        return Pattern(self.text, *sides)
+        source, destination = (_spelled(side, count) for side in (self.source, self.destination))
+        return Pattern(self.text, source, destination, self.backwards)
 
 
 def _spelled(side: tuple[Group, ...], count: int) -> tuple[Group, ...]:
@@ -74,7 +78,8 @@ def parse_pattern(text: object) -> Pattern:
     Examples
     --------
     >>> parse_pattern("b (h d) 1 -> h b d")
-    Pattern(text='b (h d) 1 -> h b d', source=(('b',), ('h', 'd'), ()), destination=(('h',), ('b',), ('d',)))
+    Pattern(text='b (h d) 1 -> h b d', source=(('b',), ('h', 'd'), ()), destination=(('h',), ('b',), ('d',)), \
+backwards=frozenset())
     """
     if not isinstance(text, str):
         hint = "; the array comes first, then the pattern" if hasattr(text, "dtype") else ""
@@ -88,6 +93,10 @@ def _parsed(text: str) -> Pattern:
     if len(sides) != 2:
         raise FastIndexError(f"a pattern has one '->' between its two sides; in {text!r}")
     source, destination = (_side(side, text) for side in sides)
+    backwards = frozenset(name[1:] for group in destination for name in group if name[0] == "-")
+    if any(name[0] == "-" for group in source for name in group):
+        raise FastIndexError(f"an axis runs backwards on the right side, as in 'a -> -a'; in {text!r}")
+    destination = tuple(tuple(name.removeprefix("-") for name in group) for group in destination)
     names = [{name for group in side for name in group if name not in "()"} for side in (source, destination)]
     for own, other, where, instead in (
         (names[0], names[1], "right", "it does not reduce as einops.reduce does: call sum or mean of the array"),
@@ -101,7 +110,8 @@ def _parsed(text: str) -> Pattern:
             )
     if any(ELLIPSIS in group and group != (ELLIPSIS,) for group in source):
         raise FastIndexError(f"an ellipsis in brackets cannot give sizes on the left side; in {text!r}")
-    return Pattern(text, *(tuple(_kept(group) for group in side) for side in (source, destination)))
+    source, destination = (tuple(_kept(group) for group in side) for side in (source, destination))
+    return Pattern(text, source, destination, backwards)
 
 
 def _kept(group: Group) -> Group:
@@ -128,9 +138,9 @@ def _side(text: str, pattern: str) -> tuple[Group, ...]:
             inside = None
         else:
             name = _checked_name(token, pattern)
-            if name in seen:
+            if name.removeprefix("-") in seen:
                 raise FastIndexError(f"the axis {name} is twice on one side; in {pattern!r}")
-            seen |= {name} - {""}
+            seen |= {name.removeprefix("-")} - {""}
             if inside is not None:
                 inside += [name] if name else []
             else:
@@ -141,7 +151,8 @@ def _side(text: str, pattern: str) -> tuple[Group, ...]:
 
 
 def _checked_name(token: str, pattern: str) -> str:
-    """Validate and return the name of an axis; an empty string for 1."""
+    """Validate and return the name of an axis, with a "-" before it if it has one; an empty string for 1."""
+    name = token
     if token == "1":
         return ""
     if token == ELLIPSIS:
@@ -152,12 +163,13 @@ def _checked_name(token: str, pattern: str) -> str:
             f"both sides, since rearrange does not repeat as einops.repeat does; "
             f"in {pattern!r}"
         )
+    token = token.removeprefix("-")
     if not token.isidentifier() or token.startswith("_") or token.endswith("_"):
         raise FastIndexError(
             f"{token!r} is not the name of an axis: letters, digits and underscores, none of these at its ends; "
             f"in {pattern!r}"
         )
-    return token
+    return name
 
 
 def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict[str, int]:

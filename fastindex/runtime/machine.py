@@ -127,14 +127,8 @@ EPYC_1M = Machine(
 def usable_processors() -> int:
     """Return the number of processors this process may run on, limited to its quota, rounded up."""
     quota = _cached_quota()
-    allowed = _allowed_processors()
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
-
-
-def _allowed_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

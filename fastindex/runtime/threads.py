@@ -111,7 +111,10 @@ class _SharedCall:
             if self._closed:
                 return
             self._inside += 1
-        self._share()
+        try:
+            self._work()
+        except BaseException as error:
+            self._fail(error)
         with self._lock:
             self._inside -= 1
             if self._is_over():
@@ -119,12 +122,6 @@ class _SharedCall:
 
     def _is_over(self) -> bool:
         return self._closed and not self._inside
-
-    def _share(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:
-            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:

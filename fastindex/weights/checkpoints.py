@@ -211,7 +211,7 @@ def opened_buffer(
 ) -> StoredArray | ZarrBuffer:
     """Open the buffer of an array, which must have the given identity if there is one."""
     if store != ZARR:
-        return StoredArray(open_raw(path, 0, shape.nbytes, identity), shape)
+        return StoredArray(open_raw(path, shape.nbytes, identity), shape)
     found = stored_zarr_buffer(path, shape)
     check_identity(path, FileIdentity.of(os.stat(path)), identity)
     return found

@@ -1,4 +1,4 @@
-"""Expressions for the tensors of a converted checkpoint, built by the rules of `conversion_rules`."""
+"""Expressions for the tensors of a converted checkpoint, built by a `ConversionRule`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
 from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
-from fastindex.weights.conversion_rules import ConversionRule, Output
 from fastindex.weights.expressions import (
     Alternating,
     Cast,
@@ -33,7 +32,18 @@ from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_sides import common_letters
-from fastindex.weights.rules import STAR, captured, captures_of, errors_about, filled, order_of, shown, stacks_of
+from fastindex.weights.rules import (
+    STAR,
+    ConversionRule,
+    Output,
+    captured,
+    captures_of,
+    errors_about,
+    filled,
+    order_of,
+    shown,
+    stacks_of,
+)
 from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
 from fastindex.weights.tensors import Tensor
 

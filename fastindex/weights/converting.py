@@ -27,14 +27,13 @@ from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
 from fastindex.weights.checkpoints import checksum_of
-from fastindex.weights.conversion_rules import conversion_rules_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import JOURNAL, MANIFEST, Piece, opened_journal
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import memory_within
-from fastindex.weights.rules import errors_about, mappings_of, shown
+from fastindex.weights.rules import conversion_rules_of, errors_about, mappings_of, shown
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
 from fastindex.weights.tensors import opened
 
@@ -97,7 +96,7 @@ class ConvertedCheckpoint:
         if files is None:
             raise FastIndexError(f"{self.folder} holds no converted checkpoint: {MANIFEST} is not that of one")
         for name, told in files.items():
-            file = open_raw(os.path.join(self.folder, name), 0, None)
+            file = open_raw(os.path.join(self.folder, name))
             if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != told:
                 raise FastIndexError(f"{self.folder}: {name} is not as it was written")
         return len(files)

@@ -344,21 +344,21 @@ class _Side:
 
     def stored(self, box: Box) -> Box:
         """Return the stored values that hold a box of codes, whose edges are multiples of the units."""
-        if self.units is None:
-            return tuple(map(range, self.sizes))
-        return tuple(
-            range(size) if not codes else range(along.start // codes * own, min(-(-along.stop // codes) * own, size))
-            for along, (codes, own), size in zip(box, self.units, self.sizes, strict=True)
-        )
+        return _scaled(box, self.units, self.sizes)
 
     def codes(self, box: Box, sizes: Sequence[int]) -> Box:
         """Return the codes that a box of stored values holds, rounded outwards to units."""
-        if self.units is None:
-            return tuple(map(range, sizes))
-        return tuple(
-            range(size) if not codes else range(along.start // own * codes, min(-(-along.stop // own) * codes, size))
-            for along, (codes, own), size in zip(box, self.units, sizes, strict=True)
-        )
+        return _scaled(box, self.units and tuple((own, codes) for codes, own in self.units), sizes)
+
+
+def _scaled(box: Box, units: tuple[tuple[int, int], ...] | None, sizes: Sequence[int]) -> Box:
+    """Return the box whose edges are those of a box in other units, rounded outwards; all of what is taken whole."""
+    if units is None:
+        return tuple(map(range, sizes))
+    return tuple(
+        range(along.start // given * wanted, min(-(-along.stop // given) * wanted, size)) if given else range(size)
+        for along, (given, wanted), size in zip(box, units, sizes, strict=True)
+    )
 
 
 class Moved(Expression):

@@ -111,21 +111,16 @@ class _Header:
             raise self.error(f"a name before {self.at} is not UTF-8") from None
 
     def skip_value(self, kind: int) -> None:
+        count, what = 1, "a value has"
         if kind == _LIST:
-            kind, count = self.number(4), self.number(_SIZE_BYTES)
-            if kind == _TEXT:
-                for _ in range(count):
-                    self.skip(self.number(_SIZE_BYTES))
-                return
-            if kind not in _VALUE_BYTES:
-                raise self.error(f"a list has values of kind {kind}")
-            self.skip(count * _VALUE_BYTES[kind])
-        elif kind == _TEXT:
-            self.skip(self.number(_SIZE_BYTES))
+            kind, count, what = self.number(4), self.number(_SIZE_BYTES), "a list has values of"
+        if kind == _TEXT:
+            for _ in range(count):
+                self.skip(self.number(_SIZE_BYTES))
         elif kind in _VALUE_BYTES:
-            self.skip(_VALUE_BYTES[kind])
+            self.skip(count * _VALUE_BYTES[kind])
         else:
-            raise self.error(f"a value has kind {kind}")
+            raise self.error(f"{what} kind {kind}")
 
 
 def read_tensors(source: str | os.PathLike[str]) -> TensorFiles:
@@ -153,7 +148,7 @@ def read_gguf(path: str) -> TensorFiles:
     OSError
         The file cannot be read.
     """
-    file = open_raw(path, 0, None)
+    file = open_raw(path)
     nbytes = file.nbytes
     with file.stream() as stream:
         header = _Header(path, stream, nbytes)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,6 @@ from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_plans import Format
-from fastindex.weights.rules import Array
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,
     is_plain_name,
@@ -38,6 +38,7 @@ from fastindex.weights.safetensors_files import (
     json_object,
     stored_as,
 )
+from fastindex.weights.tensors import Tensor
 
 MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -46,6 +47,37 @@ _FORMAT, _VERSION = "fastindex checkpoint", 1
 RAW, ZARR = "raw", "zarr"
 #: A record is several times as long as the header entry that it describes.
 _MOST_MANIFEST_BYTES = 16 * MOST_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array to write.
+
+    Attributes
+    ----------
+    name : str
+    shape : Shape
+        As written.
+    tensors : tuple of Tensor
+        Its sources; several if they are stacked.
+    order : tuple of int
+        For each dimension, the stacking one left out, the dimension of the tensors that it is.
+    is_stacked : bool
+    formats : Formats, optional
+        The named formats that each tensor is moved between; the result is bytes, or the codes of a plain array.
+    """
+
+    name: str
+    shape: Shape
+    tensors: tuple[Tensor, ...]
+    order: tuple[int, ...]
+    is_stacked: bool
+    formats: Formats | None = None
+
+    def identity(self) -> list[Any]:
+        """Return the properties that must be unchanged for an array written earlier to be reused."""
+        formats = None if self.formats is None else repr(self.formats)
+        return [str(self.shape), list(self.order), formats, [tensor.told() for tensor in self.tensors]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +355,7 @@ class Journal:
     def __init__(self, file: IO[bytes], done: dict[str, dict[str, Any]], pieces: Mapping[str, Piece]) -> None:
         self._file = file
         self._pieces = pieces
+        self._lock = threading.Lock()
         self.done = done
 
     def missing(self, progress: Progress) -> Iterator[str]:
@@ -334,11 +367,12 @@ class Journal:
                 yield name
 
     def add(self, name: str, record: dict[str, Any]) -> None:
-        """Record that a piece is complete; the record is on disk when this returns."""
-        self._file.write(json.dumps({"source": self._pieces[name].identity, "array": record}).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.done[name] = record
+        """Record that a piece is complete; the record is on disk when this returns. Thread-safe."""
+        with self._lock:
+            self._file.write(json.dumps({"source": self._pieces[name].identity, "array": record}).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.done[name] = record
 
 
 @contextlib.contextmanager

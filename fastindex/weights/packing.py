@@ -10,29 +10,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fastindex.arrays.buffers import check_movable
-from fastindex.arrays.fills import Casting, check_casting, fill_pattern
-from fastindex.errors import FastIndexError
+from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, wanted_type
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
 from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
+from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
+from fastindex.weights.format_rules import shape_of
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
     JOURNAL,
     MANIFEST,
     RAW,
     ZARR,
+    Array,
     Journal,
     Manifest,
     Piece,
@@ -40,8 +43,9 @@ from fastindex.weights.manifests import (
     record_of,
 )
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
-from fastindex.weights.rules import Array, arrays_of, rules_of
-from fastindex.weights.tensors import Stack, opened, ordered_shape
+from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, shown, stacks_of
+from fastindex.weights.safetensors_files import packed_shape
+from fastindex.weights.tensors import Stack, Tensor, opened, ordered_shape
 
 #: Zarr's metadata of a folder of arrays.
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
@@ -137,11 +141,24 @@ def pack_checkpoint(
     files = {name: f"{number:05}{'' if store == ZARR else '.bin'}" for number, name in enumerate(arrays)}
     progress.start(sum(array.shape.nbytes for array in arrays.values()))
     pieces = {name: Piece(files[name], array.shape.nbytes, array.identity()) for name, array in arrays.items()}
-    with opened_journal(place, pieces) as journal, _Flushing(journal, place, store) as flushing:
+    with (
+        opened_journal(place, pieces) as journal,
+        # Its end waits even after an error: packed arrays are finished, and a resumed job reuses them.
+        ThreadPoolExecutor(_FLUSHING_THREADS, "fastindex-checkpoint") as threads,
+    ):
+        waiting: deque[Future[None]] = deque()
         for name in journal.missing(progress):
             array, path = arrays[name], str(place / files[name])
-            flushing.take(array, files[name], _packed(path, array, limit, store, progress, casting))
-        flushing.wait()
+            packed = _packed(path, array, limit, store, progress, casting)
+            if store == ZARR:
+                # Zarr's settings belong to the whole process: the thread that set them resets them.
+                _finish(path, array, packed, store, journal)
+                continue
+            waiting.append(threads.submit(_finish, path, array, packed, store, journal))
+            while len(waiting) > _MOST_WAITING:
+                waiting.popleft().result()
+        for finished in waiting:
+            finished.result()
         records = [journal.done[name] for name in arrays]
         if store == ZARR:
             write_file(str(place / "zarr.json"), _GROUP)
@@ -179,47 +196,96 @@ def _packed(path: str, array: Array, limit: int, store: str, progress: Progress,
         return stack.pop_all()
 
 
-class _Flushing:
-    """Worker threads that flush arrays, read them back for their checksums, and record them in the journal."""
+def _finish(path: str, array: Array, packed: contextlib.ExitStack, store: str, journal: Journal) -> None:
+    """Flush a packed array, read it back for its checksum, and record it in the journal."""
+    packed.close()
+    sha256 = checksum_of(opened_buffer(path, array.shape, store))
+    journal.add(array.name, record_of(array, os.path.basename(path), sha256))
 
-    def __init__(self, journal: Journal, place: Path, store: str) -> None:
-        self._journal, self._place, self._store = journal, place, store
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_FLUSHING_THREADS, "fastindex-checkpoint")
-        self._waiting: deque[Future[None]] = deque()
 
-    def __enter__(self) -> _Flushing:
-        return self
+def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
+    """Return the arrays that tensors become by the first rule that matches their name; others stay as they are.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Even after an error, finish the packed arrays: a resumed job reuses them.
-        self._threads.shutdown(wait=True)
+    Raises
+    ------
+    FastIndexError
+        A rule matches no tensor, or its layout, order or stack does not fit them; or two arrays have one name.
+    ArgumentTypeError
+        `casting` does not allow an element type.
+    """
+    if tpu is not None:
+        # The name of a topology, such as v5p:2x2x1, begins with that of its generation.
+        tpu = tpu.partition(":")[0]
+        if tpu not in TPUS:
+            raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
+    followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
+    found: dict[str, Array] = {}
 
-    def take(self, array: Array, file: str, packed: contextlib.ExitStack) -> None:
-        """Queue a packed array to be finished; block while too many wait.
+    def add(array: Array) -> None:
+        if array.name in found:
+            raise FastIndexError(f"two arrays would be called {shown(array.name)}")
+        found[array.name] = array
 
-        Raises
-        ------
-        OSError
-            This array, or an earlier one, cannot be written.
-        """
-        if self._store == ZARR:
-            # Zarr's settings belong to the whole process: the thread that set them resets them.
-            self._finish(array, file, packed)
-            return
-        self._waiting.append(self._threads.submit(self._finish, array, file, packed))
-        self.wait(_MOST_WAITING)
+    plain = Rule("*")
+    for name, tensor in tensors.items():
+        rule = next((one for one in rules if one.matches(name)), plain)
+        if rule is not plain:
+            followed[rule].append(tensor)
+        if rule.stack is None:
+            add(_array_by(rule, name, (tensor,), tpu, casting))
+    for rule, those in followed.items():
+        if not those:
+            raise FastIndexError(
+                f"no tensor follows the rule for {shown(rule.names)}: none has such a name, or another rule is first"
+            )
+        if rule.stack is not None:
+            for stack, ordered in stacks_of(rule.names, rule.stack, those):
+                add(_array_by(rule, stack, ordered, tpu, casting))
+    return list(found.values())
 
-    def wait(self, most: int = 0) -> None:
-        """Wait until all arrays but `most` are on disk, and recorded."""
-        while len(self._waiting) > most:
-            self._waiting.popleft().result()
 
-    def _finish(self, array: Array, file: str, packed: contextlib.ExitStack) -> None:
-        packed.close()
-        buffer = opened_buffer(str(self._place / file), array.shape, self._store)
-        record = record_of(array, file, checksum_of(buffer))
-        with self._lock:
-            self._journal.add(array.name, record)
+def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
+    with errors_about(f"{shown(name)}, by the rule for {shown(rule.names)}"):
+        return _array(name, tensors, rule, tpu, casting)
+
+
+def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
+    first, is_stacked = tensors[0], rule.stack is not None
+    if rule.format is not None:
+        formats = rule.format.formats_of(first)
+        shape = shape_of(formats.plan().ends[1])
+        if is_stacked:
+            shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))
+        return Array(name, shape, tensors, (), is_stacked, formats)
+    if first.is_opaque:
+        _check_copied(first, rule)
+    shape = first.shape
+    element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
+    check_cast(shape.element_type, element_type, casting)
+    order = order_of(rule.transpose, shape.rank)
+    dimensions = tuple(shape.dimensions[d] for d in order)
+    if is_stacked:
+        dimensions = (len(tensors), *dimensions)
+    layout: Layout | None = None
+    if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
+        layout = tpu_layout(element_type, dimensions, tpu)
+    elif rule.layout is not None:
+        layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
+    elif rule.dtype is None:
+        layout = packed_shape(element_type, dimensions).layout if shape.layout.element_size_in_bits else None
+    return Array(name, Shape(element_type, dimensions, layout), tensors, order, is_stacked)
+
+
+def _check_copied(tensor: Tensor, rule: Rule) -> None:
+    """Require the rule of a tensor whose elements cannot be moved individually to copy its bytes.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    for key in ("layout", "dtype", "transpose"):
+        if getattr(rule, key) is not None:
+            raise UnsupportedError(
+                f"{shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
+                f"copied as they are; the rule for {shown(rule.names)} has a {key}"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 _COMPRESSED = {
@@ -77,13 +78,20 @@ _IN_ORDER = {
 }
 
 
-def _gguf(kind: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    named = [{"name": "{x}.weight" if i == 0 else f"{{x}}.{one.pop('as')}", **one} for i, one in enumerate(outputs)]
-    return {"names": "{x}.weight", "type": kind, "optional": True, "outputs": named}
+def _gguf_to_mlx(kind: str, biases: dict[str, Any], steps: Sequence[str] = (), **parameters: Any) -> dict[str, Any]:
+    codes = {"from": "gguf_body", "to": "mlx", "group_size": 32, **parameters}
+    outputs = [
+        {"name": "{x}.weight", "field": "codes", "format": codes, "steps": [*steps]},
+        {"name": "{x}.scales", "field": "scale"},
+        {"name": "{x}.biases", **biases},
+    ]
+    return {"names": "{x}.weight", "type": kind, "optional": True, "outputs": outputs}
 
 
-def _to_mlx(**more: Any) -> dict[str, Any]:
-    return {"from": "gguf_body", "to": "mlx", "group_size": 32, **more}
+def _gate_up(step: str) -> dict[str, Any]:
+    """Return the recipe that moves the rows of a fused gate and up projection, of blocks or of plain matrices."""
+    names = {"{x}.experts.gate_up_proj_*": 1, "{x}.experts.gate_up_proj": 2}
+    return {"rules": [{"names": name, "steps": [f"{step} {d}"], "optional": True} for name, d in names.items()]}
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -156,30 +164,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gguf-to-mlx": {
         "metadata": {"format": "mlx"},
         "rules": [
-            _gguf(
-                "Q4_0",
-                [
-                    {"field": "codes", "format": _to_mlx()},
-                    {"as": "scales", "field": "scale"},
-                    {"as": "biases", "field": "scale", "steps": ["multiply -8"]},
-                ],
-            ),
-            _gguf(
-                "Q4_1",
-                [
-                    {"field": "codes", "format": _to_mlx()},
-                    {"as": "scales", "field": "scale"},
-                    {"as": "biases", "field": "min"},
-                ],
-            ),
-            _gguf(
-                "Q8_0",
-                [
-                    {"field": "codes", "format": _to_mlx(bits=8), "steps": ["flip"]},
-                    {"as": "scales", "field": "scale"},
-                    {"as": "biases", "field": "scale", "steps": ["multiply -128"]},
-                ],
-            ),
+            _gguf_to_mlx("Q4_0", {"field": "scale", "steps": ["multiply -8"]}),
+            _gguf_to_mlx("Q4_1", {"field": "min"}),
+            _gguf_to_mlx("Q8_0", {"field": "scale", "steps": ["multiply -128"]}, ["flip"], bits=8),
         ],
     },
     "nvfp4-swizzled-scales": {
@@ -188,16 +175,6 @@ RECIPES: dict[str, dict[str, Any]] = {
             {"names": "{x}.weight_scale", "type": "F8_E4M3", "format": {"from": "plain", "to": "blocked_scales"}}
         ],
     },
-    "gpt-oss-halves": {
-        "rules": [
-            {"names": "{x}.experts.gate_up_proj_*", "steps": ["halves 1"], "optional": True},
-            {"names": "{x}.experts.gate_up_proj", "steps": ["halves 2"], "optional": True},
-        ],
-    },
-    "gpt-oss-interleaved": {
-        "rules": [
-            {"names": "{x}.experts.gate_up_proj_*", "steps": ["interleave 1"], "optional": True},
-            {"names": "{x}.experts.gate_up_proj", "steps": ["interleave 2"], "optional": True},
-        ],
-    },
+    "gpt-oss-halves": _gate_up("halves"),
+    "gpt-oss-interleaved": _gate_up("interleave"),
 }

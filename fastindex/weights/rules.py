@@ -1,27 +1,38 @@
-"""Rules for the tensors of a checkpoint, matched by name, and the arrays that they produce."""
+"""The grammar of rules for the tensors of a checkpoint, matched by name: for packing, and for conversion."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import translate
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from fastindex.arrays.fills import check_cast, wanted_type
-from fastindex.core.layout import Layout
-from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
-from fastindex.show.tpu_layouts import TPUS, tpu_layout
-from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of, shape_of
-from fastindex.weights.repack_jobs import Formats
-from fastindex.weights.safetensors_files import packed_shape
+from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of
+from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
+_RULE_KEYS = ("names", "type", "optional", "outputs")
+_TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
+_OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
+_DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
+#: Steps of a rule, and their arguments.
+STEPS = {
+    "add": "a number",
+    "flip": "",
+    "multiply": "a power of two",
+    "halves": "a dimension",
+    "interleave": "a dimension",
+    "swap": "a dimension",
+    "part": "a dimension, the first index and the one after the last, such as 0 1/2",
+}
 #: The most characters of a name, or another value, in a message.
 _MOST_SHOWN = 200
 #: Most digits of the number in the name of a stacked tensor.
@@ -151,78 +162,6 @@ def check_characters(key: str, text: str) -> None:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
-    """An array to write.
-
-    Attributes
-    ----------
-    name : str
-    shape : Shape
-        As written.
-    tensors : tuple of Tensor
-        Its sources; several if they are stacked.
-    order : tuple of int
-        For each dimension, the stacking one left out, the dimension of the tensors that it is.
-    is_stacked : bool
-    formats : Formats, optional
-        The named formats that each tensor is moved between; the result is bytes, or the codes of a plain array.
-    """
-
-    name: str
-    shape: Shape
-    tensors: tuple[Tensor, ...]
-    order: tuple[int, ...]
-    is_stacked: bool
-    formats: Formats | None = None
-
-    def identity(self) -> list[Any]:
-        """Return the properties that must be unchanged for an array written earlier to be reused."""
-        formats = None if self.formats is None else repr(self.formats)
-        return [str(self.shape), list(self.order), formats, [tensor.told() for tensor in self.tensors]]
-
-
-def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
-    """Return the arrays that tensors become by the first rule that matches their name; others stay as they are.
-
-    Raises
-    ------
-    FastIndexError
-        A rule matches no tensor, or its layout, order or stack does not fit them; or two arrays have one name.
-    ArgumentTypeError
-        `casting` does not allow an element type.
-    """
-    if tpu is not None:
-        # The name of a topology, such as v5p:2x2x1, begins with that of its generation.
-        tpu = tpu.partition(":")[0]
-        if tpu not in TPUS:
-            raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
-    followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
-    found: dict[str, Array] = {}
-
-    def add(array: Array) -> None:
-        if array.name in found:
-            raise FastIndexError(f"two arrays would be called {shown(array.name)}")
-        found[array.name] = array
-
-    plain = Rule("*")
-    for name, tensor in tensors.items():
-        rule = next((one for one in rules if one.matches(name)), plain)
-        if rule is not plain:
-            followed[rule].append(tensor)
-        if rule.stack is None:
-            add(_array_by(rule, name, (tensor,), tpu, casting))
-    for rule, those in followed.items():
-        if not those:
-            raise FastIndexError(
-                f"no tensor follows the rule for {shown(rule.names)}: none has such a name, or another rule is first"
-            )
-        if rule.stack is not None:
-            for stack, ordered in stacks_of(rule.names, rule.stack, those):
-                add(_array_by(rule, stack, ordered, tpu, casting))
-    return list(found.values())
-
-
 def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """Yield the name of each stack, and its tensors in the order of their numbers, which must be 0, 1, 2 ...
 
@@ -271,53 +210,6 @@ def _in_order(stack: str, numbered: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
     return tensors
 
 
-def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
-    with errors_about(f"{shown(name)}, by the rule for {shown(rule.names)}"):
-        return _array(name, tensors, rule, tpu, casting)
-
-
-def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
-    first, is_stacked = tensors[0], rule.stack is not None
-    if rule.format is not None:
-        formats = rule.format.formats_of(first)
-        shape = shape_of(formats.plan().ends[1])
-        if is_stacked:
-            shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))
-        return Array(name, shape, tensors, (), is_stacked, formats)
-    if first.is_opaque:
-        _check_copied(first, rule)
-    shape = first.shape
-    element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
-    check_cast(shape.element_type, element_type, casting)
-    order = order_of(rule.transpose, shape.rank)
-    dimensions = tuple(shape.dimensions[d] for d in order)
-    if is_stacked:
-        dimensions = (len(tensors), *dimensions)
-    layout: Layout | None = None
-    if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
-        layout = tpu_layout(element_type, dimensions, tpu)
-    elif rule.layout is not None:
-        layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
-    elif rule.dtype is None:
-        layout = packed_shape(element_type, dimensions).layout if shape.layout.element_size_in_bits else None
-    return Array(name, Shape(element_type, dimensions, layout), tensors, order, is_stacked)
-
-
-def _check_copied(tensor: Tensor, rule: Rule) -> None:
-    """Require the rule of a tensor whose elements cannot be moved individually to copy its bytes.
-
-    Raises
-    ------
-    UnsupportedError
-    """
-    for key in ("layout", "dtype", "transpose"):
-        if getattr(rule, key) is not None:
-            raise UnsupportedError(
-                f"{shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
-                f"copied as they are; the rule for {shown(rule.names)} has a {key}"
-            )
-
-
 def order_of(pattern: str | None, rank: int) -> tuple[int, ...]:
     """Return the source dimension of each dimension of the result."""
     if pattern is None:
@@ -329,6 +221,142 @@ def order_of(pattern: str | None, rank: int) -> tuple[int, ...]:
     if len(left) != rank:
         raise FastIndexError(f"transpose {shown(pattern)} names {len(left)} dimensions, the tensor has {rank}")
     return tuple(left.index(one) for one in right)
+
+
+# Conversions: the same grammar, with keys for the output tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor that a rule makes or checks; attributes are the keys of rules, and each step is a tuple of words."""
+
+    name: str | None = None
+    field: str | None = None
+    transpose: str | None = None
+    stack: str | None = None
+    unstack: str | None = None
+    dtype: str | None = None
+    remedy: str = _DEFAULT_REMEDY
+    format: FormatRule | None = None
+    steps: tuple[tuple[str, ...], ...] = ()
+    join: int | None = None
+    constant: Any = None
+    equals: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionRule:
+    """A rule for the conversion of tensors.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Patterns; if there are several, each matches one tensor, and all with the same captures.
+    type : str, optional
+        The file's name of the element type, such as Q4_0.
+    is_optional : bool
+        Whether the rule may match no tensor.
+    outputs : tuple of Output
+    """
+
+    names: tuple[str, ...]
+    type: str | None
+    is_optional: bool
+    outputs: tuple[Output, ...]
+
+
+def conversion_rules_of(given: Any) -> tuple[ConversionRule, ...]:
+    """Parse rules given as mappings.
+
+    Raises
+    ------
+    ArgumentTypeError
+        A value of another type than the key takes.
+    FastIndexError
+        An unknown key, or an invalid value; the message names the rule.
+    """
+    formats = formats_of(given)
+    return tuple(_rule_of(one, formats) for one in mappings_of(given))
+
+
+def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> ConversionRule:
+    unknown = set(one) - {*_RULE_KEYS, *_OUTPUT_KEYS}
+    if unknown or "names" not in one:
+        raise FastIndexError(
+            f"a rule has names, and perhaps {', '.join((*_RULE_KEYS[1:], *_OUTPUT_KEYS))}; got {shown(list(one))}"
+        )
+    names = [one["names"]] if isinstance(one["names"], str) else one["names"]
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentTypeError(f"names of a rule are a text, or a list of texts, got {shown(one['names'])}")
+    where = f"the rule for {shown(names[0])}"
+    own = {key: value for key, value in one.items() if key in _OUTPUT_KEYS}
+    outputs = one.get("outputs", [own])
+    if "outputs" in one and own:
+        raise FastIndexError(f"{where} has outputs, so {min(own)} belongs to one of these")
+    if not isinstance(outputs, list | tuple) or not all(isinstance(output, Mapping) for output in outputs):
+        raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
+    if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
+        raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
+    made = tuple(_output_of(where, names, output, formats) for output in outputs)
+    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), made)
+
+
+def _output_of(
+    where: str, names: Sequence[str], given: Mapping[str, Any], formats: Mapping[str, FoundFormat]
+) -> Output:
+    unknown = set(given) - set(_OUTPUT_KEYS)
+    if unknown:
+        raise FastIndexError(f"{where}: an output has {', '.join(_OUTPUT_KEYS)}; got {shown(min(unknown))}")
+    texts = {key: given[key] for key in _TEXT_KEYS if key in given}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"{where}: {key} is a text, got {shown(text)}")
+        check_characters(key, text)
+        if key in ("name", "stack", "unstack") and captures_of(text) - _common(names):
+            raise FastIndexError(f"{where}: {key} is {shown(text)}, which has a capture that its names have not")
+    if len({"stack", "unstack", "name", "equals"} & set(given)) > 1:
+        raise FastIndexError(f"{where}: an output has one of name, stack, unstack and equals; got {shown(list(given))}")
+    join = given.get("join")
+    if (type(join) is not int or join < 0) if len(names) > 1 else join is not None:
+        raise FastIndexError(f"{where}: join is the dimension along which several names are joined, got {shown(join)}")
+    if len(names) > 1 and not {"name", "equals"} & set(given):
+        raise FastIndexError(f"{where}: what several names become has a name")
+    if "unstack" in texts and not is_of_one_star(texts["unstack"]):
+        raise FastIndexError(
+            f"{where}: unstack is a name with one *, which stands for the number; got {given['unstack']!r}"
+        )
+    steps = given.get("steps", [])
+    if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
+        raise ArgumentTypeError(f"{where}: steps are a list of texts, got {shown(steps)}")
+    made = format_rule_of(given["format"], formats) if "format" in given else None
+    parsed = tuple(_step_of(where, step) for step in steps)
+    return Output(
+        **texts, format=made, steps=parsed, join=join, **{k: given[k] for k in ("constant", "equals") if k in given}
+    )
+
+
+def _common(names: Sequence[str]) -> set[str]:
+    """Return the captures that all patterns have."""
+    found = captures_of(names[0])
+    for name in names[1:]:
+        found &= captures_of(name)
+    return found
+
+
+def _step_of(where: str, text: str) -> tuple[str, ...]:
+    words = tuple(text.split())
+    kind = words[0] if words else ""
+    wanted = {"flip": 1, "part": 4}.get(kind, 2)
+    if kind not in STEPS or len(words) != wanted:
+        known = "; ".join(f"{name}{f' and {what}' if what else ''}" for name, what in STEPS.items())
+        raise FastIndexError(f"{where}: the step {shown(text)} is none of: {known}")
+    for i, word in enumerate(words[1:]):
+        number = re.fullmatch(r"-?\d{1,18}(/\d{1,18})?", word)
+        if number is None or (number[1] and (kind == "add" or (kind != "multiply" and i == 0))) or word.endswith("/0"):
+            raise FastIndexError(f"{where}: the step {shown(text)} has {shown(word)} in place of a number")
+    if kind == "multiply" and math.frexp(abs(float(Fraction(words[1]))))[0] != 0.5:
+        raise FastIndexError(f"{where}: {shown(text)} is not exact; a power of two, such as -8 or 1/16, is")
+    return words
 
 
 # Names: shell patterns, with captures such as {i}

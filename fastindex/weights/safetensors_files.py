@@ -193,7 +193,7 @@ def read_header(path: str) -> TensorFiles:
     FastIndexError, UnsupportedError, OSError
         As `tensors_of`.
     """
-    file = open_raw(path, 0, None)
+    file = open_raw(path)
     length = np.empty(min(_LENGTH_BYTES, file.nbytes), np.uint8)
     file.read(0, length)
     header_bytes = int.from_bytes(length.tobytes(), "little")

@@ -69,7 +69,7 @@ def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]
     parts = []
     for tensor in tensors:
         if tensor.path not in files:
-            files[tensor.path] = open_raw(tensor.path, 0, None, tensor.identity)
+            files[tensor.path] = open_raw(tensor.path, None, tensor.identity)
         parts.append(files[tensor.path].part(tensor.start, tensor.shape.nbytes))
     return parts, list(files.values())
 

@@ -84,8 +84,8 @@ def wrong(case: Case) -> str:
         rng.integers(0, 16 if is_half else 256, (rows, width), np.uint8) for rows in (math.prod(sides[0].dimensions), 1)
     )
     fill = np.full((1, width), case.fill or 0, np.uint8)
-    given = slot_owners.buffer_of(values, slot_owners.owners(sides[0]), noise, packed[0])
-    expected = slot_owners.buffer_of(values, slot_owners.owners(sides[1]), fill, packed[1])
+    given = slot_owners.buffer_of(values, slot_owners.elements_of_slots(sides[0]), noise, packed[0])
+    expected = slot_owners.buffer_of(values, slot_owners.elements_of_slots(sides[1]), fill, packed[1])
     source = np.empty(len(given) + case.offset, np.uint8)[case.offset :]
     source[:] = given
     memory = np.full(len(expected) + 2 * _GUARD_BYTES, _GUARD, np.uint8)

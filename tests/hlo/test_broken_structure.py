@@ -11,8 +11,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.hlo.shape_table import ShapeTable
+from tests.cases import hlo_structures as structures
 from tests.cases import strategies
-from tests.fault_parts import structures
 
 A, PAIR = "f32[8]{0}", "(f32[8]{0}, s32[])"
 EMPTY = "%f (x: f32[8]) -> f32[8] {\n}\n"
@@ -135,7 +135,7 @@ def test_an_alias_of_nothing_joins_nothing() -> None:
 @pytest.mark.parametrize("first", strategies.seeds(8))
 @pytest.mark.parametrize("module", range(len(structures.SMALL)))
 def test_random_damage(module: int, first: int) -> None:
-    """`tests/faults.py` does it a hundred thousand times."""
+    """`tests/faults/campaign.py` does it a hundred thousand times."""
     source = Random(first * 100 + module)
     parts = structures.taken_apart(structures.SMALL[module])
     assert fi.hlo.report(parts.text()).problems == ()

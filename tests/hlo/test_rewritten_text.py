@@ -18,7 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex.hlo.inferred_shapes import INFERRED
 from tests.cases import strategies
-from tests.fault_parts.structures import SMALL
+from tests.cases.hlo_structures import SMALL
 from tests.oracles.hlo_rewritings import Rewriter
 from tests.oracles.jaxlib_process import JaxlibProcess
 

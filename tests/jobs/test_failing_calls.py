@@ -1,6 +1,6 @@
 """Calls of the system that fail, are interrupted, or do half of what is asked, under file jobs.
 
-A library between the jobs and the C library makes them do so; `tests/faults.py` goes through all of them.
+A library between the jobs and the C library makes them do so; `tests/faults/campaign.py` goes through all of them.
 Tests of: jobs.positions, jobs.writing, jobs.input_files.
 """
 
@@ -18,7 +18,7 @@ import pytest
 
 from fastindex.jobs import positions
 from fastindex.jobs.positions import close_file, read_at, sync_folder, uninterrupted, write_at
-from tests.fault_parts.tally import read
+from tests.faults.tally import read
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ needs_compiler = pytest.mark.skipif(
 @pytest.mark.in_turn(seconds=13)
 @needs_compiler
 def test_each_kind_of_call_in_each_kind_of_job(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.fault_parts.every_call", str(tmp_path / "tally")]
+    command = [sys.executable, "-m", "tests.faults.every_call", str(tmp_path / "tally")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     saved = read(tmp_path / "tally")
     assert (done.returncode, saved.findings, saved.skipped) == (0, [], ""), done.stderr

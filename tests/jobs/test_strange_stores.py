@@ -23,7 +23,7 @@ from fastindex.jobs.layout_jobs import pack_file, unpack_file
 from fastindex.jobs.zarr_arrays import stored_zarr_array
 from fastindex.jobs.zarr_stores import METADATA, _store_class, open_stored
 from tests.cases import strategies
-from tests.cases.zarr_metadata import damaged_metadata
+from tests.cases.damage import damaged_metadata
 
 zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'fastindex[zarr]'")
 

@@ -10,7 +10,7 @@ import pytest
 
 import fastindex as fi
 from tests.cases import strategies
-from tests.cases.sharding_cases import random_case
+from tests.cases.sharding_texts import random_case
 from tests.kernels.gpu_package import to_gpu, to_host
 
 LISTED = "{devices=[2,2]0,3,1,2}"

@@ -35,7 +35,7 @@ def test_the_oracle_agrees_with_the_slow_reference(text: str) -> None:
     shape = reference.parse(text)
     cells = reference.slots(shape)
     numbers = [-1 if cell is None else int(np.ravel_multi_index(cell, shape.dimensions)) for cell in cells]
-    assert slot_owners.owners(shape).tolist() == numbers
+    assert slot_owners.elements_of_slots(shape).tolist() == numbers
 
 
 @pytest.mark.parametrize("pair", NAMED)

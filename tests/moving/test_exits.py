@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fault_parts.exits import CALLS, ENDINGS, wrong_end
+from tests.faults.exits import CALLS, ENDINGS, wrong_end
 
 
 @pytest.mark.in_turn(seconds=2)

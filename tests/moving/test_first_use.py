@@ -15,8 +15,8 @@ import pytest
 from fastindex.first_use import uninterrupted
 from fastindex.lazy import lazy_property
 from tests.cases.hangs import HANG_SECONDS
-from tests.fault_parts.forks import wrong_in_first_use
-from tests.fault_parts.interrupts import wrong_after_interrupts
+from tests.faults.forks import wrong_in_first_use
+from tests.faults.interrupts import wrong_after_interrupts
 
 
 @pytest.mark.in_turn(seconds=1.5)

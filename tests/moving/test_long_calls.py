@@ -21,7 +21,7 @@ from fastindex.moving.numbers import PASS_CALL
 from fastindex.moving.pass_threads import long_call, looks_for_signals
 from fastindex.runtime.machine_code import function
 from fastindex.runtime.numbers import CALL, UNFINISHED
-from tests.fault_parts.interrupts import wrong_in_long_calls
+from tests.faults.interrupts import wrong_in_long_calls
 
 SHAPE = "f32[2048,1031]"
 VALUES = np.arange(2048 * 1031, dtype=np.float32)

@@ -5,51 +5,50 @@ As `reference`, but fast enough for a million slots, and sharing no code with it
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.oracles.reference import STAR, ReferenceShape
 
-Owners = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 
-def owners(shape: ReferenceShape) -> Owners:
-    """The number of the element in each slot, row-major; -1 where there is padding."""
-    array = np.arange(math.prod(shape.dimensions), dtype=np.int64).reshape(shape.dimensions)
+def elements_of_slots(shape: ReferenceShape) -> NDArray[np.int64]:
+    """Return the number of the element, in C order, that lies in each slot; -1 for padding."""
+    array = np.arange(np.prod(shape.dimensions, dtype=np.int64), dtype=np.int64).reshape(shape.dimensions)
+    if shape.padded_dimensions is not None:
+        wider = [(0, padded - size) for padded, size in zip(shape.padded_dimensions, shape.dimensions, strict=True)]
+        array = np.pad(array, wider, constant_values=-1)
     array = array.transpose(shape.minor_to_major[::-1])
     for tile in shape.tiles:
         array = _tiled(array, tile)
-    slots = array.reshape(-1)
-    return np.pad(slots, (0, -len(slots) % shape.tail_alignment), constant_values=-1)
+    flat = array.reshape(-1)
+    return np.pad(flat, (0, -len(flat) % shape.tail_alignment), constant_values=-1)
 
 
-def _tiled(array: Owners, tile: tuple[int | str, ...]) -> Owners:
-    """Pad the most minor axes to whole tiles, split them, and move the parts within a tile to the end."""
+def _tiled(array: NDArray[np.int64], tile: tuple[int | str, ...]) -> NDArray[np.int64]:
     array = array.reshape((1,) * (len(tile) - array.ndim) + array.shape)
-    first = array.ndim - len(tile)
-    outer, joined, sizes, pending = array.shape[:first], [], [], 1
-    for extent, size in zip(array.shape[first:], tile, strict=True):
-        if size == STAR:
-            pending *= extent
-            continue
-        joined.append(pending * extent)
-        sizes.append(int(size))
-        pending = 1
-    assert pending == 1, "a merged dimension has to have one behind it"
-    array = array.reshape(*outer, *joined)
-    ends = [(0, -extent % size) for extent, size in zip(joined, sizes, strict=True)]
-    array = np.pad(array, [(0, 0)] * first + ends, constant_values=-1)
-    split = [part for extent, size in zip(array.shape[first:], sizes, strict=True) for part in (extent // size, size)]
-    array = array.reshape(*outer, *split)
-    count = len(sizes)
-    counts, within = ([first + 2 * k + part for k in range(count)] for part in (0, 1))
-    return array.transpose(*range(first), *counts, *within)
+    outside = array.ndim - len(tile)
+    sizes, tile_sizes = list(array.shape[:outside]), []
+    merged = 1
+    for size, entry in zip(array.shape[outside:], tile, strict=True):
+        merged *= size
+        if entry != STAR:
+            sizes.append(merged)
+            tile_sizes.append(int(entry))
+            merged = 1
+    array = array.reshape(sizes)
+    rests = [-size % entry for size, entry in zip(sizes[outside:], tile_sizes, strict=True)]
+    array = np.pad(array, [(0, 0)] * outside + [(0, rest) for rest in rests], constant_values=-1)
+    split = list(array.shape[:outside])
+    for size, entry in zip(array.shape[outside:], tile_sizes, strict=True):
+        split += [size // entry, entry]
+    count = len(tile_sizes)
+    which = [outside + 2 * k for k in range(count)]
+    return array.reshape(split).transpose([*range(outside), *which, *(axis + 1 for axis in which)])
 
 
-def buffer_of(values: Bytes, owner: Owners, fill: Bytes, packed: bool) -> Bytes:
+def buffer_of(values: Bytes, owner: NDArray[np.int64], fill: Bytes, packed: bool) -> Bytes:
     """The buffer whose slots hold the elements that `owner` says, and `fill` elsewhere.
 
     `values` has the bytes of an element in each row; packed elements have four bits of a byte, the first the low ones.

@@ -12,7 +12,7 @@ import pytest
 
 import fastindex as fi
 from tests.cases import strategies
-from tests.cases.sharding_cases import random_case
+from tests.cases.sharding_texts import random_case
 from tests.oracles import reference, shard_reference
 
 

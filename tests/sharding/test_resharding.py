@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from tests.cases import strategies
-from tests.cases.sharding_cases import divisible, random_sharding
+from tests.cases.sharding_texts import divisible, random_sharding
 from tests.oracles import reference, shard_reference
 
 

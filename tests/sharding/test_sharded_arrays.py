@@ -10,8 +10,7 @@ import pytest
 
 import fastindex as fi
 from tests.cases import strategies
-from tests.cases.sharding_cases import random_case
-from tests.cases.sharding_texts import tiled_text
+from tests.cases.sharding_texts import random_case, tiled_text
 from tests.oracles import reference, shard_reference
 from tests.oracles.hlo_shardings import ask
 from tests.oracles.spmd_partitioning import device_buffers

@@ -9,7 +9,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.show.shard_picture import ShardPicture
-from tests.cases.sharding_cases import random_case
+from tests.cases.sharding_texts import random_case
 
 
 def test_parts_are_those_of_shards() -> None:

@@ -13,7 +13,7 @@ import pytest
 import fastindex as fi
 from fastindex.show.sentences import cheapest_division
 from tests.cases.sharding_texts import tiled_text
-from tests.fault_parts import divisions
+from tests.faults import divisions
 
 
 def test_the_issue_in_words() -> None:
@@ -55,7 +55,7 @@ def test_a_scalar_with_subgroups_has_no_other_division(sharding: str) -> None:
 
 @pytest.mark.parametrize("first", range(6))
 def test_random_questions(first: int) -> None:
-    """`tests/faults.py` asks a hundred thousand."""
+    """`tests/faults/campaign.py` asks a hundred thousand."""
     source, answered = Random(first), 0
     for _ in range(40):
         with contextlib.suppress(fi.FastIndexError):

@@ -1,6 +1,6 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
-Tests of: weights.converting, weights.conversion_rules, weights.conversions, weights.expressions, weights.recipes,
+Tests of: weights.converting, weights.conversions, weights.expressions, weights.recipes,
 cli.checkpoints.
 """
 
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from fastindex.weights import expressions
-from fastindex.weights.conversion_rules import STEPS
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import Formats
-from fastindex.weights.rules import captured
+from fastindex.weights.rules import STEPS, captured
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
@@ -424,7 +423,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "b.0", "format": {"from": "blocked_scales", "to": "plain"}}], "give the format a shape"),
     ([{"names": "*", "outputs": []}], "no tensor is left to write"),
     ("awq-to-mlx", "no recipe is called 'awq-to-mlx'; there are awq-to-compressed-tensors"),
-    ({"rules": [], "confg": {}}, "a recipe has rules, and perhaps about, config"),
+    ({"rules": [], "confg": {}}, "a recipe has rules, and perhaps formats, about, config"),
     ({"rules": [], "config": 3}, "config of a recipe is a mapping"),
     ({"rules": [], "metadata": {"a": 3}}, "metadata maps texts to texts"),
     ({"rules": [], "expects": {"a": 3}}, "expects maps places"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
+from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape
 from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.moving.counts import LINES_AHEAD, Counts, cycles, overflows, piece_ends
@@ -110,6 +111,8 @@ def block_permutes(problem: Problem) -> BlockPermutes | None:
     source, slot_bits = problem.source, problem.slot_bits
     readable = source.slot_count if isinstance(source, Shape) else 0
     for variables, left, right in shared_digits(source, problem.destination):
+        if runs_backwards(variables):
+            continue
         found = permuted_blocks(variables, left, right, problem.destination, slot_bits[1])
         if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
             continue

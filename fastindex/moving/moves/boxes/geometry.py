@@ -27,7 +27,7 @@ from fastindex.algebra.loops import (
     shared_levels,
 )
 from fastindex.algebra.shared_digits import Strides, shared_digits
-from fastindex.core.digits import Digit, Digits, Variable
+from fastindex.core.digits import Digit, Digits, Variable, runs_backwards
 from fastindex.core.shape import Shape
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -97,7 +97,7 @@ def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_sl
     if 0 in source.dimensions:
         return
     for variables, left, right in shared_digits(source, destination):
-        if any(d.weight < 0 for d in (*left, *right)):
+        if runs_backwards(variables) or any(d.weight < 0 for d in (*left, *right)):
             continue
         fills = padding_nests(variables, right, destination) if isinstance(destination, Shape) else []
         found = _coordinates_apart(variables, left, right, rest_slots)

@@ -23,10 +23,10 @@ import fastindex.runtime.machine_code
 from fastindex import RelayoutPlan
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
-from tests.fault_parts.layout_places import elements_of_slots
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 from tests.oracles import reference
 from tests.oracles.reference import STAR, ReferenceShape
+from tests.oracles.slot_owners import elements_of_slots
 
 Bytes = NDArray[np.uint8]
 
@@ -109,6 +109,11 @@ class PlainMemory:
 def run(tally: Tally) -> None:
     """Draw layouts until the time is over, between fences."""
     run_in(tally, FencedMemory(tally.random), "between fenced pages")
+
+
+def run_plain(tally: Tally) -> None:
+    """Draw layouts in memory from malloc, for tools that watch what lies beside it: no large ones, they are slow."""
+    run_in(tally, PlainMemory(), "of layouts", 1 << 60)
 
 
 def run_in(tally: Tally, memory: Memory, where: str, few: int = _FEW) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import fastindex as fi
 from tests.cases import sharding_texts, strategies
+from tests.cases.damage import damaged, damaged_bytes
 from tests.cases.shape_texts import REAL_TEXTS, TextMaker
-from tests.fault_parts.damage import damaged, damaged_bytes
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 from tests.oracles import reference, shard_reference
 
 #: No text of a few hundred characters takes longer.

@@ -17,7 +17,7 @@ import numpy.random
 
 import fastindex as fi
 from tests.cases.hangs import HANG_SECONDS
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: One in so many is forked by processes whose threads make their first calls, several by each.
@@ -92,7 +92,7 @@ def works(seed: int, threads: int, count: int = 600) -> bool:
 _FIRST_USE = """
 import sys, threading, time
 from random import Random
-from tests.fault_parts.forks import in_a_fork, works
+from tests.faults.forks import in_a_fork, works
 random, forks = Random({seed}), {forks}
 stop, wrong = threading.Event(), []
 def busy(first):
@@ -152,5 +152,5 @@ def in_a_fork(task: Callable[[], bool]) -> int:
 
 
 def _in_a_spawned_child() -> int:
-    program = "import sys; from tests.fault_parts.forks import works; sys.exit(0 if works(9, 2) else 2)"
+    program = "import sys; from tests.faults.forks import works; sys.exit(0 if works(9, 2) else 2)"
     return subprocess.run([sys.executable, "-c", program], cwd=_ROOT, timeout=HANG_SECONDS).returncode

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fault_parts.checked_memory import ROOT, run_child
-from tests.fault_parts.tally import Tally
+from tests.faults.checked_memory import ROOT, run_child
+from tests.faults.tally import Tally
 
 #: Starting takes half a minute.
 _LEAST_SECONDS = 90
@@ -47,7 +47,7 @@ def run(tally: Tally) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         options = ["--error-limit=no", "--undef-value-errors=no", "--redzone-size=256", f"--log-file={log}"]
-        run_child(tally, ["valgrind", *options], "plain_layouts", seconds, environment, "Valgrind: ")
+        run_child(tally, ["valgrind", *options], "layouts.run_plain", seconds, environment, "Valgrind: ")
         for what in accesses_of_kernels(log.read_text()):
             tally.find("Valgrind: relayouts of layouts", what)
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.fault_parts.failing_calls import FailingCalls, started_with_failing_calls
-from tests.fault_parts.file_jobs import Job, file_jobs, load_kernels, prepare_files, start, what_is_wrong
-from tests.fault_parts.tally import Tally
+from tests.faults.every_call import FailingCalls, started_with_failing_calls
+from tests.faults.file_jobs import Job, file_jobs, load_kernels, prepare_files, start, what_is_wrong
+from tests.faults.tally import Tally
 
 _NEW_NAMESPACE, _PRIVATE, _RECURSIVE, _DETACH = 0x20000, 1 << 18, 1 << 14, 2
 _DISK_BYTES = 256 << 20

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fault_parts.tally import Tally, read
+from tests.faults.tally import Tally, read
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEBUGGED = ("layouts", "texts", "hlo_pieces")
@@ -25,7 +25,7 @@ def run_child(tally: Tally, tool: list[str], part: str, seconds: float, more: di
     """Run a part in a process of its own, under a tool and with more environment; add its counts with a prefix."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "tally"
-        command = [*tool, sys.executable, "-m", "tests.fault_parts", part, str(seconds), str(tally.seed), str(state)]
+        command = [*tool, sys.executable, "-m", "tests.faults", part, str(seconds), str(tally.seed), str(state)]
         tally.begin(" ".join(command))
         ended = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True)
         saved = read(state)

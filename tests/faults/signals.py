@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fault_parts.file_jobs import Job, file_jobs, load_kernels, prepare_files, seconds_of, start, what_is_wrong
-from tests.fault_parts.tally import Tally
+from tests.faults.file_jobs import Job, file_jobs, load_kernels, prepare_files, seconds_of, start, what_is_wrong
+from tests.faults.tally import Tally
 
 _SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 #: One in so many jobs is a process of its own.

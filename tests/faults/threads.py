@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 
 import fastindex as fi
-from tests.fault_parts.layout_places import elements_of_slots
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 from tests.oracles import reference
+from tests.oracles.slot_owners import elements_of_slots
 
 _THREADS, _CALLS = 8, 1000
 _TEXTS = (

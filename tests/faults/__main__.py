@@ -1,4 +1,4 @@
-"""Run one part: ``python -m tests.fault_parts NAME SECONDS SEED FILE``; the counts are in FILE, whatever happens."""
+"""Run one part: ``python -m tests.faults NAME SECONDS SEED FILE``; the counts are in FILE, whatever happens."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import importlib
 import sys
 from pathlib import Path
 
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 
 
 def main() -> None:
     name, seconds, seed, path = sys.argv[1:]
-    part = importlib.import_module(f"tests.fault_parts.{name}")
+    module, _, function = name.partition(".")
+    run = getattr(importlib.import_module(f"tests.faults.{module}"), function or "run")
     tally = Tally(Path(path), float(seconds), int(seed))
     tally.save()
     try:
-        part.run(tally)
+        run(tally)
     finally:
         tally.save()
 

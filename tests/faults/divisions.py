@@ -11,9 +11,9 @@ import numpy as np
 
 import fastindex as fi
 from fastindex.show.shard_picture import ShardPicture
+from tests.cases.damage import damaged
 from tests.cases.sharding_texts import mesh_text, random_text, tiled_text
-from tests.fault_parts.damage import damaged
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 from tests.oracles import reference, shard_reference
 
 _MOST_SECONDS = 5.0

@@ -11,9 +11,9 @@ from random import Random
 
 import fastindex as fi
 from fastindex.hlo.liveness import UNIT_NBYTES
-from tests.fault_parts import structures
-from tests.fault_parts.damage import damaged
-from tests.fault_parts.tally import Tally
+from tests.cases import hlo_structures as structures
+from tests.cases.damage import damaged
+from tests.faults.tally import Tally
 
 _DATA = Path(__file__).resolve().parents[1] / "data" / "hlo"
 #: No piece of some kilobytes takes longer.

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from tests.cases.zarr_metadata import damaged_metadata
-from tests.fault_parts.file_jobs import LEFT_BY_KILL, ONE_LINE, Job, buffer_of, start, values_of
-from tests.fault_parts.tally import Tally
+from tests.cases.damage import damaged_metadata
+from tests.faults.file_jobs import LEFT_BY_KILL, ONE_LINE, Job, buffer_of, start, values_of
+from tests.faults.tally import Tally
 from tests.oracles import reference
 
 _SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT

@@ -1,17 +1,20 @@
-"""Interrupts long calls at random moments: ``python -m tests.fault_parts.long_calls SEED TIMES THREADS``.
+"""Interrupts at random moments: of the first call of a process, and of long calls.
 
-It prints how many calls were made, how many of them an interrupt ended, and how many in the middle of the work. There
-is at least one of the last, so there may be more calls than asked for. A call that is interrupted leaves in `out` new
-values and what was there before, nothing else, and nobody writes to it later.
+``python -m tests.faults.interrupts SEED TIMES THREADS`` interrupts long calls, and prints how many calls were
+made, how many of them an interrupt ended, and how many in the middle of the work. There is at least one of the last, so
+there may be more calls than asked for. A call that is interrupted leaves in `out` new values and what was there before,
+nothing else, and nobody writes to it later.
 """
 
 from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +23,94 @@ from numpy.typing import NDArray
 import fastindex as fi
 import fastindex.runtime.machine_code
 from fastindex.moving import pass_threads
-from fastindex.moving import pass_threads as long_calls
 from fastindex.runtime.numbers import ASLEEP, JOB, WAITING
+from tests.cases.hangs import HANG_SECONDS
+from tests.faults.tally import Tally
 
+_ROOT = Path(__file__).resolve().parents[2]
+#: In one process.
+_LONG_CALLS = 24
 _ROWS, _COLUMNS = 4095, 4090
 _PLAIN, _TILED = f"f32[{_ROWS},{_COLUMNS}]", f"f32[{_ROWS},{_COLUMNS}]{{1,0:T(8,128)}}"
 _HALVES = "u4[8192,8192]{1,0:E(4)}", "u4[8192,8192]{0,1:E(4)}"
 #: Short, so that calls of some milliseconds have several.
 _SLICE_NANOSECONDS = 200_000
+
+_FIRST_USE = """
+import signal, sys, time
+import numpy as np
+import fastindex as fi
+class Interrupt(KeyboardInterrupt):
+    pass
+def interrupt(*_):
+    raise Interrupt
+signal.signal(signal.SIGALRM, interrupt)
+array = np.random.default_rng(1).random((600, 701), np.float32)
+padded = np.zeros((600, 768), np.float32)
+padded[:, :701] = array
+expected = padded.reshape(75, 8, 6, 128).transpose(0, 2, 1, 3)
+rows, columns = np.arange(600)[:, None], np.arange(701)
+def call():
+    packed = fi.pack(array, "f32[600,701]{{1,0:T(8,128)}}", threads=2)
+    assert np.array_equal(packed, expected.reshape(-1))
+    slots = fi.linear_index("f32[600,701]{{1,0:T(8,128)}}", (rows, columns), threads=2)
+    assert np.array_equal(packed[slots], array)
+cut = 0
+for seconds in {delays}:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        cut += 1
+call()
+print(cut)
+"""
+
+
+def wrong_after_interrupts(delays: list[float]) -> tuple[str, int]:
+    """Interrupt the first calls of a process, each after some seconds; return what is wrong, and how many were cut."""
+    command = [sys.executable, "-c", _FIRST_USE.format(delays=delays)]
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "it did not end", 0
+    if done.returncode or done.stderr:
+        return f"ended with {done.returncode}: {done.stderr[-1500:]}", 0
+    return "", int(done.stdout)
+
+
+def wrong_in_long_calls(seed: int, times: int, threads: int) -> tuple[str, int, int]:
+    """Interrupt long calls in a process; return what is wrong, how many were ended, and how many in the middle."""
+    command = [sys.executable, "-m", "tests.faults.interrupts", *map(str, (seed, times, threads))]
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "it did not end", 0, 0
+    if done.returncode or done.stderr:
+        return f"ended with {done.returncode}: {done.stderr[-1500:]}", 0, 0
+    _, cut, parts = map(int, done.stdout.split())
+    return "", cut, parts
+
+
+def run(tally: Tally) -> None:
+    """Interrupt until the time is over."""
+    row, long_row = "first calls after interrupted ones", "long calls that are interrupted"
+    while tally.going():
+        delays = [tally.random.random() * 0.7 + 1e-4 for _ in range(3)]
+        tally.begin(f"{row}: {delays}")
+        wrong, cut = wrong_after_interrupts(delays)
+        tally.count(row, 1, cut)
+        if wrong:
+            tally.find(row, f"{wrong}; after {delays} s")
+        tally.save()
+        arguments = tally.random.randrange(1 << 30), _LONG_CALLS, tally.random.randint(1, 3)
+        tally.begin(f"{long_row}: seed, times, threads {arguments}")
+        wrong, cut, _ = wrong_in_long_calls(*arguments)
+        tally.count(long_row, _LONG_CALLS, cut)
+        if wrong:
+            tally.find(long_row, f"{wrong}; seed, times, threads {arguments}")
+        tally.save()
 
 
 class Interrupt(KeyboardInterrupt):
@@ -96,7 +179,7 @@ def interrupted(case: Case, out: NDArray[Any], seconds: float, threads: int) -> 
 
 def main() -> None:
     seed, times, threads = (int(text) for text in sys.argv[1:])
-    long_calls._SLICE_NANOSECONDS = _SLICE_NANOSECONDS
+    pass_threads._SLICE_NANOSECONDS = _SLICE_NANOSECONDS
     signal.signal(signal.SIGALRM, _interrupt)
     generator, chosen = random.Random(seed), cases()
     outs = {name: np.empty_like(expected) for name, (_, expected) in chosen.items()}

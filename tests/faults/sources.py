@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fault_parts.file_jobs import Job, file_jobs, load_kernels, prepare_files, seconds_of, start, what_is_wrong
-from tests.fault_parts.tally import Tally
+from tests.faults.file_jobs import Job, file_jobs, load_kernels, prepare_files, seconds_of, start, what_is_wrong
+from tests.faults.tally import Tally
 
 _PAGE = 4096
 #: File systems see that a file was written again after a tick of their clocks.

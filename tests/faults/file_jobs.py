@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cli.commands import main
-from tests.fault_parts.layout_places import elements_of_slots
 from tests.oracles import reference
+from tests.oracles.slot_owners import elements_of_slots
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Names of files that SIGKILL may leave, which nothing can clean up.

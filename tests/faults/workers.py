@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases.hangs import HANG_SECONDS
-from tests.fault_parts.stores import StoreJob, bytes_of, store_jobs
-from tests.fault_parts.tally import Tally
+from tests.faults.stores import StoreJob, bytes_of, store_jobs
+from tests.faults.tally import Tally
 
 #: Two processes take some seconds to start.
 _LEAST_SECONDS = 20

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.cases.hangs import HANG_SECONDS
-from tests.fault_parts.tally import Tally
+from tests.faults.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ROW = "processes that end while daemon threads are in calls"

@@ -2,12 +2,12 @@
 
 Usage::
 
-    python tests/faults.py --minutes 30 --processes 2
-    python tests/faults.py --minutes 1 --only signals disks
-    python tests/faults.py --table          the totals of all runs so far
-    python tests/faults.py --update-page    put them into docs/reliability.md
+    python -m tests.faults.campaign --minutes 30 --processes 2
+    python -m tests.faults.campaign --minutes 1 --only signals disks
+    python -m tests.faults.campaign --table          the totals of all runs so far
+    python -m tests.faults.campaign --update-page    put them into docs/reliability.md
 
-Each part of `tests/fault_parts` takes its turn, in a process of its own: some make it die. Parts whose tools or
+Each part, a module of this folder, takes its turn, in a process of its own: some make it die. Parts whose tools or
 libraries are missing say so: Valgrind, a C compiler, and the extras dask and zarr. A finding is an answer that
 the definition does not have, a process that dies, bytes written outside an array, a half-written or forgotten file, an
 error that is not one of fastindex's, or work that never ends. Errors that are due are counted as refusals. Counts add
@@ -35,12 +35,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from tests.cases.hangs import HANG_SECONDS
+from tests.faults.tally import Row, Saved, read
 
-from tests.cases.hangs import HANG_SECONDS  # noqa: E402
-from tests.fault_parts.table import markdown, with_table  # noqa: E402
-from tests.fault_parts.tally import Row, Saved, read  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
+
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+
+_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+#: Lines of the table, and the beginnings of the names of their rows; a process that dies counts under its part's name.
+LINES: dict[str, tuple[str, ...]] = {
+    "texts of shapes, layouts and shardings, damaged": ("texts",),
+    "protos of shapes and shardings, damaged": ("protos of ",),
+    "pieces of HLO, of other dumps and messages, damaged": ("pieces of ", "hlo_pieces"),
+    "modules of HLO, damaged in their structure": ("modules of HLO",),
+    "questions about divided arrays, subgroups of all kinds": ("divided arrays", "divisions"),
+    "metadata of Zarr stores, damaged": ("metadata of Zarr stores",),
+    "relayouts between guard pages, random layouts": ("relayouts between fenced pages", "layouts"),
+    "indices, `pack`, `unpack` between guard pages": ("indices, pack and unpack between fenced pages",),
+    "SIGKILL, SIGTERM, SIGINT during file jobs": (*(f"{name} during file jobs" for name in _SIGNALS), "signals"),
+    "the same during jobs on Zarr stores": (*(f"{name} during jobs on Zarr stores" for name in _SIGNALS), "stores"),
+    "SIGKILL at calls of jobs on checkpoints": ("SIGKILL at calls of checkpoint jobs", "checkpoints"),
+    "headers and indices of checkpoints and GGUF files, damaged": (
+        "headers of checkpoints",
+        "indices of checkpoints",
+        "headers of GGUF",
+    ),
+    "Dask workers killed in the middle of a job": ("Dask workers", "workers"),
+    "full disks, limits, failing calls under file jobs": (
+        "full disks",
+        "limits of file sizes",
+        "failing calls under",
+        "disks",
+    ),
+    "every call of file jobs failing, interrupted or half done": ("failing calls one by one", "every_call"),
+    "sources that change or shrink while file jobs read": ("sources",),
+    "calls from eight threads at once": ("calls from eight threads", "threads"),
+    "children forked and spawned under load": ("children ", "forks"),
+    "calls after interrupted first ones": ("first calls after", "interrupts"),
+    "long calls interrupted": ("long calls that",),
+    "processes that end while daemon threads are in calls": ("processes that end", "exits"),
+    "texts, HLO and layouts with `PYTHONMALLOC=debug`": ("PYTHONMALLOC=debug: ", "checked_memory"),
+    "layouts through the kernels in Valgrind": ("Valgrind: ", "valgrind"),
+}
 
 #: Parts, and the share of the time that each takes: so that 60 minutes of one process are about ten million texts, a
 #: million pieces of HLO and a million relayouts (on an AMD EPYC: 1.4 million, 170,000 and 40,000 a minute).
@@ -83,7 +120,7 @@ class Turn:
         """Run it in a process of its own; return what it has saved."""
         with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as folder:
             state = Path(folder) / "tally"
-            arguments = ["-m", "tests.fault_parts", self.part, str(self.seconds), str(self.seed), str(state)]
+            arguments = ["-m", "tests.faults", self.part, str(self.seconds), str(self.seed), str(state)]
             command = [sys.executable, *arguments]
             environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "TMPDIR": folder}
             errors = Path(folder) / "stderr"
@@ -127,6 +164,34 @@ def turns(minutes: float, only: list[str] | None, seed: int, processes: int) -> 
                     return
                 number += 1
                 yield Turn(part, min(seconds / count, max(left, 1)), seed + number)
+
+
+def markdown(content: dict[str, Any]) -> str:
+    """Return the totals as a sentence and a table; rows that no line has stand for themselves."""
+    lines = {line: [0, 0, 0] for line in LINES}
+    for name, row in sorted(content["rows"].items()):
+        counts = lines.setdefault(line_of(name) or name, [0, 0, 0])
+        for place, kind in enumerate(("runs", "refused", "findings")):
+            counts[place] += row[kind]
+    rows = [
+        f"| {line} | {runs:,} | {refused:,} | {findings:,} |"
+        for line, (runs, refused, findings) in lines.items()
+        if runs or findings
+    ]
+    made = f"In {content['minutes']:.0f} minutes of one process, until {content['last']}, on {content['machine']}:"
+    return "\n".join([made, "", "| tried | runs | rejected as expected | faults found |", "|---|--:|--:|--:|", *rows])
+
+
+def line_of(name: str) -> str | None:
+    """Return the line of the table to which a row belongs."""
+    return next((line for line, beginnings in LINES.items() if name.startswith(beginnings)), None)
+
+
+def with_table(page: str, content: dict[str, Any]) -> str:
+    """Return a page with the table between its marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{markdown(content)}\n\n{END}{after}"
 
 
 class Totals:

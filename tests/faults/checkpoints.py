@@ -27,9 +27,9 @@ import fastindex as fi
 from fastindex.weights.gguf_files import read_gguf
 from fastindex.weights.safetensors_files import tensors_of
 from fastindex.weights.tensors import TensorFiles
-from tests.fault_parts.damage import damaged, damaged_bytes
-from tests.fault_parts.file_jobs import LEFT_BY_KILL, buffer_of
-from tests.fault_parts.tally import Tally
+from tests.cases.damage import damaged, damaged_bytes
+from tests.faults.file_jobs import LEFT_BY_KILL, buffer_of
+from tests.faults.tally import Tally
 from tests.oracles import reference
 
 #: What changes files: a job is killed at one of these.
