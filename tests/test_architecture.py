@@ -134,14 +134,13 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
-            "cuda.kernels.copies.weave_kernel",
             "cuda.kernels.gather_kernel.gather_kernel",
-            "cuda.kernels.rows.part_rows_kernel",
-            "cuda.kernels.rows.weave_rows_kernel",
-            "cuda.kernels.shifts.shift_kernel",
+            "cuda.kernels.granules.part_rows_kernel",
+            "cuda.kernels.granules.shift_kernel",
+            "cuda.kernels.granules.weave_rows_kernel",
             "cuda.kernels.stages.staged_kernel",
-            "cuda.kernels.tiles.scalar_transpose_kernel",
-            "cuda.kernels.tiles.transpose_kernel",
+            "cuda.kernels.tiles._scalar_transpose",
+            "cuda.kernels.tiles._vector_transpose",
             "cuda.kernels.word_tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
@@ -158,7 +157,7 @@ LARGER = {
     "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "moving.kernels.jobs._lead": "the same",
     "runtime.lines.lines.transpose_rows": "instructions: its first parameter is the builder",
-    "moving.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
+    "moving.moves.column_gather.kernel.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 
 

@@ -384,16 +384,19 @@ def _slot_of(value: int, places: Iterable[Place]) -> int:
     return sum(value // p.low % p.used * p.stride for p in places)
 
 
-def in_bytes(nest: Nest, width: int) -> Nest:
+def in_bytes(nest: Nest, width: int, written: int | None = None) -> Nest:
     """Return a nest of elements of `width` bytes with its strides and starts in bytes.
+
+    In the destination, elements have `written` bytes, if that is given.
 
     Examples
     --------
     >>> in_bytes(Nest((Loop(3, 1, 2),), 0, 5), 4)
     Nest(loops=(Loop(size=3, source_stride=4, destination_stride=8),), source_start=0, destination_start=20)
     """
-    loops = tuple([Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops])
-    return Nest(loops, nest.source_start * width, nest.destination_start * width)
+    written = width if written is None else written
+    loops = tuple([Loop(k.size, k.source_stride * width, k.destination_stride * written) for k in nest.loops])
+    return Nest(loops, nest.source_start * width, nest.destination_start * written)
 
 
 def rows_and_columns(

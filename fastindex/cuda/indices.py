@@ -15,8 +15,8 @@ from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.index_programs import Operand, run
-from fastindex.cuda.kernels.copies import look_up_kernel
 from fastindex.cuda.kernels.device import THREADS
+from fastindex.cuda.kernels.units import look_up_kernel
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import Tables, queue_for, watched
 from fastindex.cuda.strided_copies import contiguous, copyto

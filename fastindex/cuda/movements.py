@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Cast
 from fastindex.algebra.forms import division
 from fastindex.algebra.loops import RelayoutLoops
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.gathers import gather, unit_of
+from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.copies import copy_kernel, fill_kernel, weave_kernel
 from fastindex.cuda.kernels.device import THREADS
-from fastindex.cuda.kernels.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.cuda.kernels.shifts import packing_kernel, shift_kernel
+from fastindex.cuda.kernels.granules import part_rows_kernel, shift_kernel, weave_rows_kernel
+from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.stages import staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.cuda.kernels.units import (
+    PACKED_BITS,
+    ROW_WIDTHS,
+    copy_kernel,
+    fill_kernel,
+    packing_kernel,
+    weave_kernel,
+)
 from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
-from fastindex.cuda.launches.launches import MOST_LAUNCHES, STAGE_BYTES, VECTOR_BYTES, converting_launches, launches
+from fastindex.cuda.launches.casts import cast_launches
+from fastindex.cuda.launches.launches import (
+    ELEMENT_TILES,
+    MOST_LAUNCHES,
+    STAGE_BYTES,
+    VECTOR_BYTES,
+    VECTOR_TILES,
+    converting_launches,
+    launches,
+)
 from fastindex.cuda.launches.records import Launch
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
 
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
-
-    launch: Launch
-    kernel: Kernel
-    blocks: int
-    table_start: int
-    others: tuple[int, ...]
+_NO_NUMBERS = np.empty(0, np.int64)
 
 
 class Movement:
@@ -57,12 +67,10 @@ class Movement:
         width: int,
         packed: tuple[int, Literal["expand", "compress"]] | None = None,
     ) -> None:
-        self._loops = loops
         self._sides = sides
         self._width = width
         self._packed = packed
-        self._plans: dict[int, tuple[tuple[_Started, ...], NDArray[np.int64]] | None] = {}
-        self._tables = Tables()
+        self._plans = _Plans(partial(_chosen, loops, width, packed, sides is not None))
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
         """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
@@ -72,36 +80,11 @@ class Movement:
         bool
             Whether it has moved: packed elements cannot always be converted while they move.
         """
-        alignment = math.gcd(VECTOR_BYTES, source.address, target.address)
-        if alignment not in self._plans:
-            self._plans[alignment] = self._planned(alignment)
-        plan = self._plans[alignment]
-        if plan is None:
-            if self._packed is not None:
-                return False
+        if self._plans.run(source, target, pattern, queue):
+            return True
+        if self._packed is None:
             self._gather(source, target, pattern, queue)
-            return True
-        started, numbers = plan
-        if not started:
-            return True
-        table = self._tables.place(alignment, numbers, queue)
-        with watched((table.address, table.nbytes), source, target):
-            for one in started:
-                _start(one, source, target.address, table.address, pattern, queue)
-        return True
-
-    def _planned(self, alignment: int) -> tuple[tuple[_Started, ...], NDArray[np.int64]] | None:
-        """Return the launches and their tables; None if slots are gathered, or packed elements cannot be converted."""
-        if self._loops is None:
-            return None
-        if self._packed is not None:
-            bits, direction = self._packed
-            converting = converting_launches(self._loops, bits, direction == "expand", alignment)
-            return None if converting is None else _started(converting)
-        found = launches(self._loops, self._width, alignment)
-        if self._sides is not None and len(found) > MOST_LAUNCHES:
-            return None
-        return _started(found)
+        return self._packed is None
 
     def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         sides = self._sides
@@ -114,21 +97,141 @@ class Movement:
         gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
 
 
+def _chosen(
+    loops: RelayoutLoops | None,
+    width: int,
+    packed: tuple[int, Literal["expand", "compress"]] | None,
+    may_gather: bool,
+    alignments: tuple[int, int],
+) -> Sequence[Launch] | None:
+    """Return the launches of a move; None if slots are gathered, or packed elements cannot be converted."""
+    if loops is None:
+        return None
+    alignment = math.gcd(*alignments)
+    if packed is not None:
+        bits, direction = packed
+        return converting_launches(loops, bits, direction == "expand", alignment)
+    found = launches(loops, width, alignment)
+    return None if may_gather and len(found) > MOST_LAUNCHES else found
+
+
+class CastLoops:
+    """Loops that convert elements on the GPU to another type."""
+
+    def __init__(self, loops: RelayoutLoops, cast: Cast) -> None:
+        self._cast = cast
+        self._fills = Movement(RelayoutLoops((), loops.fills), None, cast.target.nbytes)
+        self._plans = _Plans(partial(cast_launches, loops, cast), cast.results)
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Move, and write `pattern`, an element of the new type, to all padding; do not wait for the GPU.
+
+        Raises
+        ------
+        FastIndexError
+            An address is no multiple of the bytes of its elements.
+        """
+        sides = (source, self._cast.source), (target, self._cast.target)
+        for array, kind in sides:
+            if array.address % kind.nbytes:
+                raise FastIndexError(
+                    f"elements of {kind.nbytes} bytes are cast on the GPU where they start at a multiple of "
+                    f"{kind.nbytes} bytes; copy the array to separate memory"
+                )
+        self._fills.run(target, target, pattern, queue)
+        self._plans.run(source, target, pattern, queue)
+
+
+class _Plans:
+    """The launches of a move for each alignment of its two addresses, and their tables in GPU memory.
+
+    Parameters
+    ----------
+    choose : callable
+        Returns the launches for the alignments of source and destination, powers of two up to 16; or None.
+    results : int64 array
+        The results of a cast that are looked up: they follow the tables of the launches.
+    """
+
+    def __init__(
+        self,
+        choose: Callable[[tuple[int, int]], Sequence[Launch] | None],
+        results: NDArray[np.int64] = _NO_NUMBERS,
+    ) -> None:
+        self._choose, self._results = choose, results
+        self._made: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64], int] | None] = {}
+        self._tables = Tables()
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
+        """Launch; return whether there are launches that do."""
+        alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
+        if alignments not in self._made:
+            self._made[alignments] = self._planned(alignments)
+        plan = self._made[alignments]
+        if plan is None:
+            return False
+        started, numbers, results = plan
+        if not started:
+            return True
+        table = self._tables.place(alignments, numbers, queue)
+        with watched((table.address, table.nbytes), source, target):
+            for one in started:
+                one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
+        return True
+
+    def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
+        """Return launches, the numbers of their tables, and where the results begin, in bytes."""
+        chosen = self._choose(alignments)
+        if chosen is None:
+            return None
+        started, numbers = _started(chosen)
+        return started, np.concatenate([numbers, self._results]), numbers.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
+
+    launch: Launch
+    kernel: Kernel
+    blocks: int
+    table_start: int
+    others: tuple[int, ...]
+
+    def launch_on(
+        self, queue: Queue, source: DeviceArray, target: int, table: int, results: int, pattern: bytes
+    ) -> None:
+        launch, others, table = self.launch, self.others, table + self.table_start
+        place, target = source.address + launch.source_start, target + launch.destination_start
+        sides: tuple[int, ...] = target, place
+        match launch.kernel:
+            case "fill":
+                sides = (target,)
+                others = (*others, *unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
+            case "shift":
+                sides = target, source.address, launch.source_start
+                others = (*others, *source.extent)
+            case "weave rows" | "part rows":
+                sides = target, place, 0
+                others = (*others, *source.extent)
+            case "transpose words":
+                others = (*others, *source.extent)
+            case _ if launch.cast is not None:
+                others = (*others, results)
+        queue.launch(self.kernel, self.blocks, *sides, table, *others)
+
+
 def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
     """Return launches with their kernels, and their tables concatenated."""
     started: list[_Started] = []
-    tables = [np.empty(0, np.int64)]
+    tables = [_NO_NUMBERS]
     for launch in found:
-        others: tuple[int, ...] = (len(launch.loops),)
-        if launch.tile is None:
-            others = (launch.units, *others)
-        if launch.pieces is not None:
-            others = (*others, launch.length)
-        if launch.kernel in ("weave", "part", "shift", "weave rows", "part rows"):
-            others = (*others, launch.step)
+        kernel, last = _kernel_of(launch)
+        loops = len(launch.loops)
+        others = (loops, *last) if launch.tile is not None else (launch.units, loops, *last)
         blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
         start = sum(table.nbytes for table in tables)
-        started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
+        started.append(_Started(launch, kernel, blocks, start, others))
         tables.append(table_of(launch))
     return tuple(started), np.concatenate(tables)
 
@@ -149,43 +252,37 @@ def table_of(launch: Launch) -> NDArray[np.int64]:
     return cuda_tables.table(loops, header, places)
 
 
-def _kernel_of(launch: Launch) -> Kernel:
-    width, tile = launch.width, launch.tile
+def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
+    """Return the kernel of a launch, and its arguments after the loops: the number of a kind, and what is not cast."""
+    width, tile, cast = launch.width, launch.tile, launch.cast
     match launch.kernel:
         case "copy":
-            return copy_kernel(width)
+            return copy_kernel(), (WIDTHS.index(width), 0)
         case "fill":
-            return fill_kernel(width)
-        case "shift":
-            return shift_kernel(width)
-        case "expand" | "compress":
-            return packing_kernel(width, launch.kernel == "expand")
+            return fill_kernel(), (WIDTHS.index(width),)
+        case "compress" | "expand":
+            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0)
         case "weave" | "part":
-            return weave_kernel(width, launch.kernel == "part")
+            first = len(ROW_WIDTHS) if launch.kernel == "part" else 0
+            return weave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)
+        case "shift":
+            return shift_kernel(width), (launch.length, 0)
         case "weave rows":
-            return weave_rows_kernel(4 // width)
+            return weave_rows_kernel(4 // width), (launch.length, launch.step)
         case "part rows":
-            return part_rows_kernel(4 // width)
+            return part_rows_kernel(4 // width), (launch.length, launch.step)
         case "transpose" if tile is not None:
-            return transpose_kernel(width, *tile.room)
+            return transpose_kernel(width, VECTOR_TILES[width]), (VECTOR_TILES[width].index(tile.room),)
         case "transpose words" if tile is not None:
-            return word_transpose_kernel(width, *tile.room)
+            return word_transpose_kernel(width, *tile.room), ()
         case "transpose elements" if tile is not None:
-            return scalar_transpose_kernel(width, *tile.room)
+            return scalar_transpose_kernel(width, ELEMENT_TILES[width]), (ELEMENT_TILES[width].index(tile.room),)
+        case "cast" if cast is not None:
+            return cast_kernel(cast.code, cast.columns), (0,)
+        case "cast rows" | "cast parts" if cast is not None:
+            kernel = cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
+            return kernel, (launch.step,)
+        case "cast transpose" if cast is not None:
+            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), ()
         case _:
-            return staged_kernel(width, launch.kernel == "unstage", launch.words, STAGE_BYTES)
-
-
-def _start(started: _Started, source: DeviceArray, target: int, table: int, pattern: bytes, queue: Queue) -> None:
-    launch, table = started.launch, table + started.table_start
-    target += launch.destination_start
-    if launch.kernel == "fill":
-        low, high = unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
-        queue.launch(started.kernel, started.blocks, target, low, high, table, *started.others)
-    elif launch.kernel == "shift":
-        start, others = launch.source_start, started.others
-        queue.launch(started.kernel, started.blocks, target, source.address, start, table, *others, *source.extent)
-    else:
-        place = source.address + launch.source_start
-        ends = source.extent if launch.kernel in ("transpose words", "weave rows", "part rows") else ()
-        queue.launch(started.kernel, started.blocks, target, place, table, *started.others, *ends)
+            return staged_kernel(width, launch.words, STAGE_BYTES), (int(launch.kernel == "unstage"),)

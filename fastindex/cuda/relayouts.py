@@ -22,10 +22,9 @@ from fastindex.arrays.fills import check_cast, element_type_of, fill_pattern, va
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.casts import CastTransfer, either_transfer
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import Queue, queue_for
-from fastindex.cuda.transfers import Transfer, scratch, sure_transfer
+from fastindex.cuda.transfers import CastTransfer, Transfer, either_transfer, scratch, sure_transfer
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.axes import MOVED_AS, Sides
 

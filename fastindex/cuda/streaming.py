@@ -16,10 +16,9 @@ from fastindex.arrays.buffers import require_movable_pair
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.casts import CastLoops
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.launches.chunks import Chunk, chunks
-from fastindex.cuda.movements import Movement
+from fastindex.cuda.movements import CastLoops, Movement
 from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError

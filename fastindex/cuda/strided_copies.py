@@ -14,10 +14,9 @@ from fastindex.arrays.arrays import broadcast_strides, check_target, contiguous_
 from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.fills import check_cast, check_casting, element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.casts import CastLoops
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.libraries import Order, new_device_array
-from fastindex.cuda.movements import Movement
+from fastindex.cuda.movements import CastLoops, Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
 

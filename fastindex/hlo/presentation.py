@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: A number in a table: its sort key, and its text.
 Number = tuple[object, str]
+_PLAIN = frozenset((str, int, bool, type(None)))
 
 
 class Record:
@@ -34,8 +35,14 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        found = {name: json_of(getattr(self, name)) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
-        return found | {name: found[name] or None for name in self._optional}
+        found = {}
+        # A large report has hundreds of thousands of records, nearly all fields of which are plain.
+        for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
+            value = getattr(self, name)
+            found[name] = value if type(value) in _PLAIN else json_of(value)
+        for name in self._optional:
+            found[name] = found[name] or None
+        return found
 
 
 def json_of(value: Any) -> Any:
@@ -46,7 +53,7 @@ def json_of(value: Any) -> Any:
     >>> json_of((1, None, Problem(7, "no shape", "f32[")))
     [1, None, {'line': 7, 'message': 'no shape', 'text': 'f32[', 'source': ''}]
     """
-    if value is None or isinstance(value, str | int):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, tuple):
         return [json_of(item) for item in value]

@@ -59,33 +59,30 @@ _KERNEL_BYTES = 352 << 20
 _LEAST_FOR_KERNELS = 512 << 20
 
 
-class BoxSource(Protocol):
-    """A source of boxes."""
+class _Side(Protocol):
+    """A source or a target of boxes."""
 
     @property
     def shape(self) -> Shape:
-        """The layout of the source."""
+        """The layout."""
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the memory in bytes to read a box of the given sizes, the box included, and the cost of reading."""
+        """Return the memory in bytes to move a box of the given sizes, the box included, and the cost of moving it."""
+
+
+class BoxSource(_Side, Protocol):
+    """A source of boxes."""
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box in the layout of `box_shape`; called from several threads concurrently."""
 
 
-class BoxTarget(Protocol):
+class BoxTarget(_Side, Protocol):
     """A target of boxes."""
-
-    @property
-    def shape(self) -> Shape:
-        """The layout of the target."""
 
     @property
     def steps(self) -> Sizes:
         """Required divisors of the edges of boxes, in addition to `box_steps` of the layout."""
-
-    def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the memory in bytes to write a box of the given sizes, the box included, and the cost of writing."""
 
     def write(self, box: Box, data: Bytes) -> None:
         """Write a box in the layout of `box_shape`; called from several threads concurrently."""

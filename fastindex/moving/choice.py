@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fastindex.moving.counts import Counts, cycles, total
-from fastindex.moving.moves.blocks.plan import column_gathers, least_of_columns, straight_permutes
 from fastindex.moving.moves.boxes.plan import boxes, packed_boxes
+from fastindex.moving.moves.column_gather.blocks import column_gathers, least_of_columns, straight_permutes
 from fastindex.moving.moves.digit_swaps.plan import digit_swaps
 from fastindex.moving.moves.nests.plan import gathers, loop_passes, packed_runs
 from fastindex.moving.moves.nibble_pairs.plan import nibble_pairs
@@ -76,17 +76,17 @@ def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
         return None
     counts = total(one.counts for one in drafts)
     if not candidate.converts:
-        counts = total((counts, _counts_apart(problem)))
+        counts = total((counts, _counts_of_conversion(problem)))
     return Plan(candidate.name, drafts, candidate.converts, counts)
 
 
-def _counts_apart(problem: Problem) -> Counts:
+def _counts_of_conversion(problem: Problem) -> Counts:
     """Count slots that separate passes expand before the move and compress after it.
 
     In between they lie in a separate buffer. Where that is large, the system clears every page of it, which takes as
     long as moving the slots one by one.
     """
-    slots = problem.slots_apart
+    slots = problem.converted_slots
     if slots >= problem.tuning.streamed_bytes:
         return Counts(gathered=slots)
     return Counts(lines=slots / LINE_BYTES, shuffled=slots / LINE_BYTES)

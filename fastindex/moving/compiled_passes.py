@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastindex.arrays.arrays import address_of, expected_pair
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving.counts import PAGE_BYTES
-from fastindex.moving.kernels.registry import PASS_KERNELS
+from fastindex.moving.moves import PASS_KERNELS
 from fastindex.moving.numbers import BOX_BYTES, SCRATCH_FRONT_BYTES, BoxCall, PassCall, PassTable
 from fastindex.moving.pass_threads import looks_for_signals, run_with_helpers
 from fastindex.moving.passes import Pass
@@ -244,32 +244,25 @@ class OneCall:
 
     def __init__(
         self,
-        passes: CompiledPasses | None,
+        passes: CompiledPasses,
         source: tuple[np.dtype[Any], int],
         destination: tuple[np.dtype[Any], int],
         padding: bytes,
         multiple: int = 1,
     ) -> None:
-        self.run: Callable[[int, int, int, int], int] = _never
-        self.address, self.is_small = 0, False
         self._passes = passes
-        if passes is None:
-            return
         repeated, padding_address = repeated_padding(padding)
         call = PairCall(passes.address, passes.count, padding_address)
         table = np.array((*expected_pair(source, destination, multiple), *call), np.int64)
         self._kept = table, repeated, source, destination
-        self.run, self.address, self.is_small = function("run_plain"), address_of(table), passes.is_small
+        self.run: Callable[[int, int, int, int], int] = function("run_plain")
+        self.address, self.is_small = address_of(table), passes.is_small
 
     def run_on_threads(self, source: int, destination: int, threads: int | None) -> bool:
         """Do the same with helper threads; takes the ``id`` of both arrays."""
         passes = self._passes
-        helpers = 0 if passes is None else passes.helpers(threads)
-        if passes is None or passes.is_one_call(helpers):
+        helpers = passes.helpers(threads)
+        if passes.is_one_call(helpers):
             return bool(self.run(source, destination, self.address, self.scratch.address))
         arguments = source, destination, self.address
         return run_with_helpers(function("lead_plain"), arguments, passes.count, _scratch_address, helpers)
-
-
-def _never(source: int, target: int, call: int, scratch: int) -> int:
-    return 0

@@ -122,12 +122,12 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_orde
     joined = nest.adjacent(nbytes) if in_order else []
     length, others = nbytes * math.prod(k.size for k in joined), [k for k in nest.loops if k not in joined]
     pieces = math.prod(k.size for k in others)
-    apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
-    # Starts and ends of fragments are spread evenly over the multiples of `apart` within a line.
+    step = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
+    # Starts and ends of fragments are spread evenly over the multiples of `step` within a line.
     ends = 0.0
     begin = nest.destination_start + offset
     for place in (begin, begin + length):
-        ends += 1 - apart / LINE_BYTES if place % apart == 0 else 1
+        ends += 1 - step / LINE_BYTES if place % step == 0 else 1
     return pieces * ends
 
 
@@ -138,7 +138,7 @@ def overflows(offsets: NDArray[np.int64], sets: int, ways: int) -> bool:
 
 
 #: Longer fragments of the source count as separate streams.
-FEW_BYTES = 1024
+SHORT_FRAGMENT_BYTES = 1024
 #: The hardware prefetcher works within a page; lines at larger distances are several streams.
 PAGE_BYTES = 4096
 #: Prefetch distance for scattered lines, in lines; 16 to 64 measure alike.
@@ -179,7 +179,7 @@ def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
     return width * (max(ends) - min(begins) + 1) if begins else 0
 
 
-def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
+def is_scattered(nest: Nest, width: int, most_bytes: int = SHORT_FRAGMENT_BYTES) -> bool:
     """Whether the source is read in short fragments, of at most `most_bytes`, with gaps; the nest is in bytes.
 
     Examples

@@ -89,8 +89,8 @@ def _block_sizes(target: NDArray[Any], source: NDArray[Any]) -> tuple[int, ...]:
     most = _BLOCK_BYTES // source.itemsize
     for array, count in ((source, 1 << most.bit_length() // 2), (target, most)):
         for d in _outwards(array):
-            room = max(count // math.prod(sizes), 1)
-            sizes[d] = min(sizes[d] * room, source.shape[d])
+            count_left = max(count // math.prod(sizes), 1)
+            sizes[d] = min(sizes[d] * count_left, source.shape[d])
     return tuple(sizes)
 
 

@@ -60,33 +60,19 @@ def long_call(passes: int) -> NDArray[np.int64]:
     array([0, 0, 0])
     """
     memory = np.zeros(CALL_COUNTERS + passes, np.int64)
-    memory[:CALL_COUNTERS] = _with_slices() if looks_for_signals() else _without_slices()
+    memory[:CALL_COUNTERS] = _slices(looks_for_signals())
     return memory
 
 
 @cache
-def _with_slices() -> NDArray[np.int64]:
-    return np.array(
-        LongCall(
-            clock=_address("clock_gettime"),
-            clock_id=time.CLOCK_MONOTONIC,
-            seconds=0,
-            nanoseconds=0,
-            slice_nanoseconds=_SLICE_NANOSECONDS,
-            slice_end=0,
-            nap=_address("usleep"),
-        ),
-        np.int64,
-    )
-
-
-@cache
-def _without_slices() -> NDArray[np.int64]:
-    return np.array(LongCall(0, 0, 0, 0, 0, 0, _address("usleep")), np.int64)
-
-
-def _address(function: str) -> int:
-    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
+def _slices(is_limited: bool) -> NDArray[np.int64]:
+    """Return the numbers of a call, which has time slices if `is_limited`."""
+    library = ctypes.CDLL(None)
+    call = LongCall(0, 0, 0, 0, 0, 0, nap=_address_of(library.usleep))
+    if is_limited:
+        clock = _address_of(library.clock_gettime)
+        call = call._replace(clock=clock, clock_id=time.CLOCK_MONOTONIC, slice_nanoseconds=_SLICE_NANOSECONDS)
+    return np.array(call, np.int64)
 
 
 class Semaphore(NamedTuple):

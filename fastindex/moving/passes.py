@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.integers import counted
 from fastindex.moving.counts import Counts, cycles, total
-from fastindex.moving.numbers import (
-    OuterLoop,
-)
+from fastindex.moving.numbers import Chunks, OuterLoop
+
+#: Offsets, counts or other numbers of a table.
+Offsets = NDArray[np.int64]
+#: The tables of a pass.
+Tables = tuple[Offsets, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +55,31 @@ class Blocks:
         return -(-self.count // self.places)
 
     @property
-    def chunks(self) -> tuple[int, int, int, int]:
-        """The four chunk fields at the start of a `StreamGeometry`."""
-        return self.places, self.count, self.source_stride, self.destination_stride
+    def chunks(self) -> Chunks:
+        """The blocks as chunks of tasks."""
+        return Chunks(self.places, self.count, self.source_stride, self.destination_stride)
 
     def around(self, nest: Nest) -> Nest:
         """Return the loops around the blocks as a nest, with the starts of `nest`."""
         return Nest(self.outer, nest.source_start, nest.destination_start)
 
-    def sources(self) -> NDArray[np.int64]:
+    def sources(self) -> Offsets:
         """Return the source offset of each iteration of a block."""
         return _offsets([(k.size, k.source_stride) for k in self.inner])
 
-    def targets(self) -> NDArray[np.int64]:
+    def targets(self) -> Offsets:
         """Return the destination offset of each iteration of a block."""
         return _offsets([(k.size, k.destination_stride) for k in self.inner])
 
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Offsets:
         """Return the source and destination offsets of each iteration, an array of (places, 2)."""
         both = np.empty((self.places, 2), np.int64)
         both[:, 0], both[:, 1] = self.sources(), self.targets()
         return both
 
 
-def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] | None = None
+def _offsets(loops: Iterable[tuple[int, int]]) -> Offsets:
+    found: Offsets | None = None
     for size, stride in loops:
         places = np.arange(size) * stride
         found = places if found is None else (places[:, None] + found).reshape(-1)
@@ -159,7 +162,7 @@ class Pass:
     Attributes
     ----------
     kernel : str
-        The name of a `fastindex.moving.kernels.registry.PassKernel`.
+        The name of a `fastindex.moving.moves.PassKernel`.
     width : int
         Bytes of the unit that is moved: an element, a run of elements that both sides keep, a vector of a block
         permute. For a cast, the code of the conversion.
@@ -188,9 +191,9 @@ class Pass:
     kernel: str
     width: int
     ways: int
-    outer: NDArray[np.int64]
-    tables: tuple[NDArray[np.int64], ...]
-    geometry: NDArray[np.int64]
+    outer: Offsets
+    tables: Tables
+    geometry: Offsets
     tasks: int
     task_bytes: int
     source_start: int
@@ -205,9 +208,6 @@ class Pass:
         size = self.tasks * self.task_bytes
         steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
         return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
-
-
-Tables = tuple[NDArray[np.int64], ...]
 
 
 def no_tables() -> Tables:

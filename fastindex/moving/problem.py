@@ -19,7 +19,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.lazy import lazy_property
-from fastindex.moving.assembly_numbers import NIBBLE_BITS
+from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.tuning import Tuning
 
@@ -233,7 +233,7 @@ class Problem:
         return self.slot_bits == (8 * self.slots.width,) * 2
 
     @lazy_property
-    def slots_apart(self) -> int:
+    def converted_slots(self) -> int:
         """Number of slots that separate passes unpack before the move and pack after it."""
         if self.slots.unit != "value":
             return 0

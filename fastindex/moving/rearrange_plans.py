@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastindex.algebra.sides import RegroupedShape, joined_variables, substituted
 from fastindex.arrays.buffers import check_movable
@@ -16,15 +16,13 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
 from fastindex.moving.problem import SlotMove
-from fastindex.moving.relayout_plans import RelayoutPlan
-from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
+from fastindex.moving.rearranged_arrays import regrouped
+from fastindex.moving.relayout_plans import RelayoutPlan, tuned_plan
+from fastindex.patterns.axes import reshaped_sides, sides_of
 from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.patterns.same_moves import same_moves
 from fastindex.runtime.tuning import TUNING
 from fastindex.xla.bitcasts import reshape_is_bitcast
-
-if TYPE_CHECKING:
-    from fastindex.moving.timed_choices import Choice
 
 
 class RearrangePlan(RelayoutPlan):
@@ -62,9 +60,10 @@ class RearrangePlan(RelayoutPlan):
         self._begin(source.shape, destination.shape, moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (*self._sides, self._title)
         if self._choice is None:
-            return RearrangePlan, (*self._sides, self._title)
-        return _tuned_plan, (*self._sides, self._title, self._choice)
+            return RearrangePlan, arguments
+        return tuned_plan, (RearrangePlan, arguments, self._choice)
 
     def __repr__(self) -> str:
         return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
@@ -174,22 +173,6 @@ class RearrangePlan(RelayoutPlan):
             raise UnsupportedError("axes run backwards in host memory only; reverse the array on the GPU first")
         made: Callable[[Any, bytes, Any, Any], Any] = hook("cuda.DevicePlan")(*self._sides)
         return made
-
-
-def _tuned_plan(source: RegroupedShape, destination: RegroupedShape, title: str, choice: Choice) -> RearrangePlan:
-    """Return a plan with a tuned choice, for unpickling."""
-    plan = RearrangePlan(source, destination, title)
-    plan._take(choice)
-    return plan
-
-
-def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
-    """Return two shapes as sides of a move."""
-    left, right = (
-        RegroupedShape(shape, coordinates, sides.variables)
-        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
-    )
-    return left, right
 
 
 def plan_rearrange(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, Strides
+from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import check_no_overlap, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
@@ -56,13 +56,13 @@ def rearranged(
            [1, 3, 5]])
     """
     whole, known = solved(pattern, tuple(array.shape), sizes, None, is_padded)
-    behind = [
+    padding = [
         math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
     ]
-    if any(behind):
-        for group, missing in zip(whole.source, behind, strict=True):
+    if any(padding):
+        for group, missing in zip(whole.source, padding, strict=True):
             check_not_padded(whole, group if missing else ())
-        array = pad(array, [(0, size) for size in behind])
+        array = pad(array, [(0, size) for size in padding])
     before = [name for group in whole.source for name in group]
     after = [name for group in whole.destination for name in group]
     split = array.reshape([known[name] for name in before])
@@ -244,7 +244,7 @@ def _move(
     pattern = value_bytes(result.dtype.newbyteorder("=") if is_cast else result.dtype, fill)
     source, target = _regrouped_shapes(names, sides)
     strides = None if 0 in values.shape else element_strides(described(values))
-    read = None if strides is None else _regrouped_strides(strides, sides)
+    read = strides and RegroupedStrides(strides.dimensions, strides.strides, sides.coordinates[0], sides.variables)
     is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
     both = Operand(values, source, read), Operand(result, target, target if is_buffer else None)
     execute(Request(*both, pattern, casting, threads, None))
@@ -252,15 +252,16 @@ def _move(
 
 @lru_cache(maxsize=512)
 def _regrouped_shapes(names: tuple[str, str], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    return regrouped((Shape(names[0], sides.dimensions[0]), Shape(names[1], sides.dimensions[1])), sides)
+
+
+def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    """Return two shapes as sides of a move."""
     source, target = (
-        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
-        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+        RegroupedShape(shape, coordinates, sides.variables)
+        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
     )
     return source, target
-
-
-def _regrouped_strides(strides: Strides, sides: Sides) -> RegroupedStrides:
-    return RegroupedStrides(strides.dimensions, strides.strides, sides.coordinates[0], sides.variables)
 
 
 def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any) -> None:

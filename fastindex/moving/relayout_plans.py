@@ -126,7 +126,7 @@ class RelayoutPlan(ShownInNotebooks):
         if self._choice is None:
             is_checked = self._movement.cast is not None and self._movement.cast.is_checked
             return kept_plan, (self.source, self.destination, is_checked)
-        return _tuned_plan, (self.source, self.destination, self._choice)
+        return tuned_plan, (RelayoutPlan, (self.source, self.destination), self._choice)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RelayoutPlan) or type(other) is not type(self):
@@ -324,19 +324,20 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _one_calls(self) -> tuple[OneCall, ...]:
-        """A native call for each combination of array kinds: slots, or bytes."""
+        """A native call for each combination of array kinds, slots or bytes; none unless passes do the whole move."""
         from fastindex.moving.compiled_passes import OneCall
 
+        movement = self._movement
+        passes = movement.alone
+        if passes is None:
+            return ()
         kinds = [
             dict.fromkeys(((buffer_dtype(shape), _buffer_length(shape)), (_BYTE, shape.nbytes)))
             for shape in (self.source, self.destination)
         ]
-        movement = self._movement
-        in_lines = movement.alone is not None and movement.depends_on_lines
-        padding, multiple = movement.padding(self._pattern), LINE_BYTES if in_lines else 1
+        padding, multiple = movement.padding(self._pattern), LINE_BYTES if movement.depends_on_lines else 1
         return tuple(
-            OneCall(movement.alone, source, destination, padding, multiple)
-            for source, destination in itertools.product(*kinds)
+            OneCall(passes, source, destination, padding, multiple) for source, destination in itertools.product(*kinds)
         )
 
     @lazy_property
@@ -396,9 +397,9 @@ def kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPl
     return plan_of(source, destination, _TUNING, is_checked)
 
 
-def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:
+def tuned_plan(kind: type[RelayoutPlan], arguments: tuple[Any, ...], choice: Choice) -> RelayoutPlan:
     """Return a new plan with a tuned choice, for unpickling; cached plans stay unchanged."""
-    plan = RelayoutPlan(source, destination)
+    plan = kind(*arguments)
     plan._take(choice)
     return plan
 

@@ -87,9 +87,7 @@ def packing(
 ) -> Request:
     """Check the arguments of `fastindex.pack`."""
     values = (as_logical_array if max_memory is None else logical_array)(array, shape, casting)
-    result = check_output_buffer(out, shape) if out is not None else new_buffer(shape)
-    if out is not None:
-        check_disjoint(result, values)
+    result = _output_buffer(out, shape, values)
     own = ElementType.from_numpy_dtype(values.dtype)
     source, target = _of_array(values, _plain(own, shape.dimensions)), Operand(result, shape, shape)
     return Request(source, target, fill_pattern(shape, fill), casting, threads, max_memory)
@@ -119,11 +117,18 @@ def relaying(
     """Check the buffers of a relayout between two shapes that have been checked."""
     source, destination = sides
     slots = (buffer_bytes_in_place if in_place else as_buffer_bytes)(buffer, source)
-    result = check_output_buffer(out, destination) if out is not None else new_buffer(destination)
-    if out is not None:
-        check_disjoint(result, slots)
+    result = _output_buffer(out, destination, slots)
     both = Operand(slots, source, source), Operand(result, destination, destination)
     return Request(*both, pattern, casting, threads, None)
+
+
+def _output_buffer(out: Any, shape: Shape, source: NDArray[Any]) -> NDArray[Any]:
+    """Return the buffer to write to: `out`, checked, or a new one."""
+    if out is None:
+        return new_buffer(shape)
+    result = check_output_buffer(out, shape)
+    check_disjoint(result, source)
+    return result
 
 
 @lru_cache(maxsize=512)

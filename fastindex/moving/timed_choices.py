@@ -91,11 +91,11 @@ def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 def _key(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, threads: int) -> dict[str, Any]:
     """Return everything that a choice depends on."""
-    sides = _spelled(source, destination)
+    sides, instructions = _spelled(source, destination), ",".join(sorted(machine.target.instructions))
     return {
         "version": fastindex.__version__,
         "processor": _processor(),
-        "machine": _of_machine(machine),
+        "machine": f"{machine.caches}, {machine.processors} processors, {instructions}",
         "source": sides[0],
         "destination": sides[1],
         "threads": threads,
@@ -123,11 +123,6 @@ def _processor() -> str:
     from llvmlite import binding
 
     return str(binding.get_host_cpu_name())
-
-
-def _of_machine(machine: Machine) -> str:
-    """Return a text for a machine that is the same in every process."""
-    return f"{machine.caches}, {machine.processors} processors, {','.join(sorted(machine.target.instructions))}"
 
 
 def _folder() -> Path | None:

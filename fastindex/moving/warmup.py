@@ -17,7 +17,7 @@ from typing import Protocol
 
 from fastindex.errors import FastIndexError
 from fastindex.first_use import PACKAGE_FOLDER
-from fastindex.moving.kernels.registry import PASS_KERNELS
+from fastindex.moving.moves import PASS_KERNELS
 from fastindex.runtime.levels import LEVELS, Level
 from fastindex.runtime.machine import Target, this_machine
 from fastindex.runtime.machine_code import CALLED, address, is_missing, write_kernel

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from fastindex.index.numbers import narrow_quotient
-from fastindex.moving.kernels.runner import run_all
+from fastindex.moving.kernels.passes import run_all
 from fastindex.paged.numbers import COLLECTED, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
 from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, prefetch_bytes

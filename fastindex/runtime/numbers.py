@@ -50,8 +50,8 @@ class Kernel(NamedTuple):
 Record = TypeVar("Record", bound=NamedTuple)
 
 
-def places(record: type[Record]) -> Record:
-    """Return a record whose fields hold their own indices.
+def places(record: type[Record], first: int = 0) -> Record:
+    """Return a record whose fields hold their own indices, of which the first is `first`.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def places(record: type[Record]) -> Record:
     >>> places(FillGeometry)
     FillGeometry(run_bytes=0, streamed=1)
     """
-    return record(*range(len(record._fields)))
+    return record(*range(first, first + len(record._fields)))
 
 
 class PlainPair(NamedTuple):
@@ -108,7 +108,7 @@ class PairCall(NamedTuple):
     padding: int
 
 
-PAIR_CALL = PairCall(*range(len(PAIR), len(PAIR) + 3))
+PAIR_CALL = places(PairCall, len(PAIR))
 
 
 class PassJob(NamedTuple):

@@ -17,7 +17,7 @@ from fastindex.core.digits import Variable
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.moving.assembly_numbers import NIBBLE_BITS
+from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
 from fastindex.patterns.format_row import Row

@@ -1,7 +1,7 @@
 """Every conversion against the definitions of the formats, ``astype`` and XLA: every pattern of up to 16 bits.
 
-Tests of: algebra.cast_numbers, runtime.lines.conversions, moving.lines.cast_values, moving.moves.casts.kernel,
-moving.moves.casts.plan, moving.movements, cuda.launches.casts.
+Tests of: algebra.cast_numbers, runtime.lines.conversions, moving.moves.casts.kernel, moving.moves.casts.plan,
+moving.movements, cuda.launches.casts.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from fastindex.algebra.shared_digits import shared_digits
 from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
-from fastindex.moving.moves.blocks.plan import BlockPermutes
+from fastindex.moving.moves.column_gather.blocks import BlockPermutes
 from fastindex.moving.passes import Pass, with_tables
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import EPYC_1M

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.cast_numbers import conversion_code
 from fastindex.algebra.casts import cast_of
 from fastindex.core.element_types import BY_NAME
-from fastindex.moving.kernels.registry import CASTS
+from fastindex.moving.moves import CASTS
 from tests.cases import strategies
 from tests.oracles import casts
 

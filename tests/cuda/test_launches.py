@@ -44,7 +44,7 @@ def granules(launch: Launch, address: int) -> Iterator[tuple[int, int]]:
     for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
         before = 16 * (number % launch.loops[0].size)
         behind = (address + d) % 16
-        for place in range(max(0, behind - before), min(16, launch.step + behind - before)):
+        for place in range(max(0, behind - before), min(16, launch.length + behind - before)):
             yield s + (place - behind) * launch.width, d + place - behind
 
 
@@ -148,11 +148,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
         assert len(tile.row_places) == tile.tile_rows
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
-            vectors = (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES)
-            scalars = (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES)
-            kinds = vectors if launch.vectors else (*scalars, cuda_plan.WORD_TILES)
-            rooms = [kind[launch.width] for kind in kinds if launch.width in kind]
-            assert tile.room in rooms
+            tiles = cuda_plan.VECTOR_TILES if launch.vectors else cuda_plan.ELEMENT_TILES
+            assert tile.room in tiles[launch.width]
             assert (tile.tile_rows <= tile.room[0], tile.tile_columns <= tile.room[1]) == (True, True)
             assert launch.vectors == (launch.kernel == "transpose")
         else:
@@ -243,10 +240,8 @@ def test_the_cases_run_every_kernel() -> None:
         ("fill", width, False) for width in WIDTHS
     }
     expected |= {("shift", 8, False)} | {("transpose", width, True) for width in WIDTHS}
-    for tiles in (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES):
-        expected |= set(tiles.items())
-    for tiles in (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES):
-        expected |= {(width, tiles[width]) for width in (4, 8)}
+    expected |= {(width, room) for width in WIDTHS for room in cuda_plan.VECTOR_TILES[width]}
+    expected |= {(width, room) for width in (4, 8) for room in cuda_plan.ELEMENT_TILES[width]}
     expected |= {("transpose elements", width, False) for width in (4, 8)}
     expected |= {("transpose words", width, True) for width in (1, 2)}
     expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}

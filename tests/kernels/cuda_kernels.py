@@ -8,26 +8,21 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.cuda.index_programs import forms_of
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.copies import copy_kernel, fill_kernel, look_up_kernel, pack_bits_kernel, weave_kernel
 from fastindex.cuda.kernels.gather_kernel import QUOTIENTS, gather_kernel
+from fastindex.cuda.kernels.granules import part_rows_kernel, shift_kernel, weave_rows_kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
-from fastindex.cuda.kernels.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.cuda.kernels.shifts import packing_kernel, shift_kernel
 from fastindex.cuda.kernels.stages import staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
-from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
-from fastindex.cuda.launches.launches import (
-    NARROW_SCALAR_TILES,
-    NARROW_TILES,
-    SCALAR_TILES,
-    SHORT_SCALAR_TILES,
-    SHORT_TILES,
-    STAGE_BYTES,
-    VECTOR_BYTES,
-    VECTOR_TILES,
-    WORD_BYTES,
-    WORD_TILES,
+from fastindex.cuda.kernels.units import (
+    copy_kernel,
+    fill_kernel,
+    look_up_kernel,
+    pack_bits_kernel,
+    packing_kernel,
+    weave_kernel,
 )
+from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
+from fastindex.cuda.launches.launches import ELEMENT_TILES, STAGE_BYTES, VECTOR_BYTES, VECTOR_TILES, WORD_BYTES
 from fastindex.index.programs import conversion_program, linear_program, multi_program
 from fastindex.index.tiles import tile_program
 
@@ -52,26 +47,25 @@ def code_of(source: str, target: str) -> int:
 
 
 def every_kernel() -> dict[str, Kernel]:
-    found: dict[str, Kernel] = {}
+    found = {
+        "copy": copy_kernel(),
+        "fill": fill_kernel(),
+        f"weave or part{VECTORS}": weave_kernel(),
+        "compress": packing_kernel(expand=False),
+        "expand": packing_kernel(expand=True),
+        "pack bits": pack_bits_kernel(),
+        "look up": look_up_kernel(),
+    }
     for width in WIDTHS:
-        found[f"copy {width}"] = copy_kernel(width)
-        found[f"fill {width}"] = fill_kernel(width)
-        found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, *VECTOR_TILES[width])
-        found[f"transpose {width}, few rows{VECTORS}"] = transpose_kernel(width, *SHORT_TILES[width])
-        found[f"transpose {width}, few columns{VECTORS}"] = transpose_kernel(width, *NARROW_TILES[width])
-        if width in WORD_TILES:
-            found[f"transpose words {width}"] = word_transpose_kernel(width, *WORD_TILES[width])
+        found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, VECTOR_TILES[width])
+        if width < WORD_BYTES:
+            found[f"transpose words {width}"] = word_transpose_kernel(width, *ELEMENT_TILES[width][0])
         else:
-            for tiles in (SCALAR_TILES, SHORT_SCALAR_TILES, NARROW_SCALAR_TILES):
-                found[f"transpose elements {width} {tiles[width]}"] = scalar_transpose_kernel(width, *tiles[width])
-    for apart in (False, True):
-        for width in (1, 2):
-            found[f"{'part' if apart else 'weave'} {width}{VECTORS}"] = weave_kernel(width, apart)
-        for width in (1, 2, 4, 8):
-            name = f"{'unstage' if apart else 'stage'} {width}"
-            found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
-            if width < WORD_BYTES:
-                found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
+            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width])
+    for width in (1, 2, 4, 8):
+        found[f"stage {width}"] = staged_kernel(width, False, STAGE_BYTES)
+        if width < WORD_BYTES:
+            found[f"stage {width}, 4 bytes at once"] = staged_kernel(width, True, STAGE_BYTES)
     # What takes the most registers.
     found[f"cast transpose f64 to s8{VECTORS}"] = cast_transpose_kernel(code_of("f64", "s8"), 16, 2)
     for source, target in CASTS:
@@ -89,11 +83,6 @@ def every_kernel() -> dict[str, Kernel]:
             found[f"cast {rows} rows {name}"] = cast_rows_kernel(code, rows, columns, False)
             columns = VECTOR_BYTES // max(rows * bytes_of(source), bytes_of(target))
             found[f"cast {rows} parts {name}"] = cast_rows_kernel(code, rows, columns, True)
-    found["look up"] = look_up_kernel()
-    for bits in (1, 2, 4):
-        found[f"pack bits {bits}"] = pack_bits_kernel(bits)
-        found[f"compress {bits}"] = packing_kernel(bits, expand=False)
-        found[f"expand {bits}"] = packing_kernel(bits, expand=True)
     for rows in (1, 2, 4):
         found[f"weave rows {rows}"], found[f"part rows {rows}"] = weave_rows_kernel(rows), part_rows_kernel(rows)
     for bits in (1, 2, 4, 8):
@@ -128,10 +117,10 @@ def common_paths() -> dict[str, Kernel]:
     """The transposes again, written for full tiles in two loops alone: what most blocks run, without a branch."""
     found: dict[str, Kernel] = {}
     for width in WIDTHS:
-        for words, tiles in (("", VECTOR_TILES), (", few rows", SHORT_TILES), (", few columns", NARROW_TILES)):
-            found[f"transpose {width}{words}{VECTORS}"] = transpose_kernel(width, *tiles[width], True)
-        if width in SCALAR_TILES:
-            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width], True)
+        for room in VECTOR_TILES[width]:
+            found[f"transpose {width} {room}{VECTORS}"] = transpose_kernel(width, (room,), True)
+        if width >= WORD_BYTES:
+            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width][:1], True)
     return found
 
 

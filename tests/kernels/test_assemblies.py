@@ -1,8 +1,8 @@
 """Relayouts put together of permuted vectors: against the slow reference, in any memory, with planted bugs.
 
-Tests of: moving.moves.block_permute.geometry, moving.moves.blocks.plan, moving.moves.column_gather.plan,
+Tests of: moving.moves.block_permute.geometry, moving.moves.column_gather.blocks, moving.moves.column_gather.plan,
 moving.moves.block_permute.tables, moving.moves.block_permute.kernel, moving.moves.column_gather.kernel,
-moving.lines.lane_columns, moving.lines.permutes, moving.assembly_numbers.
+moving.lines.lanes, moving.moves.block_permute.numbers, moving.moves.column_gather.numbers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 
 import fastindex as fi
 from fastindex import RelayoutPlan
-from fastindex.moving import assembly_numbers as assemblies
 from fastindex.moving import movements
-from fastindex.moving.assembly_numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
 from fastindex.moving.movements import movement
+from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
+from fastindex.moving.moves.column_gather import numbers as columns
 from fastindex.moving.moves.column_gather import plan as column_passes
 from fastindex.moving.passes import Pass
 from fastindex.moving.timed_choices import Choice
@@ -93,15 +93,15 @@ def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
     assert moved_between_guards(pair, made, (13, 16))
     assert moved_between_guards(pair, made, (0, 0))
     groups, numbers = one.tables
-    bands, block = int(one.geometry[assemblies.COLUMNS.bands]), int(one.geometry[assemblies.COLUMNS.block_bytes])
-    lines = bands * len(assemblies.ColumnBand._fields)
+    bands, block = int(one.geometry[columns.COLUMNS.bands]), int(one.geometry[columns.COLUMNS.block_bytes])
+    lines = bands * len(columns.ColumnBand._fields)
     rows = lines + -(-block // 64)
-    places = int(one.geometry[assemblies.COLUMNS.groups]) * len(assemblies.ColumnGroup._fields)
-    filled = rows + int(np.flatnonzero(numbers[rows:] != assemblies.NOWHERE)[0])
+    places = int(one.geometry[columns.COLUMNS.groups]) * len(columns.ColumnGroup._fields)
+    filled = rows + int(np.flatnonzero(numbers[rows:] != columns.NOWHERE)[0])
     moved, dropped, swapped = numbers.copy(), numbers.copy(), groups.copy()
     moved[filled] = numbers[filled + 1]
-    dropped[filled] = assemblies.NOWHERE
-    used = places + np.flatnonzero(groups[places:] != assemblies.NOWHERE)[:2]
+    dropped[filled] = columns.NOWHERE
+    used = places + np.flatnonzero(groups[places:] != columns.NOWHERE)[:2]
     swapped[used] = groups[used[::-1]]
     for tables in ((groups, moved), (groups, dropped), (swapped, numbers)):
         assert move(pair, (dataclasses.replace(one, tables=tables), *rest), Guarded(), (0, 0))
@@ -115,7 +115,7 @@ def test_chunks_of_a_group_begin_with_the_same_half_of_a_byte(step: int) -> None
     groups = list(column_passes._groups(runs, 32, 128))
     assert not any(offset % 2 for one in groups for offset in one.offsets)
     written = np.concatenate([place for one in groups for place in one.places])
-    assert np.array_equal(written[written != assemblies.NOWHERE], np.tile(np.arange(66) * 900, len(runs)))
+    assert np.array_equal(written[written != columns.NOWHERE], np.tile(np.arange(66) * 900, len(runs)))
 
 
 def test_planted_bugs_are_noticed() -> None:
@@ -126,7 +126,7 @@ def test_planted_bugs_are_noticed() -> None:
     rest = tuple(other for other in made if other is not one)
     assert move(pair, made, Guarded(), (0, 0)) == ""
     chunks, numbers = one.tables
-    begin, run = int(numbers[VECTOR_HEADER.pieces_begin]) // 8, assemblies.VECTOR_HEADER_BYTES // 8
+    begin, run = int(numbers[VECTOR_HEADER.pieces_begin]) // 8, VECTOR_HEADER_BYTES // 8
     shifted, missing, fewer, moved, turned = (numbers.copy() for _ in range(5))
     shifted[begin] += 1
     missing[run + VECTOR_RUN.pieces] -= 1

@@ -20,19 +20,17 @@ from fastindex.algebra.loops import relayout_loops
 from fastindex.cuda.kernels.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
 from fastindex.cuda.launches.banks import stage_skew
 from fastindex.cuda.launches.launches import (
+    ELEMENT_TILES,
     FEW_BYTES,
-    NARROW_TILES,
-    SHORT_TILES,
     STAGE_BYTES,
     VECTOR_TILES,
-    WORD_TILES,
     converting_launches,
     launches,
 )
 from fastindex.cuda.launches.records import Launch
 
 THREADS, WARP = 256, 32
-TILES = [(width, *tiles[width]) for tiles in (VECTOR_TILES, SHORT_TILES, NARROW_TILES) for width in tiles]
+TILES = [(width, *room) for width, rooms in VECTOR_TILES.items() for room in rooms]
 
 
 def ways(places: Iterable[int], size: int) -> int:
@@ -116,7 +114,7 @@ def test_woven_rows_meet_in_no_bank_more_than_twice(width: int, words: bool) -> 
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_blocks_of_words_cover_a_tile_once_and_meet_in_no_bank(width: int) -> None:
-    rows, columns = WORD_TILES[width]
+    ((rows, columns),) = ELEMENT_TILES[width]
     geometry = WordGeometry(width, rows, columns, THREADS)
     per = geometry.per_word
     covered = set()

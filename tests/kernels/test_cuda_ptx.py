@@ -82,7 +82,7 @@ def faults(name: str, text: str) -> list[str]:
 
 def moves_vectors(name: str) -> bool:
     return name.endswith(("16 bytes at once", "quotients")) or name in (
-        "copy 16",
+        "copy",
         "transpose elements 16",
         "gather 16, written",
     )
@@ -92,7 +92,7 @@ def moves_vectors(name: str) -> bool:
 def test_no_divisions_no_calls_no_local_memory(capability: tuple[int, int]) -> None:
     """But for "wrap", which divides what is out of bounds."""
     texts = every_ptx(capability)
-    assert len(texts) > 60
+    assert len(texts) > 50
     assert [fault for name, text in texts.items() if "wrap" not in name for fault in faults(name, text)] == []
     assert all(f"sm_{capability[0]}{capability[1]}" in text for text in texts.values())
 
@@ -109,9 +109,8 @@ def test_16_bytes_at_once(capability: tuple[int, int]) -> None:
     for name, text in every_ptx(capability).items():
         loads, stores = accesses(text)
         if moves_vectors(name):
-            # Rows that are woven are read in parts of 16 bytes, and written so when they part.
-            assert (loads > 0, stores > 0) == (not name.startswith("weave"), not name.startswith("part")), name
-        if name == "fill 16":
+            assert (loads > 0, stores > 0) == (True, True), name
+        if name == "fill":
             assert stores > 0
         if name.endswith(("16 bytes read at once", "16 bytes written at once")):
             # The other side's elements are smaller, and so are its parts.
@@ -130,7 +129,7 @@ def test_faults_show() -> None:
     assert faults("a", "ld.local.u32 %r1, [%rd1];") != []
     assert faults("a", "ld.u32 %r1, [%rd1];") != []
     assert accesses("ld.global.v2.u64 {%rd1, %rd2}, [%rd3];") == (1, 0)
-    assert not moves_vectors("copy 8")
+    assert not moves_vectors("shift 8")
 
 
 #: Most registers of a thread of 256; what is not named may have 128. 40 let six blocks run on a processor of the GPU.
@@ -153,7 +152,7 @@ VECTOR_INSTRUCTIONS = {1: 250, 2: 200, 4: 170, 8: 160, 16: 160}
 ELEMENT_INSTRUCTIONS = {4: 260, 8: 130, 16: 90}
 
 #: Most instructions of a kernel for what starts anywhere, the paths at the ends of tiles and buffers included.
-ANYWHERE_INSTRUCTIONS = {"transpose words 1": 1300, "transpose words 2": 1400, "shift": 2300, "compress": 650}
+ANYWHERE_INSTRUCTIONS = {"transpose words 1": 1300, "transpose words 2": 1400, "shift": 2300, "compress": 1000}
 
 
 def require_assembler() -> None:

@@ -1,6 +1,6 @@
 """Boxes whose elements are unpacked as they are read, or packed as they are written: against the slow reference.
 
-Tests of: moving.moves.boxes.plan, moving.moves.boxes.kernel, moving.moves.streams.packed_runs_kernel.
+Tests of: moving.moves.boxes.plan, moving.moves.boxes.kernel, moving.moves.streams.kernel.
 """
 
 from __future__ import annotations

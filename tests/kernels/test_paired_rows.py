@@ -1,7 +1,7 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
 Tests of: moving.moves.nibble_pairs.plan, moving.moves.nibble_pairs.kernel, moving.moves.boxes.kernel,
-moving.lines.nibbles, moving.numbers.
+moving.moves.nests.kernel, moving.numbers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 
 import fastindex as fi
 from fastindex.arrays.arrays import address_of
-from fastindex.moving import numbers as boxes
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
 from fastindex.moving.moves.nibble_pairs import plan as nibble_pairs
+from fastindex.moving.moves.nibble_pairs.numbers import PAIR
 from fastindex.moving.passes import Pass
 from fastindex.runtime.machine import EPYC_1M
 from tests.cases import strategies
@@ -97,7 +97,7 @@ def test_rows_that_alternate(group: int) -> None:
         pair = source, f"s4[3,{group},{minor}]{{2,1,0:E(4)}}"
         made = passes_of(*pair, False)
         assert made is not None
-        assert any(one.geometry[boxes.PAIR_GROUP_BYTES] == group // 2 for one in _pairing(made))
+        assert any(one.geometry[PAIR.group_bytes] == group // 2 for one in _pairing(made))
         assert moved_between_guards(pair, made, (minor, 5))
 
 
@@ -145,9 +145,9 @@ def _spoiled(one: Pass, uses_high: bool) -> Iterator[Pass]:
     if one.kernel != "pair nibbles":
         yield dataclasses.replace(one, source_start=one.source_start + 1)
         return
-    group = one.geometry[boxes.PAIR_GROUP_BYTES]
-    places = {boxes.PAIR_BEGIN: int(4 * group) or 1}
-    places |= ({boxes.PAIR_HIGH: 1} if uses_high else {}) | ({} if group else {boxes.PAIR_APART: 1})
+    group = one.geometry[PAIR.group_bytes]
+    places = {PAIR.begin: int(4 * group) or 1}
+    places |= ({PAIR.high: 1} if uses_high else {}) | ({} if group else {PAIR.row_stride: 1})
     for place, step in places.items():
         geometry = one.geometry.copy()
         geometry[place] += step

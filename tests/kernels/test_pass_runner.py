@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fastindex.moving.kernels.runner import _take
+from fastindex.moving.kernels.passes import _take
 
 
 @njit

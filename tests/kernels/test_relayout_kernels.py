@@ -1,9 +1,8 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: moving.moves.streams.deinterleave_kernel, moving.moves.elements.kernel, moving.moves.gathers.kernel,
-moving.moves.streams.interleave_kernel, moving.lines.lanes, runtime.lines.lines,
-moving.moves.streams.packed_runs_kernel, moving.kernels.runner, moving.kernels.table, moving.lines.pending,
-moving.lines.staged_bands, moving.moves.streams.kernel, moving.moves.transposes.kernel.
+Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel, moving.moves.gathers.kernel,
+moving.lines.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.lines.pending,
+moving.lines.staged_bands, moving.moves.transposes.kernel.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving import compiled_passes, requests
+from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import passes
-from fastindex.moving.numbers import GATHERED_BYTES, StreamGeometry
+from fastindex.moving.moves.streams.numbers import STREAM
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.tuning import TUNING, Tuning
 from tests.cases import strategies
@@ -172,7 +172,7 @@ def test_wrong_numbers_of_lanes_are_noticed(kernel: str, field: str) -> None:
     (step,) = steps_of(case, SMALL_TASKS)
     assert move(case, (step,), GuardedMemory(), 1, (0, 0), rng) == ""
     numbers = step.geometry.copy()
-    place = StreamGeometry._fields.index(field)
+    place = getattr(STREAM, field)
     numbers[place] = {"unit_bytes": 4, "ways": 4}.get(field, numbers[place] ^ 1)
     wrong = replace(step, geometry=numbers)
     assert move(case, (wrong,), GuardedMemory(), 1, (0, 0), rng) != ""

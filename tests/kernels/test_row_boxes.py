@@ -15,12 +15,12 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import in_bytes, relayout_loops
 from fastindex.arrays.arrays import address_of
-from fastindex.moving import numbers as boxes
 from fastindex.moving.choice import plans
 from fastindex.moving.counts import read_lines, total
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
 from fastindex.moving.moves.boxes.plan import box_drafts, lines_of
+from fastindex.moving.numbers import BOX
 from fastindex.moving.passes import Pass, with_tables
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.tuning import TUNING
@@ -74,7 +74,7 @@ def test_rows_with_rests(pair: Pair) -> None:
     made = passes_of(*pair)
     assert made is not None
     assert {one.kernel for one in made} == {"boxes"}
-    assert all(one.geometry[boxes.ROW_BYTES] for one in made)
+    assert all(one.geometry[BOX.row_bytes] for one in made)
     assert check(pair, (0, 0))
     assert check(pair, (16, 48))
     assert check(pair, (5, 13))
@@ -230,5 +230,5 @@ def _spoiled(one: Pass) -> Iterator[Pass]:
             geometry = np.array([len(fewer), *one.geometry[1:]], np.int64)
             yield dataclasses.replace(one, inner=fewer, geometry=geometry)
     shorter = one.geometry.copy()
-    shorter[boxes.ROW_BYTES] -= 1
+    shorter[BOX.row_bytes] -= 1
     yield dataclasses.replace(one, geometry=shorter)

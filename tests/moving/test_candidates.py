@@ -13,14 +13,16 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides, shared_digits
-from fastindex.moving.assembly_numbers import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
 from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.counts import read_lines
 from fastindex.moving.movements import Movement, movement
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
-from fastindex.moving.moves.blocks.plan import BlockPermutes
+from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, MOST_BLOCK_BYTES
+from fastindex.moving.moves.column_gather.blocks import BlockPermutes
+from fastindex.moving.moves.column_gather.numbers import COLUMNS
 from fastindex.moving.moves.nests.plan import drafts
-from fastindex.moving.numbers import STREAM, TRANSPOSE
+from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.moves.transposes.numbers import TRANSPOSE
 from fastindex.moving.passes import Draft, Pass, cost, with_tables
 from fastindex.moving.problem import Context, Problem, slot_move
 from fastindex.runtime.machine import EPYC_1M, Machine
@@ -287,9 +289,9 @@ def test_blocks_larger_than_scratch_memory_are_left_alone() -> None:
     """Here a block would have 656,320 bytes."""
     source, destination = "s4[130,1,2049,1]{0,2,3,1:T(8,128)(4,1)}", "s4[130,1,2049,1]{3,2,1,0:T(7,5)E(4)}"
     for one in chosen(source, destination)[0]:
-        form = AssemblyGeometry if one.kernel == "block permute" else ColumnsGeometry
-        if one.kernel in ("block permute", "column gather"):
-            assert form(*one.geometry.tolist()).block_bytes <= MOST_BLOCK_BYTES
+        place = {"block permute": ASSEMBLY.block_bytes, "column gather": COLUMNS.block_bytes}.get(one.kernel)
+        if place is not None:
+            assert one.geometry[place] <= MOST_BLOCK_BYTES
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))

@@ -38,7 +38,8 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(pass_threads, "_crew", made := pass_threads._Crew())
     shortest = long_call(0)
     shortest[CALL.slice_nanoseconds] = 0
-    monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
+    unlimited = long_calls._slices(False)
+    monkeypatch.setattr(long_calls, "_slices", lambda is_limited: shortest if is_limited else unlimited)
     lead, found = function("lead_plain"), list[int]()
 
     def lead_and_tell(*arguments: int) -> int:

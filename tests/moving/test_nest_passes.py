@@ -15,8 +15,11 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped, relayout_loops
+from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import packed_drafts, passes
-from fastindex.moving.numbers import FILL, GATHERED_BYTES, STREAM, TRANSPOSE
+from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.numbers import FILL
 from fastindex.moving.passes import Draft, Pass, with_tables
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.tuning import TUNING, Tuning

@@ -208,7 +208,8 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards(
     # A slice ends with what is taken first.
     shortest = long_call(0)
     shortest[CALL.slice_nanoseconds] = 0
-    monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
+    unlimited = long_calls._slices(False)
+    monkeypatch.setattr(long_calls, "_slices", lambda is_limited: shortest if is_limited else unlimited)
     values, out = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32), np.empty(ROWS * COLUMNS, np.float32)
     plan(values, out=out, threads=2)
     places = set()

@@ -1,6 +1,6 @@
 """Kernels of passes are listed once; none overruns scratch memory.
 
-Tests of: moving.kernels.registry, moving.compiled_passes.
+Tests of: moving.moves, moving.compiled_passes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastindex.moving.compiled_passes import MOST_SCRATCH_BYTES
-from fastindex.moving.kernels.registry import PASS_KERNELS, by_name
+from fastindex.moving.moves import PASS_KERNELS, by_name
 
 ROOT = Path(__file__).resolve().parents[2]
 

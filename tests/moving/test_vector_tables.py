@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fastindex.moving.assembly_numbers import HIGH_NIBBLE, NOTHING, SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.moving.counts import distinct
 from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.moves.block_permute.numbers import SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.moving.moves.block_permute.tables import VectorTable
+from fastindex.moving.numbers import HIGH_NIBBLE, NOTHING
 from fastindex.runtime.numbers import LINE_BYTES
 from tests.cases import strategies
 

@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.numbers import FILL, GATHER, STREAM, TRANSPOSE
+from fastindex.moving.moves.gathers.numbers import GATHER
+from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.numbers import CHUNKS, FILL
 from fastindex.moving.passes import Pass
 
 Places = NDArray[np.int64]
@@ -56,11 +59,11 @@ def _blocks_of(step: Pass, blocks: int) -> list[tuple[int, int, int]]:
 def _chunks(step: Pass) -> tuple[Places, Places]:
     """Where every chunk begins on each side."""
     geometry = step.geometry
-    block, count = geometry[STREAM.chunk_block], geometry[STREAM.chunk_count]
+    block, count = geometry[CHUNKS.per_task], geometry[CHUNKS.total]
     found = []
     for index, source, destination in _blocks_of(step, -(-count // block)):
         offsets = step.tables[0][: min(block, count - index * block)]
-        steps = geometry[[STREAM.chunk_source_stride, STREAM.chunk_target_stride]] * index
+        steps = geometry[[CHUNKS.source_stride, CHUNKS.target_stride]] * index
         found.append(offsets + steps + (source, destination))
     begins = np.concatenate(found)
     return begins[:, 0] + step.source_start, begins[:, 1] + step.destination_start

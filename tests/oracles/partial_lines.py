@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.moving import assembly_numbers as assemblies
-from fastindex.moving import numbers as boxes
-from fastindex.moving.assembly_numbers import ASSEMBLY, COLUMNS
-from fastindex.moving.numbers import FILL, GATHER, STREAM, STRIDED, TRANSPOSE
+from fastindex.moving.moves.block_permute.numbers import ASSEMBLY
+from fastindex.moving.moves.column_gather import numbers as columns
+from fastindex.moving.moves.column_gather.numbers import COLUMNS
+from fastindex.moving.moves.gathers.numbers import GATHER
+from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.numbers import BOX, CHUNKS, FILL, LEAST_CARRIED_BYTES, STRIDED
 from fastindex.moving.passes import Pass
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -82,19 +85,19 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
         case "transpose":
             yield from _columns_of(one, geometry, loops)
         case "column gather":
-            first = geometry[COLUMNS.groups] * len(assemblies.ColumnGroup._fields)
+            first = geometry[COLUMNS.groups] * len(columns.ColumnGroup._fields)
             count = geometry[COLUMNS.chunks] * LINE_BYTES // one.width * one.ways
             places = one.tables[0][first : first + count]
-            places = places[places != assemblies.NOWHERE]
+            places = places[places != columns.NOWHERE]
             block = geometry[COLUMNS.block_bytes]
-            bands = one.tables[1][: geometry[COLUMNS.bands] * len(assemblies.ColumnBand._fields)]
-            for first, lines, _, _ in bands.reshape(-1, len(assemblies.ColumnBand._fields)).tolist():
+            bands = one.tables[1][: geometry[COLUMNS.bands] * len(columns.ColumnBand._fields)]
+            for first, lines, _, _ in bands.reshape(-1, len(columns.ColumnBand._fields)).tolist():
                 piece = min(block - first * LINE_BYTES, lines * LINE_BYTES)
                 for begins, size in _joined(places, piece):
                     yield start + first * LINE_BYTES + begins, size, loops
-        case "boxes" if size := geometry[boxes.ROW_BYTES]:
+        case "boxes" if size := geometry[BOX.row_bytes]:
             # Boxes that continue each other share no line.
-            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
+            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= LEAST_CARRIED_BYTES else 1
             yield start, size * followers, loops
         case "boxes":
             for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
@@ -117,9 +120,7 @@ def _joined(places: Offsets, size: int) -> Iterator[tuple[Offsets, int]]:
 
 def _chunks_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
     """Yield the runs of consecutive chunks of each task; the last task of a row may have fewer."""
-    block, count, step = (
-        geometry[place] for place in (STREAM.chunk_block, STREAM.chunk_count, STREAM.chunk_target_stride)
-    )
+    block, count, step = (geometry[place] for place in (CHUNKS.per_task, CHUNKS.total, CHUNKS.target_stride))
     per_byte = one.ways if one.kernel == "compress" else 1
     offsets = one.tables[0].reshape(-1, 2)[:, 1]
     chunk, columns = _chunk_bytes(one, geometry)

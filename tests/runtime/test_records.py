@@ -1,6 +1,8 @@
 """Records of plans and the places at which kernels read them: one order for both.
 
-Tests of: runtime.numbers, moving.numbers.
+Tests of: runtime.numbers, moving.numbers, moving.moves.block_permute.numbers, moving.moves.column_gather.numbers,
+moving.moves.digit_swaps.numbers, moving.moves.gathers.numbers, moving.moves.nibble_pairs.numbers,
+moving.moves.streams.numbers, moving.moves.transposes.numbers.
 """
 
 from __future__ import annotations
@@ -10,26 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastindex.moving import assembly_numbers as assemblies
-from fastindex.moving import numbers as gathers
 from fastindex.moving import numbers as passes
-from fastindex.moving import numbers as streams
+from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, AssemblyGeometry
+from fastindex.moving.moves.gathers.numbers import GATHER, GatherGeometry
+from fastindex.moving.moves.streams.numbers import STREAM, StreamGeometry
 from fastindex.runtime import numbers as pass_jobs
 
 
-def test_places_are_named_after_fields() -> None:
-    assert [getattr(passes, name.upper()) for name in passes.PassTable._fields] == list(
-        range(len(passes.PassTable._fields))
-    )
+def test_places_are_those_of_fields() -> None:
+    assert list(passes.TABLE) == list(range(len(passes.PassTable._fields)))
     assert [*pass_jobs.PAIR, *pass_jobs.PAIR_CALL] == list(range(12))
 
 
 @pytest.mark.parametrize(
-    "geometry", [gathers.GATHER, assemblies.ASSEMBLY, streams.STREAM], ids=lambda geometry: type(geometry).__name__
+    ("places", "record"),
+    [(GATHER, GatherGeometry), (ASSEMBLY, AssemblyGeometry), (STREAM, StreamGeometry)],
+    ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_a_task_of_blocks_begins_with_the_same_numbers(geometry: Any) -> None:
-    names = ("chunk_block", "chunk_count", "chunk_source_stride", "chunk_target_stride")
-    assert [getattr(geometry, name) for name in names] == [0, 1, 2, 3]
+def test_the_numbers_of_a_kernel_stand_behind_those_of_its_chunks(places: Any, record: Any) -> None:
+    assert list(places) == list(range(4, 4 + len(record._fields)))
+    assert list(passes.CHUNKS) == [0, 1, 2, 3]
 
 
 def test_places_are_those_of_the_array_that_a_record_makes() -> None:

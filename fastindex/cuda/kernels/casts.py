@@ -1,7 +1,7 @@
 """GPU kernels that convert elements to another type: runs, interleaved or deinterleaved rows, and tiles.
 
-Parameters are those of the kernels that do not convert, and the address of a table of results, for conversions that
-look them up. Table layout: `cuda.numbers`.
+Parameters are those of the kernels that do not convert, and last the address of a table of results, for conversions
+that look them up. Table layout: `cuda.numbers`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from fastindex.cuda.kernels.cast_values import Vectors, converter
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function
 from fastindex.cuda.kernels.geometry import CastGeometry
-from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, four_places, places, tile
+from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, places, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
+from fastindex.cuda.kernels.units import unit_kernel
 
 
 def _widths(code: int) -> tuple[int, int]:
@@ -28,30 +29,24 @@ def _widths(code: int) -> tuple[int, int]:
 
 @cache
 def cast_kernel(code: int, together: int) -> Kernel:
-    """Make the kernel that converts `together` elements at once: destination, source, table, units, loops, results."""
+    """Make the kernel that converts `together` elements at once: a `unit_kernel` of one kind.
+
+    Its last parameter is the address of the table of results.
+    """
     read, written = _widths(code)
     load, store = LOAD[together * read], STORE[together * written]
     in_order = list(range(together))
     convert = converter(code, Vectors(1, together, read), Vectors(1, together, written), in_order)
 
-    def cast_units(destination, source, table, count, loops, results):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        last = count - 1
-        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
-        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(
-            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
-        )
-        v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
-        if n < count:
-            store(destination + d0, convert((v0,), results)[0])
-        if n1 < count:
-            store(destination + d1, convert((v1,), results)[0])
-        if n2 < count:
-            store(destination + d2, convert((v2,), results)[0])
-        if n3 < count:
-            store(destination + d3, convert((v3,), results)[0])
+    @device_function
+    def read_vector(at: Any, results: Any) -> Any:
+        return load(at)
 
-    return Kernel(cast_units, "iiiiii", f"cast {code} {together}", resident=4)
+    @device_function
+    def write_converted(at: Any, results: Any, vector: Any) -> None:
+        store(at, convert((vector,), results)[0])
+
+    return unit_kernel(f"cast {code} {together}", [(read_vector, write_converted)])
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -91,6 +91,24 @@ def device_function(function: Function) -> Function:
     except ImportError:
         from numba.extending import register_jitable
     return register_jitable(function)  # type: ignore[no-any-return]
+
+
+def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make the device function that calls one of several: its first argument is the number of the function.
+
+    The others are the arguments of that function. The last functions are found first.
+    """
+    *others, last = functions
+    if not others:
+        return device_function(lambda number, *arguments: last(*arguments))
+    mine, earlier = len(others), one_of(others)
+
+    def choose(number: Any, *arguments: Any) -> Any:
+        if number == mine:
+            return last(*arguments)
+        return earlier(number, *arguments)
+
+    return device_function(choose)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -18,12 +18,13 @@ from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED
 
 
 @cache
-def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kernel:
-    """Make the kernel that interleaves a few rows, or with `apart` deinterleaves them, through shared memory.
+def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
+    """Make the kernel that interleaves a few rows through shared memory, or deinterleaves them.
 
-    Parameters: destination, source, table, loops. On one side the rows are separate; the table ends with the byte
-    offset of each row there. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With
-    `whole_words`, all offsets and the bytes of each row are multiples of 4, and smaller elements move in words.
+    Parameters: destination, source, table, loops, and whether it deinterleaves, 0 or 1. On one side the rows are
+    separate; the table ends with the byte offset of each row there. On the other side, element ``c`` of row ``r`` is
+    number ``c * rows + r``. With `whole_words`, all offsets and the bytes of each row are multiples of 4, and smaller
+    elements move in words.
     The loop over columns is the first; there is one block of rows.
     """
     per_word = 4 // width if whole_words and width < 4 else 1
@@ -145,41 +146,43 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
             part_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
             row += 1
 
-    def weave(destination, source, table, loops):  # type: ignore[no-untyped-def]
-        memory = shared()
-        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
-        skew = np.uint32(load_int64(table + SKEW))
-        weave_rows(memory, skew, source + s, table + HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
-        cuda.syncthreads()
-        total = np.uint32(rows * columns * width)
-        d += destination
+    @device_function
+    def store_woven(memory: Any, skew: Any, destination: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
             at = np.uint32(first)
             b, c, e = four_units(at, total)
             v0, v1 = load_unit(memory + np.int64(place(at, skew))), load_unit(memory + np.int64(place(b, skew)))
             v2, v3 = load_unit(memory + np.int64(place(c, skew))), load_unit(memory + np.int64(place(e, skew)))
-            store(d + np.int64(at), v0)
-            store(d + np.int64(b), v1)
-            store(d + np.int64(c), v2)
-            store(d + np.int64(e), v3)
+            store(destination + np.int64(at), v0)
+            store(destination + np.int64(b), v1)
+            store(destination + np.int64(c), v2)
+            store(destination + np.int64(e), v3)
 
-    def part(destination, source, table, loops):  # type: ignore[no-untyped-def]
-        memory = shared()
-        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
-        skew = np.uint32(load_int64(table + SKEW))
-        total = np.uint32(rows * columns * width)
-        s += source
+    @device_function
+    def load_woven(memory: Any, skew: Any, source: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
             at = np.uint32(first)
             b, c, e = four_units(at, total)
-            v0, v1 = load(s + np.int64(at)), load(s + np.int64(b))
-            v2, v3 = load(s + np.int64(c)), load(s + np.int64(e))
+            v0, v1 = load(source + np.int64(at)), load(source + np.int64(b))
+            v2, v3 = load(source + np.int64(c)), load(source + np.int64(e))
             store_unit(memory + np.int64(place(at, skew)), v0)
             store_unit(memory + np.int64(place(b, skew)), v1)
             store_unit(memory + np.int64(place(c, skew)), v2)
             store_unit(memory + np.int64(place(e, skew)), v3)
-        cuda.syncthreads()
-        part_rows(memory, skew, destination + d, table + HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
 
-    name = f"{'unstage' if apart else 'stage'} {width} {whole_words} {size}"
-    return Kernel(part if apart else weave, "iiii", name, resident=3 if per_word > 1 else 4)
+    def stage(destination, source, table, loops, apart):  # type: ignore[no-untyped-def]
+        memory = shared()
+        rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
+        skew, total = np.uint32(load_int64(table + SKEW)), np.uint32(rows * columns * width)
+        row_places = table + HEADER_BYTES + loops * LOOP_BYTES
+        if apart:
+            load_woven(memory, skew, source + s, total)
+            cuda.syncthreads()
+            part_rows(memory, skew, destination + d, row_places, rows, columns)
+        else:
+            weave_rows(memory, skew, source + s, row_places, rows, columns)
+            cuda.syncthreads()
+            store_woven(memory, skew, destination + d, total)
+
+    name = f"stage {width} {whole_words} {size}"
+    return Kernel(stage, "iiiii", name, resident=3 if per_word > 1 else 4)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
 from fastindex.cuda.kernels.geometry import Lines, TileGeometry
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, tile_of_two_loops
 from fastindex.cuda.kernels.loops import tile as any_tile
@@ -18,22 +19,38 @@ from fastindex.cuda.kernels.registers import high_halves, low_halves, turned_byt
 _WARP = 32
 
 
-@cache
-def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
-    """Make the kernel that transposes tiles, 16 bytes at a time on both sides: destination, source, table, loops.
+#: Rows and columns of tiles; a kernel has code for several.
+Sizes = Sequence[tuple[int, int]]
 
-    Consecutive columns are adjacent in the source, consecutive rows in the destination. The table ends with the byte
-    offset of each row of a tile in the source, and of each column in the destination. Numbers of rows and of columns,
-    and all offsets, are multiples of 16 bytes. With `common_path`, every tile is full and there are two loops: for
-    counting instructions.
+
+@cache
+def transpose_kernel(width: int, sizes: Sizes, common_path: bool = False) -> Kernel:
+    """Make the kernel that transposes tiles, 16 bytes at a time on both sides.
+
+    Parameters: destination, source, table, loops, and which of `sizes` a tile has. Consecutive columns are adjacent in
+    the source, consecutive rows in the destination. The table ends with the byte offset of each row of a tile in the
+    source, and of each column in the destination. Numbers of rows and of columns, and all offsets, are multiples of 16
+    bytes. With `common_path`, every tile is full and there are two loops: for counting instructions.
 
     `TileGeometry` defines the layout of a tile in shared memory. Elements below 4 bytes are first combined to words of
     several rows. Full tiles take a branch-free path, on which all loads of a thread are in flight at once, in 32-bit
     arithmetic: Numba's integers have 64 bits unless each result is cast.
     """
+    shared = shared_memory(max(width * rows * columns for rows, columns in sizes))
+    move = one_of([_vector_transpose(width, *size, common_path) for size in sizes])
+
+    def transpose_tiles(destination, source, table, loops, which):  # type: ignore[no-untyped-def]
+        move(which, shared(), destination, source, table, loops)
+
+    # Words of four rows take more registers.
+    resident = 5 if width == 1 else 6
+    return Kernel(transpose_tiles, "iiiii", f"transpose {width} {sizes} {common_path}", resident=resident)
+
+
+def _vector_transpose(width: int, tile_rows: int, tile_columns: int, common_path: bool) -> Callable[..., None]:
+    """Make the function that transposes a tile 16 bytes at a time."""
     geometry = TileGeometry(width, tile_rows, tile_columns, THREADS)
     vector, packed, pitch = geometry.vector, geometry.packed, geometry.pitch
-    shared = shared_memory(pitch * tile_columns)
     load, store = LOAD[16], STORE[16]
     load_granule = LOAD_SHARED[16]
     store_word, store_eight, store_granule = STORE_SHARED[4], STORE_SHARED[8], STORE_SHARED[16]
@@ -209,8 +226,8 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
                 place = load_int64(column_places + 8 * columns_on(k)) + granules_on(k) * 16
                 store(destination + place, value)
 
-    def transpose_tiles(destination, source, table, loops):  # type: ignore[no-untyped-def]
-        memory = shared()
+    @device_function
+    def transpose(memory: Any, destination: Any, source: Any, table: Any, loops: Any) -> None:
         rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
         row_places = table + HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + TILE_ROWS)
@@ -234,19 +251,26 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             rows -= np.int64(granule) * vector
             write_part(memory, cell, d, column_places, rows, columns - np.int64(column))
 
-    name = f"transpose {width} {tile_rows} {tile_columns} {common_path}"
-    # Words of four rows take more registers.
-    return Kernel(transpose_tiles, "iiii", name, resident=5 if width == 1 else 6)
+    return transpose
 
 
 @cache
-def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
+def scalar_transpose_kernel(width: int, sizes: Sizes, common_path: bool = False) -> Kernel:
     """Make the kernel that transposes tiles element by element, at any alignment; parameters as `transpose_kernel`."""
-    cell = max(width, 4)
-    pitch = (tile_rows + 1) * cell
-    shared = shared_memory(pitch * tile_columns)
+    shared = shared_memory(max(width * (rows + 1) * columns for rows, columns in sizes))
+    move = one_of([_scalar_transpose(width, *size, common_path) for size in sizes])
+
+    def transpose_elements(destination, source, table, loops, which):  # type: ignore[no-untyped-def]
+        move(which, shared(), destination, source, table, loops)
+
+    return Kernel(transpose_elements, "iiiii", f"transpose elements {width} {sizes} {common_path}", resident=6)
+
+
+def _scalar_transpose(width: int, tile_rows: int, tile_columns: int, common_path: bool) -> Callable[..., None]:
+    """Make the function that transposes a tile of elements of at least 4 bytes."""
+    pitch = (tile_rows + 1) * width
     load, store = LOAD[width], STORE[width]
-    load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
+    load_cell, store_cell = LOAD_SHARED[width], STORE_SHARED[width]
     reading, writing = Lines(tile_columns, tile_rows, THREADS), Lines(tile_rows, tile_columns, THREADS)
     begin_reading, rows_on, columns_along = reading.begin, reading.across, reading.along
     begin_writing, columns_on, rows_along = writing.begin, writing.across, writing.along
@@ -261,25 +285,25 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, commo
         p2, p3 = load_int64(row_places + 8 * rows_on(j)), load_int64(row_places + 8 * rows_on(m))
         v0, v1 = load(source + p0 + columns_along(k) * width), load(source + p1 + columns_along(i) * width)
         v2, v3 = load(source + p2 + columns_along(j) * width), load(source + p3 + columns_along(m) * width)
-        store_cell(at + columns_along(k) * pitch + rows_on(k) * cell, v0)
-        store_cell(at + columns_along(i) * pitch + rows_on(i) * cell, v1)
-        store_cell(at + columns_along(j) * pitch + rows_on(j) * cell, v2)
-        store_cell(at + columns_along(m) * pitch + rows_on(m) * cell, v3)
+        store_cell(at + columns_along(k) * pitch + rows_on(k) * width, v0)
+        store_cell(at + columns_along(i) * pitch + rows_on(i) * width, v1)
+        store_cell(at + columns_along(j) * pitch + rows_on(j) * width, v2)
+        store_cell(at + columns_along(m) * pitch + rows_on(m) * width, v3)
 
     @device_function
     def read_one(k: Any, at: Any, source: Any, row_places: Any) -> None:
         value = load(source + load_int64(row_places + 8 * rows_on(k)) + columns_along(k) * width)
-        store_cell(at + columns_along(k) * pitch + rows_on(k) * cell, value)
+        store_cell(at + columns_along(k) * pitch + rows_on(k) * width, value)
 
     @device_function
     def write_four(k: Any, at: Any, destination: Any, column_places: Any) -> None:
         i, j, m = k + 1, k + 2, k + 3
         p0, p1 = load_int64(column_places + 8 * columns_on(k)), load_int64(column_places + 8 * columns_on(i))
         p2, p3 = load_int64(column_places + 8 * columns_on(j)), load_int64(column_places + 8 * columns_on(m))
-        v0 = load_cell(at + columns_on(k) * pitch + rows_along(k) * cell)
-        v1 = load_cell(at + columns_on(i) * pitch + rows_along(i) * cell)
-        v2 = load_cell(at + columns_on(j) * pitch + rows_along(j) * cell)
-        v3 = load_cell(at + columns_on(m) * pitch + rows_along(m) * cell)
+        v0 = load_cell(at + columns_on(k) * pitch + rows_along(k) * width)
+        v1 = load_cell(at + columns_on(i) * pitch + rows_along(i) * width)
+        v2 = load_cell(at + columns_on(j) * pitch + rows_along(j) * width)
+        v3 = load_cell(at + columns_on(m) * pitch + rows_along(m) * width)
         store(destination + p0 + rows_along(k) * width, v0)
         store(destination + p1 + rows_along(i) * width, v1)
         store(destination + p2 + rows_along(j) * width, v2)
@@ -287,19 +311,19 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, commo
 
     @device_function
     def write_one(k: Any, at: Any, destination: Any, column_places: Any) -> None:
-        value = load_cell(at + columns_on(k) * pitch + rows_along(k) * cell)
+        value = load_cell(at + columns_on(k) * pitch + rows_along(k) * width)
         store(destination + load_int64(column_places + 8 * columns_on(k)) + rows_along(k) * width, value)
 
     read, write = (read_four, write_four) if together == 4 else (read_one, write_one)
 
-    def transpose_elements(destination, source, table, loops):  # type: ignore[no-untyped-def]
-        memory = shared()
+    @device_function
+    def transpose(memory: Any, destination: Any, source: Any, table: Any, loops: Any) -> None:
         rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
         row_places = table + HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + TILE_ROWS)
         thread = np.uint32(cuda.threadIdx.x)
         row, column = begin_reading(thread)
-        at = memory + np.int64(column) * pitch + np.int64(row) * cell
+        at = memory + np.int64(column) * pitch + np.int64(row) * width
         s += source + np.int64(column) * width
         row_places += 8 * np.int64(row)
         full = common_path or (rows == tile_rows and columns == tile_columns)
@@ -312,7 +336,7 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, commo
                     read_one(k, at, s, row_places)
         cuda.syncthreads()
         column, row = begin_writing(thread)
-        at = memory + np.int64(column) * pitch + np.int64(row) * cell
+        at = memory + np.int64(column) * pitch + np.int64(row) * width
         d += destination + np.int64(row) * width
         column_places += 8 * np.int64(column)
         if full:
@@ -323,5 +347,4 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, commo
                 if rows_along(k) < rows - np.int64(row) and columns_on(k) < columns - np.int64(column):
                     write_one(k, at, d, column_places)
 
-    name = f"transpose elements {width} {tile_rows} {tile_columns} {common_path}"
-    return Kernel(transpose_elements, "iiii", name, resident=6)
+    return transpose

@@ -47,20 +47,25 @@ LEAST_TILE_BYTES = 32
 #: Shared memory of a tile that interleaves, in bytes.
 STAGE_BYTES = 16 << 10
 
-#: Rows and columns of a tile that moves 16 bytes at a time, by width: 16 KiB.
-VECTOR_TILES = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 64), 16: (32, 32)}
+#: Rows and columns of tiles by width: for many of both, for at most `FEW_BYTES` of rows, and for as few of columns.
+#: Those that move 16 bytes at a time take 16 KiB.
+VECTOR_TILES = {
+    1: ((128, 128), (64, 256), (256, 64)),
+    2: ((64, 128), (32, 256), (256, 32)),
+    4: ((64, 64), (16, 256), (256, 16)),
+    8: ((32, 64), (8, 256), (256, 8)),
+    16: ((32, 32), (4, 256), (256, 4)),
+}
 
-#: The same for at most `FEW_BYTES` of rows, and of columns.
-SHORT_TILES = {1: (64, 256), 2: (32, 256), 4: (16, 256), 8: (8, 256), 16: (4, 256)}
-NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256, 4)}
-
-#: Rows and columns of a tile that moves element by element, by width.
-SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
-SHORT_SCALAR_TILES = {4: (16, 256), 8: (8, 128), 16: (16, 16)}
-NARROW_SCALAR_TILES = {4: (256, 16), 8: (128, 8), 16: (16, 16)}
-
-#: The same for smaller elements, moved in words at any alignment: rows, and stretches of columns, of 31 words.
-WORD_TILES = {1: (124, 124), 2: (62, 124)}
+#: The same of tiles that move element by element, or if elements are smaller than a word, in words at any alignment:
+#: rows, and stretches of columns, of 31 words.
+ELEMENT_TILES = {
+    1: ((124, 124),),
+    2: ((62, 124),),
+    4: ((64, 64), (16, 256), (256, 16)),
+    8: ((32, 32), (8, 128), (128, 8)),
+    16: ((16, 16),),
+}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
@@ -211,7 +216,7 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
         in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
         starts = bits * piece.source_start, piece.destination_start
-        yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", step=run.size)
+        yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", length=run.size)
 
 
 def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
@@ -369,11 +374,8 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
     which = 0 if short == narrow else 1 if short else 2
-    vector_tiles = (VECTOR_TILES, SHORT_TILES, NARROW_TILES)[which]
-    scalar_tiles = (SCALAR_TILES, SHORT_SCALAR_TILES, NARROW_SCALAR_TILES)[which]
-    by_words = width in WORD_TILES
-    for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else scalar_tiles)):
-        room = tiles[width]
+    for vectors, tiles in ((True, VECTOR_TILES), (False, ELEMENT_TILES)):
+        room = tiles[width][min(which, len(tiles[width]) - 1)]
         row_block, column_block = block(rows, room[0]), block(columns, room[1])
         outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
         tile = Tile(
@@ -387,9 +389,10 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
         )
         if not vectors or _in_vectors(nest, tile, outer, width, alignment):
             break
-    kernel = "transpose" if vectors else "transpose words" if by_words else "transpose elements"
+    words = width < WORD_BYTES and not vectors
+    kernel = "transpose" if vectors else "transpose words" if words else "transpose elements"
     starts = nest.source_start, nest.destination_start
-    return Launch(kernel, width, outer, *starts, why, vectors, 0, tile, by_words and not vectors)
+    return Launch(kernel, width, outer, *starts, why, vectors, 0, tile, words)
 
 
 def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, alignment: int) -> bool:

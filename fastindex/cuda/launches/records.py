@@ -82,10 +82,10 @@ class Launch:
         Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
         For "weave", "part", "weave rows" and "part rows", the stride between rows in bytes; for "fill", the byte of the
-        padding value that a unit starts with; for "shift", the bytes of a run in the destination.
+        padding value that a unit starts with.
     tile : Tile, optional
     length : int
-        For "weave rows" and "part rows", the bytes of a row in a run.
+        For "shift", the bytes of a run in the destination; for "weave rows" and "part rows", those of a row in a run.
     pieces : Loop, optional
         For "weave rows" and "part rows", the granules of a piece, and the stride to the next piece of a run.
     cast : CastUnit, optional

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from fastindex.moving.kernels.runner import exchange, run_all
+from fastindex.moving.kernels.passes import exchange, run_all
 from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.calls import begin_slice, plain_addresses
 from fastindex.runtime.lines.memory import entry, fence, set_entry

@@ -1,26 +1,116 @@
-"""Interleave and deinterleave of few columns and many rows, in 16-byte lanes; shuffles are data, so widths share code.
+"""Byte shuffles; interleave and deinterleave of few columns and many rows in 16-byte lanes, by shuffles in tables.
 
-Deinterleave: adjacent columns of at most 16 bytes together are read a lane at a time, with as many consecutive rows as
-the lane holds. A shuffle within lanes, `mask`, makes the elements of each column contiguous: a unit of 1, 2, 4, 8 or 16
-bytes. Units are then transposed between vectors of four lanes. Interleave does the same in reverse.
+Shuffles are data, so widths share code. Deinterleave: adjacent columns of at most 16 bytes together are read a lane at
+a time, with as many consecutive rows as the lane holds. A shuffle within lanes, `mask`, makes the elements of each
+column contiguous: a unit of 1, 2, 4, 8 or 16 bytes. Units are then transposed between vectors of four lanes. Interleave
+does the same in reverse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
-from fastindex.moving.lines.permutes import permuted_in_lanes, shifted_lines
-from fastindex.moving.numbers import LANE_UNITS_BYTES
 from fastindex.runtime.kernels import instructions
 from fastindex.runtime.lines.lines import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.runtime.lines.memory import for_each, load_at, offset_by, prefetch_at, store_at
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
-_INT8, _INT64 = ir.IntType(8), ir.IntType(64)
+_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _LANES = LINE_BYTES // LANE_BYTES
+# Bytes of one column that a lane may hold: the unit of a transpose in lanes.
+_UNITS_BYTES = (1, 2, 4, 8, 16)
+#: Shuffles bytes of two lines, by positions from 0 to 127.
+OF_TWO_LINES = "llvm.x86.avx512.vpermi2var.qi.512"
+
+
+def called(builder: Any, name: str, *vectors: Any) -> Any:
+    """Call an LLVM intrinsic whose operands and result have one vector type."""
+    kind = ir.FunctionType(vectors[0].type, [vector.type for vector in vectors])
+    return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), vectors)
+
+
+def permuted(builder: Any, value: Any, pattern: Any) -> Any:
+    """Shuffle the bytes of a vector by a pattern; 0 where the pattern has `NOTHING`."""
+    vector = value.type
+    zero = ir.Constant(vector, [0] * vector.count)
+    if vector.count == 64 and "avx512vbmi" in features():
+        taken = called(builder, "llvm.x86.avx512.permvar.qi.512", value, pattern)
+        return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
+    if vector.count == 16 and "ssse3" in features():
+        return called(builder, "llvm.x86.ssse3.pshuf.b.128", value, pattern)
+    if vector.count == 16 and "neon" in features():
+        # tbl1 gives 0 for positions beyond the vector.
+        places = builder.and_(pattern, ir.Constant(vector, [0x8F] * vector.count))
+        return called(builder, "llvm.aarch64.neon.tbl1.v16i8", value, places)
+    low = builder.and_(pattern, ir.Constant(vector, [vector.count - 1] * vector.count))
+    return builder.select(builder.icmp_signed("<", pattern, zero), zero, _byte_by_byte(builder, [value], low))
+
+
+def permuted_line(builder: Any, line: Any, pattern: Any) -> Any:
+    """Shuffle the bytes of a line by a pattern of positions from 0 to 63."""
+    if "avx512vbmi" in features():
+        return called(builder, "llvm.x86.avx512.permvar.qi.512", line, pattern)
+    return _byte_by_byte(builder, [line], pattern)
+
+
+def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
+    """Shuffle the bytes of two lines by a pattern of positions from 0 to 127; the second line starts at 64."""
+    if "avx512vbmi" in features():
+        return called(builder, OF_TWO_LINES, first, pattern, second)
+    return _byte_by_byte(builder, [first, second], pattern)
+
+
+def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
+    """Shuffle bytes in memory, for machines without the instruction: correct, but too slow for any plan."""
+    vector = pattern.type
+    buffer = cgutils.alloca_once(builder, ir.ArrayType(vector, len(lines) + 2))
+    places = [builder.gep(buffer, [_INT32(0), _INT32(k)]) for k in range(len(lines) + 2)]
+    for place, value in zip(places, (*lines, pattern), strict=False):
+        builder.store(value, place)
+    bytes_at = [builder.bitcast(place, _INT8.as_pointer()) for place in (places[0], places[-2], places[-1])]
+    with cgutils.for_range(builder, _INT64(vector.count)) as loop:
+        at = builder.zext(builder.load(builder.gep(bytes_at[1], [loop.index])), _INT64)
+        builder.store(builder.load(builder.gep(bytes_at[0], [at])), builder.gep(bytes_at[2], [loop.index]))
+    return builder.load(places[-1])
+
+
+def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
+    """Shuffle the bytes of a line within each 16-byte lane, by the pattern at address `mask`; 0 where negative."""
+    lane = load_at(builder, mask, 16, 1)
+    size, name = 16, ""
+    if line.type.count == 64 and "avx512bw" in features():
+        size, name = 64, "llvm.x86.avx512.pshuf.b.512"
+    elif "avx2" in features():
+        size, name = 32, "llvm.x86.avx2.pshuf.b"
+    pattern = shuffle(builder, lane, lane, [k % 16 for k in range(size)])
+    parts = [shuffle(builder, line, line, range(at, at + size)) for at in range(0, line.type.count, size)]
+    parts = [called(builder, name, part, pattern) if name else permuted(builder, part, pattern) for part in parts]
+    while len(parts) > 1:
+        pairs = zip(parts[0::2], parts[1::2], strict=True)
+        parts = [shuffle(builder, *pair, range(2 * parts[0].type.count)) for pair in pairs]
+    return parts[0]
+
+
+def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, buffer: Any) -> list[Any]:
+    """Return the lines that start `lead` bytes into each given line but the last, continued from the next line.
+
+    `numbers` is the address of the bytes from 0 to 127, `buffer` of scratch memory for all lines.
+    """
+    line = ir.VectorType(_INT8, LINE_BYTES)
+    given = [builder.bitcast(one, line) for one in lines]
+    if "avx512vbmi" in features():
+        places = load_at(builder, builder.add(numbers, lead), LINE_BYTES, 1)
+        return [called(builder, OF_TWO_LINES, first, places, second) for first, second in pairwise(given)]
+    for place, one in enumerate(given):
+        store_at(builder, one, offset_by(builder, buffer, place * LINE_BYTES), False)
+    begins = (builder.add(offset_by(builder, buffer, place * LINE_BYTES), lead) for place in range(len(given) - 1))
+    return [load_at(builder, begin, LINE_BYTES, 1) for begin in begins]
 
 
 def _joined(builder: Any, parts: Sequence[Any]) -> Any:
@@ -66,9 +156,9 @@ def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source:
 
     def write(size: int) -> None:
         count, read, place, lines = LANE_BYTES // size, source, target, []
-        apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
+        lane_offsets = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
         for _ in range(count):
-            parts = [load_at(builder, builder.add(read, lane), LANE_BYTES, 1) for lane in apart]
+            parts = [load_at(builder, builder.add(read, lane), LANE_BYTES, 1) for lane in lane_offsets]
             line = _joined(builder, parts)
             lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
             read = _advanced(builder, read, stride)
@@ -76,7 +166,7 @@ def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source:
             store_at(builder, line, place, False)
             place = _advanced(builder, place, pitch)
 
-    for_each(builder, unit, LANE_UNITS_BYTES, write)
+    for_each(builder, unit, _UNITS_BYTES, write)
 
 
 @instructions()
@@ -107,7 +197,7 @@ def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: 
                 store_at(builder, part, place, False)
                 place = _advanced(builder, place, stride)
 
-    for_each(builder, unit, LANE_UNITS_BYTES, write)
+    for_each(builder, unit, _UNITS_BYTES, write)
 
 
 @instructions("width")
@@ -181,8 +271,8 @@ def write_carried_lanes(
         place = offset_by(builder, carry, LINE_BYTES * LANE_BYTES // width * lane)
         carried = load_at(builder, place, 8, 8)
         store_at(builder, lines[1], place, False)
-        room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
-        shifted = shifted_lines(builder, (carried, *lines), lead, scratch, room)
+        buffer = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
+        shifted = shifted_lines(builder, (carried, *lines), lead, scratch, buffer)
         written.append((builder.add(start, lead), shifted))
     with builder.if_then(builder.icmp_signed("==", is_first, _INT64(0))):
         for address, shifted in written:

@@ -15,7 +15,7 @@ from fastindex.runtime.lines.memory import copy_vector, prefetch_to_write, strea
 PENDING_BYTES = 1024
 
 #: Capacity for pending bytes: more than four times 64 of the longest columns.
-PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
+PENDING_CAPACITY = 64 * (4 * MOST_COLUMN_BYTES + 128)
 
 # Prefetch distance for lines that are written through the cache. GB/s read and written without and with prefetches,
 # from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for

@@ -26,8 +26,8 @@ from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.kernels import device
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.copies import copy_kernel
 from fastindex.cuda.kernels.device import cuda
+from fastindex.cuda.kernels.units import copy_kernel
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.moving import relayout_plans
 from tests.cases.hangs import HANG_SECONDS
@@ -262,11 +262,11 @@ def test_kernels_compile_with_a_numpy_that_lacks_row_stack() -> None:
     program = """
 import numpy, numba.np.arrayobj
 vars(numpy).pop("row_stack", None)
-from fastindex.cuda.kernels.copies import copy_kernel
+from fastindex.cuda.kernels.units import copy_kernel
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.kernels.device import absent_device
 with absent_device((9, 0)):
-    assert ".entry" in copy_kernel(4).ptx((9, 0))
+    assert ".entry" in copy_kernel().ptx((9, 0))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG_SECONDS)
 
@@ -275,7 +275,7 @@ with absent_device((9, 0)):
 
 
 def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, again = (Kernel(copy_kernel(8).function, "iiiii", "kept 8") for _ in range(2))
+    first, again = (Kernel(copy_kernel().function, "iiiiiii", "kept") for _ in range(2))
     code = first.cubin((9, 0))
     assert code[:4] == b"\x7fELF"
 
@@ -285,6 +285,6 @@ def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastindex.cuda.kernels.compilation.ptx_of", compiled)
     assert again.cubin((9, 0)) == code
     with pytest.raises(AssertionError, match="compiled again"):
-        Kernel(first.function, "iiiii", "another").cubin((9, 0))
+        Kernel(first.function, "iiiiiii", "another").cubin((9, 0))
     with pytest.raises(AssertionError, match="compiled again"):
         first.cubin((8, 0))

@@ -16,7 +16,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cuda import index_programs, movements, queues, strided_copies, transfers
-from fastindex.cuda.kernels import compilation, copies, rows, shifts, stages, tiles, word_tiles
+from fastindex.cuda.kernels import compilation, granules, stages, tiles, units, word_tiles
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.kernels.index_kernel import index_kernel
 from fastindex.moving import relayout_plans
@@ -29,13 +29,13 @@ _CACHES: tuple[Any, ...] = (
     relayout_plans.plan_of,
     transfers.transfer,
     strided_copies._copying,
-    copies.copy_kernel,
+    units.copy_kernel,
     tiles.transpose_kernel,
     tiles.scalar_transpose_kernel,
     word_tiles.word_transpose_kernel,
-    shifts.shift_kernel,
-    rows.weave_rows_kernel,
-    rows.part_rows_kernel,
+    granules.shift_kernel,
+    granules.weave_rows_kernel,
+    granules.part_rows_kernel,
     stages.staged_kernel,
     index_kernel,
 )
@@ -276,7 +276,7 @@ def test_a_run_that_is_a_byte_too_long(name: str, monkeypatch: pytest.MonkeyPatc
             if launch.pieces is not None:
                 launch = replace(launch, length=launch.length + 4 // launch.width * launch.width)
             elif launch.kernel == "shift":
-                launch = replace(launch, step=launch.step + 1)
+                launch = replace(launch, length=launch.length + 1)
             elif tile is not None:
                 launch = replace(
                     launch, tile=replace(tile, columns=tile.columns + 1, tile_columns=tile.tile_columns + 1)

@@ -9,7 +9,7 @@ micro-kernel::
                        number of the | slot in the block
                        block: loops  | block: one table
     table of a block     slot       0   1   2   3   4   5   6   7
-                         source     0   9   1  10   2  11   -   -        (- padding: used < room)
+                         source     0   9   1  10   2  11   -   -        (- padding: used < capacity)
 
 All blocks share the table, except partial blocks at the end of a coordinate that does not fill its last block: each
 kind of these has a separate table. So values and padding are written together, and every line once.
@@ -40,7 +40,8 @@ from fastindex.algebra.shared_digits import Place, Strides, slots_of
 from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
-from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
 
 _LINE_BITS = 8 * LINE_BYTES
@@ -53,8 +54,6 @@ _MOST_SPARSE = 4
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
 _MOST_STARTS = 1 << 16
-
-Offsets = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,18 +88,18 @@ class PermutedBlocks:
 
 
 class _Step(NamedTuple):
-    """A digit of the destination: it takes `used` values out of a capacity of `room`, `stride` slots apart."""
+    """A digit of the destination: it takes `used` of `capacity` values, with a stride of `stride` slots."""
 
     variable: Variable
     low: int
     used: int
-    room: int
+    capacity: int
     stride: int
 
     def part(self, values: int) -> _Step:
         """Return the upper part of the digit, split above its lowest `values` values."""
-        room = self.room // values if self.room > self.used else -(-self.used // values)
-        return _Step(self.variable, self.low * values, -(-self.used // values), room, self.stride * values)
+        capacity = self.capacity // values if self.capacity > self.used else -(-self.used // values)
+        return _Step(self.variable, self.low * values, -(-self.used // values), capacity, self.stride * values)
 
 
 def permuted_blocks(
@@ -165,13 +164,13 @@ def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | N
         # Padding of dimensions of size 1.
         steps.append(_Step(Variable("gap", 1, True), 1, 1, weights[0], 1))
     for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
-        used, (room, uneven) = _used(d), divmod(next_stride, stride) if stride > 0 else (0, 1)
+        used, (capacity, uneven) = _used(d), divmod(next_stride, stride) if stride > 0 else (0, 1)
         if isinstance(destination, Strides) and stride > 0:
             # Gaps between strided elements are not written.
-            room, uneven = used, 0
-        if uneven or room < used:
+            capacity, uneven = used, 0
+        if uneven or capacity < used:
             return None, slots
-        steps.append(_Step(d.variable, d.low, used, room, stride))
+        steps.append(_Step(d.variable, d.low, used, capacity, stride))
     return steps, slots
 
 
@@ -211,21 +210,20 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
         if step.low != moduli.get(step.variable, 1) or step.stride != size:
             return (inside, list(steps[i:])) if size * bits >= _LINE_BITS and is_complete() else None
         sparse = min(size // used, _MOST_SPARSE)
-        if size * step.room * bits > min(_MOST_BITS, MOST_ROWS * bits * sparse):
+        if size * step.capacity * bits > min(_MOST_BITS, MOST_ROWS * bits * sparse):
             most_bits = MOST_ROWS * bits * sparse if scattered else 8 * _CUT_BITS
             part = _cut_of(step, left, size, bits, most_bits, min(_CUT_BITS, MOST_ROWS * bits) * sparse)
             others = all(_is_regular(left, v, m) for v, m in moduli.items() if v != step.variable)
             if part and others:
-                room = part
-                cut = _Step(step.variable, step.low, part, room, step.stride)
+                cut = _Step(step.variable, step.low, part, part, step.stride)
                 return [*inside, cut], [step.part(part), *steps[i + 1 :]]
             if size * bits >= _LINE_BITS and is_complete():
                 return inside, list(steps[i:])
-            if size * step.room * bits > _LARGEST_BITS:
+            if size * step.capacity * bits > _LARGEST_BITS:
                 return None
         inside.append(step)
         moduli[step.variable] = step.low * step.used
-        size, used = size * step.room, used * step.used
+        size, used = size * step.capacity, used * step.used
     # The only block may end within a byte.
     return (inside, []) if is_regular() else None
 
@@ -244,7 +242,7 @@ def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int, cut
             largest = max(largest, 1)
         for count in (*range(wanted, largest + 1), *range(wanted - 1, 0, -1)):
             values: int = count * unit
-            fits = values < step.room and (step.room == step.used or step.room % values == 0)
+            fits = values < step.capacity and (step.capacity == step.used or step.capacity % values == 0)
             fits = fits and (is_top or step.used % values == 0)
             if fits and _is_regular(left, step.variable, step.low * values):
                 return values
@@ -265,7 +263,7 @@ def _blocks(
         if found is None:
             return None
         rests = {v: v.extent % m for (v, m), is_rest in zip(moduli.items(), ends, strict=True) if is_rest}
-        size = math.prod(s.room for s in inside)
+        size = math.prod(s.capacity for s in inside)
         if last is not None and last.variable in rests:
             # The block ends with its coordinate: other slots of the destination follow there.
             size = last.stride * -(-rests[last.variable] // last.low)
@@ -280,7 +278,7 @@ def _is_cut_at_the_top(steps: Sequence[_Step], inside: Sequence[_Step], outside:
     if not inside or inside[-1] in steps:
         return False
     above = outside[0]
-    return above.room == above.used and above.low == max(s.low for s in outside if s.variable == above.variable)
+    return above.capacity == above.used and above.low == max(s.low for s in outside if s.variable == above.variable)
 
 
 def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
@@ -384,12 +382,12 @@ def _block(
 ) -> Block:
     """Return the block, with its table, that has only `rests[v]` values of each coordinate `v` in `rests`."""
     # One axis for each digit: arrays stay small until they are broadcast together.
-    axes = tuple(s.room for s in reversed(inside))
+    axes = tuple(s.capacity for s in reversed(inside))
     values: dict[Variable, Offsets] = {}
     is_padding = np.zeros(axes, bool)
     for i, s in enumerate(inside):
-        number = np.arange(s.room).reshape(-1, *(1,) * i)
-        if s.room > s.used:
+        number = np.arange(s.capacity).reshape(-1, *(1,) * i)
+        if s.capacity > s.used:
             is_padding |= number >= s.used
         value = number if s.low == 1 else number * s.low
         values[s.variable] = values[s.variable] + value if s.variable in values else value
@@ -412,11 +410,11 @@ def _fills(
         # The digit was split and has no padding: its last block may be shorter.
         inside, outside = inside[:-1], [s for s in steps if s.stride >= inside[-1].stride]
     moduli = dict.fromkeys(variables, 1) | _moduli(inside)
-    size = math.prod(s.room for s in inside)
-    found = {
-        v: [Place(s.stride, s.low // m, s.used, s.room) for s in outside if s.variable == v] for v, m in moduli.items()
-    }
-    places = [sorted(of_one, key=lambda place: place.low) for of_one in found.values()]
+    size = math.prod(s.capacity for s in inside)
+    ordered = sorted(outside, key=lambda s: s.low)
+    places = [
+        [Place(s.stride, s.low // m, s.used, s.capacity) for s in ordered if s.variable == v] for v, m in moduli.items()
+    ]
     if any(of_one and not _is_chain(of_one) for of_one in places):
         return None
     boxes = padding_boxes([-(-v.extent // m) for v, m in moduli.items()], places)

@@ -11,7 +11,16 @@ with AVX-512 VBMI, `pshufb` or `tbl` of 16 bytes elsewhere::
 
 from __future__ import annotations
 
-from fastindex.moving.assembly_numbers import (
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from fastindex.moving.kernels.passes import padding_of, start_of_block
+from fastindex.moving.lines.lanes import OF_TWO_LINES, called, permuted
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.moves.block_permute.numbers import (
     ASSEMBLY,
     MOST_BLOCK_BYTES,
     SHORT_PIECE_BYTES,
@@ -19,14 +28,13 @@ from fastindex.moving.assembly_numbers import (
     VECTOR_HEADER_BYTES,
     VECTOR_RUN,
     VECTOR_RUN_BYTES,
+    patterns_of_piece,
 )
-from fastindex.moving.kernels.table import padding_of, start_of_block
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.lines.permutes import assemble_vector, pad_vector
-from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND
-from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_short
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
+from fastindex.moving.numbers import HIGH_NIBBLE, TABLE
+from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.lines.lines import copy_short, shuffle
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, load_at, offset_by, prefetch, store_at
+from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 
 # Scratch memory: pending bytes, space for one more block, and a copy of a block's source of less than a vector.
@@ -39,6 +47,103 @@ _ASKED_VECTORS = 2
 
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
+
+_INT64 = ir.IntType(64)
+
+
+def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
+    """Shuffle nibbles: one pattern gives the low nibbles of the result, one the high nibbles.
+
+    A nibble for which a pattern has `NOTHING` is undefined.
+    """
+    vector, words = value.type, ir.VectorType(ir.IntType(16), value.type.count // 2)
+    whole, four = builder.bitcast(value, words), ir.Constant(words, [4] * words.count)
+    # Bits that shifts carry from one byte to the next are in the nibble that is masked out.
+    lowered = builder.bitcast(builder.lshr(whole, four), vector)
+    raised = builder.bitcast(builder.shl(whole, four), vector)
+    low = _permuted_of_two(builder, value, lowered, patterns[0])
+    high = _permuted_of_two(builder, raised, value, patterns[1])
+    low_half, high_half = (ir.Constant(vector, [number] * vector.count) for number in (0x0F, 0xF0))
+    return builder.or_(builder.and_(low, low_half), builder.and_(high, high_half))
+
+
+def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
+    """Shuffle the bytes of a vector by a pattern; bytes with `HIGH_NIBBLE` come from a second vector."""
+    vector = first.type
+    if vector.count == 64 and "avx512vbmi" in features():
+        return called(builder, OF_TWO_LINES, first, pattern, second)
+    found = [permuted(builder, value, pattern) for value in (first, second)]
+    high = ir.Constant(vector, [HIGH_NIBBLE] * vector.count)
+    is_high = builder.icmp_unsigned("!=", builder.and_(pattern, high), ir.Constant(vector, [0] * vector.count))
+    return builder.select(is_high, found[1], found[0])
+
+
+def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
+    """Return a vector with the bytes of a fragment inserted, by `patterns_of_piece` patterns."""
+    if len(patterns) > 1:
+        return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
+    vector = made.type
+    if vector.count == 64 and "avx512vbmi" in features():
+        taken = called(builder, "llvm.x86.avx512.permvar.qi.512", piece, patterns[0])
+        is_nothing = builder.icmp_signed("<", patterns[0], ir.Constant(vector, [0] * vector.count))
+        return builder.select(is_nothing, made, taken)
+    return builder.or_(made, permuted(builder, piece, patterns[0]))
+
+
+def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], addresses: tuple[Any, Any, Any]) -> Any:
+    """Load fragment `number` and return a vector with its bytes inserted.
+
+    `sizes` is (bytes of the fragment to read, number of its patterns); `addresses` are those of the source, the
+    fragment offsets and the patterns.
+    """
+    source, offsets, patterns = addresses
+    (read, parts), size = sizes, made.type.count
+    place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
+    piece = load_at(builder, builder.add(source, builder.load(place)), read, 1)
+    if read < size:
+        # No pattern selects a byte after the fragment.
+        piece = shuffle(builder, piece, piece, [k % read for k in range(size)])
+    first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
+    found = [load_at(builder, offset_by(builder, first, size * (1 + part)), size, 1) for part in range(parts)]
+    return _merged(builder, made, piece, found)
+
+
+@instructions("vector_bytes", "piece_bytes", "nibbles", "streamed", "pieces")
+def assemble_vector(
+    builder: Any, vector_bytes: int, piece_bytes: int, nibbles: int, streamed: int, pieces: int, addresses: Any
+) -> None:
+    """Write one vector, assembled from fragments of the source and padding.
+
+    Parameters
+    ----------
+    vector_bytes, piece_bytes, nibbles, streamed, pieces : literal int
+        Bytes of a vector; bytes to read of a fragment; 2 for nibbles; whether to write a line with a non-temporal
+        store; number of fragments if it is constant, else 0.
+    addresses : (int64, int64, int64, int64, int64, int64)
+        Address of the vector; address of the source; number of fragments; address of their byte offsets from the
+        source, an int64 each; address of the patterns: a mask with ones at padding, then the patterns of each fragment,
+        see `patterns_of_piece`; address of a vector of padding.
+    """
+    sizes = min(piece_bytes, vector_bytes), patterns_of_piece(nibbles)
+    target, source, count, offsets, patterns, padding = cgutils.unpack_tuple(builder, addresses)
+    places = source, offsets, patterns
+    made = builder.and_(*(load_at(builder, address, vector_bytes, 1) for address in (padding, patterns)))
+    if pieces:
+        for number in range(pieces):
+            made = _with_piece(builder, made, _INT64(number), sizes, places)
+    else:
+        kept = cgutils.alloca_once(builder, made.type)
+        builder.store(made, kept)
+        with cgutils.for_range(builder, count) as loop:
+            builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
+        made = builder.load(kept)
+    store_at(builder, made, target, bool(streamed))
+
+
+@instructions("vector_bytes", "streamed")
+def pad_vector(builder: Any, vector_bytes: int, streamed: int, target: Any, padding: Any) -> None:
+    """Write a vector of padding; a line with a non-temporal store if the literal `streamed` is not 0."""
+    store_at(builder, load_at(builder, padding, vector_bytes, 1), target, bool(streamed))
 
 
 @subroutine("size", "read", "nibbles", "streamed", "known", inline=True)
@@ -147,7 +252,7 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
         As for `copy_chunks`; a chunk is a block. The second table has a `VectorHeader`; a `VectorRun` for each run; the
         offset of each piece, in bytes; the lines of the source to prefetch; then the patterns, see `assemble_vector`.
     """
-    geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, chunks, block = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     run, streamed = entry(geometry, ASSEMBLY.block_bytes), entry(geometry, ASSEMBLY.streamed) != 0
     pieces, line_count = entry(geometry, ASSEMBLY.pieces), entry(geometry, ASSEMBLY.lines)
     every, ahead = entry(geometry, ASSEMBLY.lines_every), entry(geometry, ASSEMBLY.lines_ahead)

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.moving.assembly_numbers import (
-    HIGH_NIBBLE,
-    NIBBLE_BITS,
-    NOTHING,
+from fastindex.moving.counts import distinct
+from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.moves.block_permute.numbers import (
     SHORT_PIECE_BYTES,
     VECTOR_HEADER_BYTES,
     VECTOR_RUN_BYTES,
@@ -28,12 +27,9 @@ from fastindex.moving.assembly_numbers import (
     VectorRun,
     patterns_of_piece,
 )
-from fastindex.moving.counts import distinct
-from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.numbers import HIGH_NIBBLE, NIBBLE_BITS, NOTHING
+from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
-
-Offsets = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 # All ones in the low and in the high nibble.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
@@ -82,9 +78,9 @@ class VectorTable:
         self.used_bytes = len(addresses) * self._grain // self.nibbles
         # Addresses, offset by vector at a pitch so large that no piece reaches from one vector to the next.
         self._window = vector_bytes // self._grain
-        self._apart = high - low + 2 * self._window
+        self._vector_pitch = high - low + 2 * self._window
         self._vectors = self._slots // self._per_vector
-        self._keys = addresses - low + self._vectors * self._apart
+        self._keys = addresses - low + self._vectors * self._vector_pitch
         self._count_pieces(low, high)
 
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
@@ -102,19 +98,20 @@ class VectorTable:
         keys = np.sort(self._keys)
         begins = _covering(keys, self._window)
         self._firsts = keys[begins]
-        vectors = self._firsts // self._apart
+        vectors = self._firsts // self._vector_pitch
         self.pieces = len(begins)
         self._counts = np.bincount(vectors, minlength=self.vectors)
         self.filled = self._counts.tolist().count(0)
         is_shared = self._counts[vectors] > 1
-        spans = (_lasts(keys, begins) - self._firsts)[is_shared]
+        lasts = keys[np.concatenate((begins[1:], [len(keys)])) - 1] if len(begins) else begins
+        spans = (lasts - self._firsts)[is_shared]
         self._is_short = bool(len(spans)) and int(np.maximum.reduce(spans)) < SHORT_PIECE_BYTES // self._grain
         read: int | Offsets = self.vector_bytes
         if self._is_short:
             read = np.where(is_shared, min(SHORT_PIECE_BYTES, read), read)
         # No piece ends after the last byte that the block needs.
         last = np.maximum(0, high - low - read // self._grain)
-        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
+        self._begins = np.minimum(self._firsts - vectors * self._vector_pitch, last)
         self._offsets = (self._begins + low) * self._grain
         touched = np.concatenate((self._offsets, self._offsets + (read - 1))) // LINE_BYTES
         self.lines = distinct(touched) * LINE_BYTES
@@ -122,12 +119,18 @@ class VectorTable:
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table; `between` is stored between the offsets of the pieces and the patterns."""
         counts = self._counts.tolist()
-        patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
+        # Vectors of only padding have no patterns.
+        heights = [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
+        patterns = _parted(self._patterns.tobytes(), heights, self.vector_bytes)
         runs, kept = self._runs(patterns, counts)
         # The patterns begin on a line boundary.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
-        rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
-        heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
+        gap = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
+        heads = [
+            *VectorHeader(len(runs), begin + 8 * gap, self._is_short),
+            *itertools.chain(*runs),
+            *[0] * gap,
+        ]
         parts = [
             np.array(heads, np.int64),
             self._offsets,
@@ -135,10 +138,6 @@ class VectorTable:
             np.frombuffer(b"".join([patterns[place] for place in kept]), np.int64),
         ]
         return on_lines(parts)
-
-    def _heights(self, counts: Sequence[int]) -> list[int]:
-        """Return the number of patterns of each vector; vectors of only padding have none."""
-        return [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
 
     def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int]]:
         """Return the runs of vectors with equal numbers of pieces, and the vectors whose patterns are kept."""
@@ -171,7 +170,7 @@ class VectorTable:
         table[heads] = self._padding_masks()[is_made] if has_padding else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
         row, at = made[self._vectors] + 1 + of_piece * piece, self._slots - self._vectors * self._per_vector
-        taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
+        taken = (self._keys - self._vectors * self._vector_pitch - self._begins[piece]) * self._grain
         if self._is_high is not None:
             taken += self._is_high * HIGH_NIBBLE
             row += at % self.nibbles
@@ -180,7 +179,7 @@ class VectorTable:
         table.reshape(-1, self._grain)[row * places + at] = grains
         patterns = table.reshape(-1, self.vector_bytes)
         if self.nibbles > 1:
-            low = made[self._firsts // self._apart] + 1 + of_piece * np.arange(self.pieces)
+            low = made[self._firsts // self._vector_pitch] + 1 + of_piece * np.arange(self.pieces)
             taken_nibbles = [(patterns[low + half] < NOTHING) * ones for half, ones in enumerate(_ONES)]
             patterns[low + self.nibbles] = taken_nibbles[0] | taken_nibbles[1]
         return patterns
@@ -216,11 +215,6 @@ def _covering(places: Offsets, length: int) -> Offsets:
         found.append(begins)
 
 
-def _lasts(places: Offsets, begins: Offsets) -> Offsets:
-    """Return the last place of each piece, given the indices of the first places."""
-    return places[np.concatenate((begins[1:], [len(places)])) - 1] if len(begins) else begins
-
-
 def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
     """Split bytes into parts of ``count * size`` bytes, one for each of `counts`."""
     ends = itertools.accumulate((count * size for count in counts), initial=0)
@@ -230,6 +224,6 @@ def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
 def on_lines(parts: Sequence[Offsets]) -> Offsets:
     """Return the concatenation of arrays, on a cache line boundary."""
     size, per_line = sum(map(len, parts)), LINE_BYTES // 8
-    room = np.empty(size + per_line, np.int64)
-    first = -room.__array_interface__["data"][0] // 8 % per_line
-    return np.concatenate(parts, out=room[first : first + size])
+    memory = np.empty(size + per_line, np.int64)
+    first = -memory.__array_interface__["data"][0] // 8 % per_line
+    return np.concatenate(parts, out=memory[first : first + size])

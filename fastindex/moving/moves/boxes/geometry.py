@@ -88,7 +88,7 @@ Sizes = dict[Loop | Joint, int]
 System = tuple[list[Nest], list[Joint], list[Nest]]
 
 
-def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_slots: int) -> Iterator[System]:
+def split_systems(source: Shape | Strides, destination: Shape | Strides, rest_slots: int) -> Iterator[System]:
     """Yield splits of a relayout.
 
     Coordinates with a remainder (digits that do not fill the extent) are joint coordinates too, if they span at most
@@ -100,12 +100,12 @@ def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_sl
         if runs_backwards(variables) or any(d.weight < 0 for d in (*left, *right)):
             continue
         fills = padding_nests(variables, right, destination) if isinstance(destination, Shape) else []
-        found = _coordinates_apart(variables, left, right, rest_slots)
+        found = _split_coordinates(variables, left, right, rest_slots)
         if found is not None and fills is not None:
             yield *found, fills
 
 
-def _coordinates_apart(
+def _split_coordinates(
     variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int
 ) -> tuple[list[Nest], list[Joint]] | None:
     """Return the nests of the coordinates that both sides tile alike, and the joint coordinates; None if none fit."""
@@ -343,7 +343,7 @@ def _scaled(nest: Nest, step: int) -> Nest:
     return Nest(loops, nest.source_start, nest.destination_start * step)
 
 
-def turned(nest: Nest) -> Nest:
+def exchanged(nest: Nest) -> Nest:
     """Return a nest with source and destination exchanged."""
     loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
     return Nest(loops, nest.destination_start, nest.source_start)

@@ -12,22 +12,8 @@ thread's tasks are written once, whole::
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.runner import call_in_box
-from fastindex.moving.kernels.table import outer_place, set_end_of_source
-from fastindex.moving.numbers import (
-    BOX_CALL_BYTES,
-    CALL_TARGET_START,
-    CALLS,
-    FIRST,
-    FROM_SCRATCH,
-    GEOMETRY,
-    LEAST_CARRIED_BYTES,
-    READABLE_BYTES,
-    ROW_BYTES,
-    SECOND,
-    SECOND_LENGTH,
-    TO_SCRATCH,
-)
+from fastindex.moving.kernels.passes import call_in_box, outer_place, set_end_of_source
+from fastindex.moving.numbers import BOX, BOX_CALL, BOX_CALL_BYTES, LEAST_CARRIED_BYTES, TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, stream_line
@@ -61,12 +47,13 @@ def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # typ
 @subroutine()
 def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout each of whose boxes is one run of the destination."""
-    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
-    count, size, read_lines = entry(geometry, CALLS), entry(geometry, ROW_BYTES), entry(table, SECOND_LENGTH)
-    lines = (entry(table, SECOND), read_lines, (read_lines - 1) // (size // 64 + 1) + 1)
-    box = scratch + entry(calls, CALL_TARGET_START)
+    geometry, calls = entry(table, TABLE.geometry), entry(table, TABLE.first)
+    count, size = entry(geometry, BOX.calls), entry(geometry, BOX.row_bytes)
+    read_lines = entry(table, TABLE.second_length)
+    lines = (entry(table, TABLE.second), read_lines, (read_lines - 1) // (size // 64 + 1) + 1)
+    box = scratch + entry(calls, BOX_CALL.target_start)
     for i in range(1, count):
-        box = min(box, scratch + entry(calls + BOX_CALL_BYTES * i, CALL_TARGET_START))
+        box = min(box, scratch + entry(calls + BOX_CALL_BYTES * i, BOX_CALL.target_start))
     at_source, at_target = outer_place(table, first, source, target)
     follows = False
     for task in range(first, last):
@@ -98,16 +85,16 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
     width, ways
         Not used.
     """
-    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
-    if entry(geometry, ROW_BYTES):
+    geometry, calls = entry(table, TABLE.geometry), entry(table, TABLE.first)
+    if entry(geometry, BOX.row_bytes):
         _run_rows(target, source, table, scratch, first, last)
         return
-    count = entry(geometry, CALLS)
-    set_end_of_source(scratch, source + entry(geometry, READABLE_BYTES))
+    count = entry(geometry, BOX.calls)
+    set_end_of_source(scratch, source + entry(geometry, BOX.readable_bytes))
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for i in range(count):
             call = calls + BOX_CALL_BYTES * i
-            read = scratch if entry(call, FROM_SCRATCH) else at_source
-            written = scratch if entry(call, TO_SCRATCH) else at_target
+            read = scratch if entry(call, BOX_CALL.from_scratch) else at_source
+            written = scratch if entry(call, BOX_CALL.to_scratch) else at_target
             call_in_box(call, written, read, scratch)

@@ -36,7 +36,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
@@ -47,17 +46,18 @@ from fastindex.moving.moves.boxes.geometry import (
     Joint,
     System,
     box_sizes,
+    exchanged,
     kinds_of_boxes,
     nests_to_scratch,
     order_on,
     row_sizes,
-    systems_apart,
-    turned,
+    split_systems,
 )
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_nest_passes
+from fastindex.moving.moves.transposes.numbers import TransposeGeometry
 from fastindex.moving.moves.transposes.plan import is_few
-from fastindex.moving.numbers import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry, TransposeGeometry
-from fastindex.moving.passes import Draft, Tables, cost, iterations, no_tables, without
+from fastindex.moving.numbers import BOX_BYTES, BoxGeometry
+from fastindex.moving.passes import Draft, Offsets, Tables, cost, iterations, no_tables, without
 from fastindex.moving.problem import UNIT_BYTES, Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
@@ -67,8 +67,9 @@ from fastindex.runtime.tuning import Tuning
 #: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
 #: and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
 LEAST_BOX_BYTES = 128 << 10
+# The most bytes of a box that is assembled in scratch memory: it stays in L2.
+_MOST_ROW_BOX_BYTES = 128 << 10
 
-Offsets = NDArray[np.int64]
 _Kind = tuple[dict[Loop | Joint, range], Nest]
 _Order = tuple[Loop | Joint, ...]
 
@@ -142,7 +143,7 @@ def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
     formats = slots.source, slots.destination
     if slots.unit != "value" or min(bits) >= 8 or not all(form.is_plain or form.is_packed for form in formats):
         return None
-    systems: Iterable[System] = systems_apart(problem.source, problem.destination, 0)
+    systems: Iterable[System] = split_systems(problem.source, problem.destination, 0)
     if slots.loops is not None:
         systems = [(list(slots.loops.copies), [], list(slots.loops.fills))]
     return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
@@ -172,11 +173,11 @@ def box_drafts(
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning, machine)
     if loops is None:
-        systems, bits = systems_apart(source, destination, 0), (8 * width, 8 * width)
+        systems, bits = split_systems(source, destination, 0), (8 * width, 8 * width)
         return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
     if loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes):
         return None
-    systems = systems_apart(source, destination, MOST_ROW_BOX_BYTES // width)
+    systems = split_systems(source, destination, _MOST_ROW_BOX_BYTES // width)
     return _drafts_of(systems, lambda nest, joints: _row_boxes(nest, joints, context), context, 8 * width)
 
 
@@ -248,7 +249,7 @@ def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bi
             turning = _between(parts, orders)._replace(destination_start=begin)
             steps += [(one, True, True) for one in _moving(turning, read)]
         for nest in nests_to_scratch(orders[side], parts, side):
-            moved = turned(nest)._replace(source_start=nest.destination_start + begin) if side else nest
+            moved = exchanged(nest)._replace(source_start=nest.destination_start + begin) if side else nest
             packed = bits[side] < 8
             kernel = "compress" if side else "expand"
             made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else _moving(moved, inner)
@@ -307,7 +308,7 @@ def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
 
 def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
     """Return the passes over boxes that are rows of the destination; None if `row_sizes` finds none."""
-    sizes = row_sizes(nest.loops, joints, context.width, MOST_ROW_BOX_BYTES)
+    sizes = row_sizes(nest.loops, joints, context.width, _MOST_ROW_BOX_BYTES)
     if sizes is None:
         return None
     order = order_on(sizes, 1)

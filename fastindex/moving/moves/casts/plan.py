@@ -16,7 +16,7 @@ from fastindex.algebra.cast_numbers import CastGeometry
 from fastindex.algebra.casts import Cast
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.moving.counts import Counts
-from fastindex.moving.moves.boxes.geometry import box_sizes, kinds_of_boxes, nests_to_scratch, order_on, turned
+from fastindex.moving.moves.boxes.geometry import box_sizes, exchanged, kinds_of_boxes, nests_to_scratch, order_on
 from fastindex.moving.moves.boxes.plan import LEAST_BOX_BYTES, Box, Step, within
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
 from fastindex.moving.numbers import BOX_BYTES
@@ -119,7 +119,7 @@ def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: 
     """Return the steps of a box that is converted as it is read: scratch memory has the order of the source."""
     steps: list[Step] = [(_cast_pass(one, cast), False, True) for one in there]
     for one in on:
-        steps += [(each, True, False) for each in copying_passes(in_bytes(turned(one), context.width), context)]
+        steps += [(each, True, False) for each in copying_passes(in_bytes(exchanged(one), context.width), context)]
     return steps
 
 
@@ -128,7 +128,7 @@ def _cast_last(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: C
     read, steps = within(replace(context, width=cast.source.nbytes), at_hand=False), list[Step]()
     for one in there:
         steps += [(each, False, True) for each in copying_passes(in_bytes(one, read.width), read)]
-    return steps + [(_cast_pass(turned(one), cast, streams=context.streamed), True, False) for one in on]
+    return steps + [(_cast_pass(exchanged(one), cast, streams=context.streamed), True, False) for one in on]
 
 
 def _by_source(loop: Loop) -> tuple[int, int]:
@@ -149,7 +149,6 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     ahead = _AHEAD_BYTES
     if runs.size > 1:
         ahead = max(_AHEAD_BYTES // (run.size * read), 1) * runs.source_stride * read
-    in_tasks = tuple(Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer)
     geometry = CastGeometry(
         run.size,
         run.source_stride * read,
@@ -164,7 +163,7 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     return Draft(
         "cast",
         cast.code,
-        Nest(in_tasks, nest.source_start * read, nest.destination_start * width),
+        in_bytes(nest._replace(loops=tuple(outer)), read, width),
         geometry,
         run.size * runs.size * width,
         f"{cast.source} to {cast.target}",

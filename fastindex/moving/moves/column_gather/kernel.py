@@ -19,7 +19,15 @@ would have few lines of each row, a band is written before the next is read.
 
 from __future__ import annotations
 
-from fastindex.moving.assembly_numbers import (
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from fastindex.moving.kernels.passes import outer_place, padding_of
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES
+from fastindex.moving.moves.column_gather.numbers import (
     COLUMN_BAND,
     COLUMN_BAND_BYTES,
     COLUMN_GROUP,
@@ -27,19 +35,126 @@ from fastindex.moving.assembly_numbers import (
     COLUMNS,
     ENDS_AHEAD,
     MOST_BAND_LINES,
-    MOST_BLOCK_BYTES,
     MOST_COLLECTED_BYTES,
     MOST_ROW_LINES,
     NOWHERE,
 )
-from fastindex.moving.kernels.table import outer_place, padding_of
-from fastindex.moving.lines.lane_columns import transpose_in_lanes, write_lane, write_lanes
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.numbers import FIRST, GEOMETRY, SECOND
-from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_short, prefetch_ends
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch_to_l2, set_entry, stream_line
+from fastindex.moving.numbers import TABLE
+from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.lines.lines import (
+    copy_short,
+    lane_transpose,
+    lines_of_lanes,
+    load_nibbles,
+    paired,
+    prefetch_ends,
+    shuffle,
+)
+from fastindex.runtime.lines.memory import (
+    copy_vector,
+    entry,
+    fence,
+    literal,
+    load_at,
+    offset_by,
+    prefetch_at,
+    prefetch_to_l2,
+    set_entry,
+    store_at,
+    store_lines,
+    stream_line,
+)
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
+
+_INT64 = ir.IntType(64)
+_LANES = LINE_BYTES // LANE_BYTES
+
+
+def _address_at(builder: Any, table: Any, position: int) -> Any:
+    return builder.load(builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer()))
+
+
+def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) -> Any:
+    """Load a line of a row; if `shifted`, `place` counts nibbles, and an odd place starts with a high nibble."""
+    size = min(width, 8)
+    if not shifted:
+        return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
+    odd = builder.and_(place, _INT64(1))
+    return load_nibbles(builder, builder.add(builder.lshr(place, _INT64(1)), offset), odd, LINE_BYTES)
+
+
+@instructions("width", "nibbles", "asks")
+def transpose_in_lanes(
+    builder: Any,
+    width: int,
+    nibbles: int,
+    asks: int,
+    shifted: Any,
+    target: Any,
+    pitch_bytes: Any,
+    rows: Any,
+    offset: Any,
+    upcoming: Any,
+    further: Any,
+) -> None:
+    """Transpose a line of each of some rows within lanes; write a vector per lane element, with pitch `pitch_bytes`.
+
+    Parameters
+    ----------
+    width, nibbles : literal int
+        Bytes of an element; 2 for elements of four bits, else 1. With elements of four bits, rows are paired, and the
+        vectors of low nibbles come before those of high nibbles.
+    asks : literal int
+        Whether lines of the rows `upcoming` are prefetched to L2; not done for elements of four bits.
+    shifted : int64
+        Whether row addresses count nibbles; only for elements of four bits.
+    target, pitch_bytes : int64
+    rows, offset : int64
+        Address of a table of row addresses, and the offset that is added to each.
+    upcoming, further : int64
+        The same for rows that are read later.
+    """
+    is_paired = nibbles == 2
+    lane = LANE_BYTES // width
+    count = lane * nibbles
+
+    def write(is_shifted: bool) -> None:
+        for i in range(count if asks and not is_paired else 0):
+            prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further), nearness=2)
+        lines = [_loaded(builder, _address_at(builder, rows, i), offset, width, is_shifted) for i in range(count)]
+        parts: Sequence[list[Any]] = [lines]
+        if is_paired:
+            pairs = [paired(builder, *lines[i : i + 2]) for i in range(0, count, 2)]
+            parts = [[pair[part] for pair in pairs] for part in range(2)]
+        vectors = [vector for part in parts for vector in (lane_transpose(builder, part, width) if lane > 1 else part)]
+        for j, vector in enumerate(vectors):
+            store_at(builder, vector, builder.add(target, builder.mul(pitch_bytes, _INT64(j))), False)
+
+    if not is_paired:
+        write(False)
+        return
+    with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
+        with with_shift:
+            write(True)
+        with without:
+            write(False)
+
+
+@instructions("streamed")
+def write_lanes(builder: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> None:
+    """Join the lanes of four vectors at `source` to four lines; write each at `offset` from one of four targets."""
+    lines = enumerate(lines_of_lanes(builder, source))
+    written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
+    store_lines(builder, written, streamed)
+
+
+@instructions("streamed")
+def write_lane(builder: Any, streamed: Any, target: Any, source: Any) -> None:
+    """Join one lane of each of four vectors to a line, and write it; `source` is that lane of the first vector."""
+    lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
+    low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
+    store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], streamed)
+
 
 # Scratch memory: pending bytes and one more block; for each of two bands the addresses of its rows, and copies of the
 # rows at the end of the source; a row of padding; the lanes of two bands. Two elements of four bits may begin in each
@@ -109,7 +224,7 @@ def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type
     of columns, destination of a block's first line, table of lines, number of lines, bytes, number of chunks).
     """
     (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
-    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, groups, bands = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
     row_bytes, chunks = entry(group, COLUMN_GROUP.row_bytes), entry(group, COLUMN_GROUP.chunks)
     rows, row_count = bands + entry(band, COLUMN_BAND.rows), entry(band, COLUMN_BAND.row_count)
@@ -218,12 +333,12 @@ def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # t
     if min(min(first, second), min(third, fourth)) != NOWHERE:
         begins = target + first, target + second, target + third, target + fourth
         for k in range(count):
-            at, behind = entry(table, k), LINE_BYTES * k
+            at, after = entry(table, k), LINE_BYTES * k
             if at != NOWHERE:
-                write_lanes(streamed, begins, behind, source + at)
+                write_lanes(streamed, begins, after, source + at)
             else:
                 for begin in begins:
-                    _write_padding(streamed, begin + behind, padding)
+                    _write_padding(streamed, begin + after, padding)
         return
     for part in range(4):
         place = entry(places + part * every, 0)
@@ -306,7 +421,7 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
         then for each slot of the other lines the offset of its row in the source, in bytes, or in nibbles if nibbles
         move, or `NOWHERE`.
     """
-    geometry = entry(table, GEOMETRY)
+    geometry = entry(table, TABLE.geometry)
     pitch, shifted = entry(geometry, COLUMNS.pitch), entry(geometry, COLUMNS.shifted)
     group_count, band_count = entry(geometry, COLUMNS.groups), entry(geometry, COLUMNS.bands)
     end, padding = source + entry(geometry, COLUMNS.readable), scratch + _PADDING
@@ -314,8 +429,8 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
     # Lines off a line boundary use ordinary stores: a non-temporal store would write each in two parts.
     streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
     of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
-    form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.apart) != 0
-    _write_padding_row(entry(table, FIRST), group_count, scratch)
+    form, in_turn = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.in_turn) != 0
+    _write_padding_row(entry(table, TABLE.first), group_count, scratch)
     state = NOTHING_PENDING, streamed
     job = 0, 0, 0, 0, 0, 0, 0, 0
     task, g, b, half = first, 0, 0, 0
@@ -331,13 +446,13 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
             at_source, at_target = outer_place(table, min(task, last - 1), source, target)
         starts, half = (at_source, at_target, end), 1 - half
         addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
-        collected = scratch + _COLLECTED + (0 if apart else half * _COLLECTED_BYTES)
+        collected = scratch + _COLLECTED + (0 if in_turn else half * _COLLECTED_BYTES)
         following, then_written = _band_of(nibbles, table, (g, b), starts, shifted, addresses, padding)
         state, job = _collect(width, nibbles, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written
         job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
         band, written = following, then_written
-        while job[0] and (apart or task == last):
+        while job[0] and (in_turn or task == last):
             state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
     finish(state[0], scratch, state[1])
     fence()

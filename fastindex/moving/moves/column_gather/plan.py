@@ -20,10 +20,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
-from fastindex.moving.assembly_numbers import (
+from fastindex.moving.counts import PAGE_BYTES, Counts, distinct
+from fastindex.moving.moves.block_permute.geometry import Block
+from fastindex.moving.moves.block_permute.numbers import MOST_ROWS
+from fastindex.moving.moves.block_permute.tables import VectorTable
+from fastindex.moving.moves.column_gather.numbers import (
     COLUMN_BAND_BYTES,
     COLUMN_ELEMENT_BYTES,
     COLUMN_GROUP_BYTES,
@@ -32,17 +35,13 @@ from fastindex.moving.assembly_numbers import (
     MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
     MOST_ROW_LINES,
-    MOST_ROWS,
-    NIBBLE_BITS,
     NOWHERE,
     ColumnBand,
     ColumnGroup,
     ColumnsGeometry,
 )
-from fastindex.moving.counts import PAGE_BYTES, Counts, distinct
-from fastindex.moving.moves.block_permute.geometry import Block
-from fastindex.moving.moves.block_permute.tables import VectorTable
-from fastindex.moving.passes import Draft, Tables, along, blocks, cut, even_steps, iterations, without
+from fastindex.moving.numbers import NIBBLE_BITS
+from fastindex.moving.passes import Draft, Offsets, Tables, along, blocks, cut, even_steps, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
@@ -52,15 +51,13 @@ _LEAST_PIECES = 2
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
 # The largest distance between the starts of two runs of columns, in lengths of a run.
-_MOST_GAP = 2
+_MOST_RUN_DISTANCE = 2
 # If two bands hold fewer lines of each row, a band is written before the next is read, and may be twice as large.
 _LEAST_CHUNKS = 8
 # Bytes of each row to read at a time, and lines of a block to write, if blocks are whole lines of the destination.
 # Measured: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
 # block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
 _ROW_BYTES, _BAND_LINES = 2048, 4
-
-Offsets = NDArray[np.int64]
 
 
 class _Run(NamedTuple):
@@ -186,7 +183,7 @@ class BlockColumns:
             if k.source_stride >= reach or iterations(close) >= most:
                 break
             close.append(k)
-            reach = max(reach, _MOST_GAP * (sum((one.size - 1) * one.source_stride for one in close) + 2))
+            reach = max(reach, _MOST_RUN_DISTANCE * (sum((one.size - 1) * one.source_stride for one in close) + 2))
         return close
 
     def _is_in_lines(self, nest: Nest) -> bool:
@@ -241,8 +238,8 @@ class BlockColumns:
         if len(runs) > 1 and len(sources) < _LEAST_GROUP * len(runs):
             return None
         if per_byte > 1:
-            behind = int(self._source_slots > end)
-            runs = [_in_bytes(run, shifted, behind) for run in runs]
+            has_next = int(self._source_slots > end)
+            runs = [_in_bytes(run, shifted, has_next) for run in runs]
             if least + min(run.begin for run in runs) < 0:
                 # The first row would begin outside the source.
                 return None
@@ -263,8 +260,8 @@ class BlockColumns:
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
         chunk_bytes = pitch * LANE_BYTES // width * nibbles
         most = MOST_COLLECTED_BYTES // chunk_bytes
-        apart = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
-        most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
+        in_turn = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
+        most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if in_turn else most
         groups = list(_groups(runs, max(min(most, MOST_CHUNKS), 1), line))
         loops = [Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8) for k in nest.loops]
         starts = nest.source_start * bits // 8, nest.destination_start * bits // 8
@@ -284,7 +281,7 @@ class BlockColumns:
             rows=len(self._elements),
             pitch=pitch,
             shifted=shifted,
-            apart=apart,
+            in_turn=in_turn,
         )
         return Draft(
             "column gather",
@@ -304,8 +301,8 @@ class BlockColumns:
         """Count the ends of blocks within non-temporal lines that no other block of the same task continues."""
         if not self._context.streamed:
             return 0
-        apart = np.diff(np.sort(targets)) != len(self._block.sources)
-        return 2.0 * times * (1 + int(apart.sum()))
+        has_gap = np.diff(np.sort(targets)) != len(self._block.sources)
+        return 2.0 * times * (1 + int(has_gap.sum()))
 
     def _numbers(self, found: _Rows, row_shift: int) -> Offsets:
         """Return the bands, the lines of a block and the rows, as the kernel reads them."""
@@ -346,18 +343,17 @@ def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
     return found
 
 
-def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
+def _in_bytes(run: _Run, shifted: bool, has_next: int) -> _Run:
     """Return a run of packed elements, extended to as many low as high nibbles.
 
     If all rows begin with a low nibble, so does the run. If rows may begin with either (`shifted`), a run of odd length
-    gets one more element: at its end if `behind`, that is, if the source has an element after the last row; else at its
-    front.
+    gets one more element: at its end if the source has an element after the last row (`has_next`), else at its front.
     """
     if not shifted:
         begin = run.begin - run.begin % 2
         return run._replace(begin=begin, size=(run.begin + run.size - begin + 1) // 2 * 2)
     odd = run.size % 2
-    return run._replace(begin=run.begin - (0 if behind else odd), size=run.size + odd)
+    return run._replace(begin=run.begin - (0 if has_next else odd), size=run.size + odd)
 
 
 def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
@@ -404,10 +400,10 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
         blocks_of[run.begin][run.columns - run.begin] = run.targets
     size, at = -(-len(chunks) // -(-len(chunks) // most)), 0
     while at < len(chunks):
-        behind = at + 1
-        while behind < min(at + size, len(chunks)) and _is_near(chunks[behind][1:], chunks[at][1], per_line):
-            behind += 1
-        taken, at = chunks[at:behind], behind
+        has_next = at + 1
+        while has_next < min(at + size, len(chunks)) and _is_near(chunks[has_next][1:], chunks[at][1], per_line):
+            has_next += 1
+        taken, at = chunks[at:has_next], has_next
         begin, end = taken[0][1], taken[-1][2]
         if end - begin < per_line <= taken[-1][0].size:
             # The last columns of a run: the line that ends with them is read.
@@ -432,20 +428,15 @@ def _is_near(chunk: tuple[int, int], begin: int, per_line: int) -> bool:
 def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
     """Return the groups, the places of their columns and the offsets of their chunks, as the kernel reads them."""
     heads, at = [], COLUMN_GROUP_BYTES * len(groups)
-    behind = at + 8 * sum(8 * LINE_BYTES // bits * len(one.offsets) for one in groups) + 8 * ENDS_AHEAD
+    has_next = at + 8 * sum(8 * LINE_BYTES // bits * len(one.offsets) for one in groups) + 8 * ENDS_AHEAD
     for one in groups:
         begin, span = one.begin * max(bits // 8, 1), (one.end - one.begin) * bits // 8
-        heads.append(ColumnGroup(begin, span, len(one.offsets), at, behind))
-        at, behind = at + 8 * 8 * LINE_BYTES // bits * len(one.offsets), behind + 8 * (len(one.offsets) + 1)
-    places = [_in_bytes_of(own, bits) for one in groups for own in one.places]
+        heads.append(ColumnGroup(begin, span, len(one.offsets), at, has_next))
+        at, has_next = at + 8 * 8 * LINE_BYTES // bits * len(one.offsets), has_next + 8 * (len(one.offsets) + 1)
+    places = [np.where(own == NOWHERE, NOWHERE, own * bits // 8) for one in groups for own in one.places]
     # The end of a row is stored as its last byte, which is prefetched: another cache line may begin there.
     lines = [line * bits // 8 for one in groups for line in (*one.offsets, one.end - one.begin)]
     offsets = np.array(lines, np.int64)
     offsets[np.cumsum([len(one.offsets) + 1 for one in groups]) - 1] -= 1
     none = np.full(ENDS_AHEAD, NOWHERE, np.int64)
     return np.concatenate([np.array(heads, np.int64).reshape(-1), *places, none, offsets])
-
-
-def _in_bytes_of(places: Offsets, bits: int) -> Offsets:
-    """Convert places from slots to bytes."""
-    return np.where(places == NOWHERE, NOWHERE, places * bits // 8)

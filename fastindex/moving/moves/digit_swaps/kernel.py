@@ -26,26 +26,16 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from fastindex.moving.kernels.table import start_of_block
-from fastindex.moving.lines.permutes import permuted_in_lanes, permuted_line, permuted_pair
-from fastindex.moving.numbers import (
-    FIRST,
-    GEOMETRY,
-    KEPT,
-    OF_ROWS,
-    PATTERN_WORDS,
-    SECOND,
-    STREAM,
-    SWAP,
-    WITHIN,
-)
+from fastindex.moving.kernels.passes import start_of_block
+from fastindex.moving.lines.lanes import permuted_in_lanes, permuted_line, permuted_pair
+from fastindex.moving.moves.digit_swaps.numbers import KEPT, OF_ROWS, SWAP, WITHIN
+from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import instructions, kernel
 from fastindex.runtime.lines.lines import from_table, paired, shuffle
 from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
-from fastindex.runtime.numbers import LANE_BYTES
+from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
-_LINE = 8 * PATTERN_WORDS
 
 
 def _halves_within(builder: Any, value: Any, other: Any, own: Any) -> Any:
@@ -57,9 +47,9 @@ def _halves_within(builder: Any, value: Any, other: Any, own: Any) -> Any:
 
 def _swap_with_row(builder: Any, vectors: list[Any], row: int, swap: Callable[[Any, Any, Any], list[Any]]) -> None:
     """Run a stage of the network: `swap` each two vectors whose row numbers differ in digit `row`."""
-    apart = 1 << row
-    for i in (i for i in range(len(vectors)) if not i & apart):
-        vectors[i], vectors[i + apart] = swap(builder, vectors[i], vectors[i + apart])
+    distance = 1 << row
+    for i in (i for i in range(len(vectors)) if not i & distance):
+        vectors[i], vectors[i + distance] = swap(builder, vectors[i], vectors[i + distance])
 
 
 def _by_patterns(patterns: tuple[Any, Any]) -> Callable[[Any, Any, Any], list[Any]]:
@@ -90,7 +80,7 @@ def _swap_columns(
     count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
     past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
     permuted = (_lanes if piece_bytes == LANE_BYTES else _vectors)(builder, row_digits, halves, again, pattern_table)
-    per_row = _LINE // LANE_BYTES if piece_bytes == LANE_BYTES else 1
+    per_row = LINE_BYTES // LANE_BYTES if piece_bytes == LANE_BYTES else 1
     starts = [from_table(builder, source, row_table, r) for r in range(per_row << row_digits)]
     with cgutils.for_range(builder, count) as loop:
         read = builder.mul(loop.index, source_stride)
@@ -102,13 +92,13 @@ def _swap_columns(
 def _vectors(builder: Any, row_digits: int, halves: int, again: int, table: Any) -> Callable[[list[Any]], list[Any]]:
     """Return a function that permutes the vectors at given addresses, by the patterns of a table."""
     steps = _steps_of(row_digits, halves, again)
-    patterns = (load_at(builder, offset_by(builder, table, _LINE * k), _LINE, 1) for k in itertools.count())
+    patterns = (load_at(builder, offset_by(builder, table, LINE_BYTES * k), LINE_BYTES, 1) for k in itertools.count())
     within = (next(patterns), next(patterns)) if halves == WITHIN else None
     pairs = [(next(patterns), next(patterns)) for _ in steps]
     last = next(patterns)
 
     def permuted(addresses: list[Any]) -> list[Any]:
-        vectors = [load_at(builder, address, _LINE, 1) for address in addresses]
+        vectors = [load_at(builder, address, LINE_BYTES, 1) for address in addresses]
         if within is not None:
             others = [permuted_line(builder, one, within[0]) for one in vectors]
             vectors = [_halves_within(builder, *both, within[1]) for both in zip(vectors, others, strict=True)]
@@ -137,18 +127,18 @@ def _lanes(builder: Any, row_digits: int, halves: int, again: int, table: Any) -
         if halves == OF_ROWS:
             _swap_with_row(builder, vectors, 0, paired)
         for row in _steps_of(row_digits, halves, again):
-            _swap_with_row(builder, vectors, row, _woven)
+            _swap_with_row(builder, vectors, row, _interleaved)
         return [permuted_in_lanes(builder, one, last) for one in vectors]
 
     def permuted(addresses: list[Any]) -> list[Any]:
         # The halves of all lines in turn: a CPU with vectors of 32 bytes has registers for only one.
         found = [pairs_of_lanes([address for k, address in enumerate(addresses) if k & 2 == half]) for half in (0, 2)]
-        return [shuffle(builder, low, high, range(_LINE)) for low, high in zip(*found, strict=True)]
+        return [shuffle(builder, low, high, range(LINE_BYTES)) for low, high in zip(*found, strict=True)]
 
     return permuted
 
 
-def _woven(builder: Any, first: Any, second: Any) -> list[Any]:
+def _interleaved(builder: Any, first: Any, second: Any) -> list[Any]:
     """Interleave the bytes of two vectors within lanes: those of the low halves of lanes, then of the high halves."""
     count, half = first.type.count, LANE_BYTES // 2
     low = [k + of for at in range(0, count, LANE_BYTES) for k in range(at, at + half) for of in (0, count)]
@@ -157,7 +147,7 @@ def _woven(builder: Any, first: Any, second: Any) -> list[Any]:
 
 def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, table: Any, streamed: Any) -> None:
     """Write the pieces of lines at the offsets of a table; if `streamed`, whole lines with non-temporal stores."""
-    pieces = _LINE // piece_bytes
+    pieces = LINE_BYTES // piece_bytes
     places = [from_table(builder, target, table, k) for k in range(len(lines) * pieces)]
     if pieces == 1:
         store_lines(builder, zip(lines, places, strict=True), streamed)
@@ -191,13 +181,13 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
     scratch
         Not used.
     """
-    geometry, rows, pieces = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, rows, pieces = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     halves, again = entry(geometry, SWAP.halves), entry(geometry, SWAP.again)
-    past_cache = entry(geometry, SWAP.streamed) if target % _LINE == 0 else 0
-    patterns = rows + (8 << literal(ways)) * (_LINE // LANE_BYTES if literal(width) == LANE_BYTES else 1)
-    block = entry(geometry, STREAM.chunk_block)
-    source_stride = entry(geometry, STREAM.chunk_source_stride) // block
-    target_stride = entry(geometry, STREAM.chunk_target_stride) // block
+    past_cache = entry(geometry, SWAP.streamed) if target % LINE_BYTES == 0 else 0
+    patterns = rows + (8 << literal(ways)) * (LINE_BYTES // LANE_BYTES if literal(width) == LANE_BYTES else 1)
+    block = entry(geometry, CHUNKS.per_task)
+    source_stride = entry(geometry, CHUNKS.source_stride) // block
+    target_stride = entry(geometry, CHUNKS.target_stride) // block
     for task in range(first, last):
         begin, place, count = start_of_block(source, target, table, task)
         places, numbers = (place, begin, rows, patterns, pieces), (count, source_stride, target_stride, past_cache)

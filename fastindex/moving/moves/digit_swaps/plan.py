@@ -24,10 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
-from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.moving.counts import Counts
+from fastindex.moving.moves.digit_swaps.numbers import (
+    DIGITS,
+    KEPT,
+    MOST_ROW_DIGITS,
+    OF_ROWS,
+    PIECES,
+    WITHIN,
+    SwapGeometry,
+)
 from fastindex.moving.moves.nests.plan import fill_pass
-from fastindex.moving.numbers import DIGITS, KEPT, MOST_ROW_DIGITS, OF_ROWS, PIECES, WITHIN, SwapGeometry
+from fastindex.moving.numbers import NIBBLE_BITS, Chunks
 from fastindex.moving.passes import Draft, Tables, cost, iterations, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
@@ -185,27 +193,28 @@ def _steps(vectors: _Vectors) -> _Steps | None:
     rows = sorted((k for k in wanted if k not in here), key=lambda k: k is not wanted[0])
     if not 0 < len(rows) <= MOST_ROW_DIGITS:
         return None
-    places, apart = list(here), list(rows)
+    places, row_digits = list(here), list(rows)
     halves, again, within = KEPT, 0, 0
     if wanted[0] in rows:
         halves, again = OF_ROWS, int(places[0] in wanted)
-        places[0], apart[0] = apart[0], places[0]
+        places[0], row_digits[0] = row_digits[0], places[0]
     elif places[0] is not wanted[0]:
         halves, within = WITHIN, places.index(wanted[0])
         places[0], places[within] = places[within], places[0]
     steps = [*range(int(halves == OF_ROWS), len(rows)), *([0] if again else [])]
     unwanted = [k for k in places[1:] if k not in wanted]
     # Interleaving bytes removes the highest digit of a lane, and inserts that of the row as the lowest of a byte.
-    woven = [places[0], *(k for k in places[1:] if k in wanted), *reversed(unwanted)]
-    first, swapped = [places.index(k) for k in woven], list[int]()
+    interleaved = [places[0], *(k for k in places[1:] if k in wanted), *reversed(unwanted)]
+    first, swapped = [places.index(k) for k in interleaved], list[int]()
     for row in steps:
         place = places.index(unwanted.pop(0))
         swapped.append(place)
-        places[place], apart[row], woven = apart[row], places[place], [woven[0], apart[row], *woven[1:-1]]
+        places[place], row_digits[row] = row_digits[row], places[place]
+        interleaved = [interleaved[0], places[place], *interleaved[1:-1]]
     rest = [k for k in places if k not in wanted]
-    places = woven if vectors.lanes else places
+    places = interleaved if vectors.lanes else places
     order = [places.index(k) for k in (*wanted, *rest)]
-    return _Steps(rows, halves, again, within, swapped, order, rest + vectors.lanes, apart, first)
+    return _Steps(rows, halves, again, within, swapped, order, rest + vectors.lanes, row_digits, first)
 
 
 def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, past_cache: tuple[bool, bool]) -> Draft:
@@ -218,15 +227,8 @@ def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, 
     outer = without(loops, (column,))
     blocks = -(-column.size // _MOST_PER_ROW)
     per_task = -(-column.size // blocks)
-    geometry = SwapGeometry(
-        chunk_block=per_task,
-        chunk_count=column.size,
-        chunk_source_stride=per_task * column.source_stride,
-        chunk_target_stride=per_task * column.destination_stride,
-        halves=found.halves,
-        again=found.again,
-        streamed=int(streamed),
-    )
+    chunks = Chunks(per_task, column.size, per_task * column.source_stride, per_task * column.destination_stride)
+    geometry = (*chunks, *SwapGeometry(found.halves, found.again, int(streamed)))
 
     def tables() -> Tables:
         starts = np.array(_offsets([k.source_stride for k in (*vectors.lanes, *found.rows)]), np.int64)
@@ -262,24 +264,24 @@ def _patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
     """Yield the patterns in the order in which the kernel reads them, a byte for each place."""
     at = np.arange(LINE_BYTES)
     if found.halves == WITHIN:
-        apart = 1 << found.within - 1
-        yield (at ^ apart).astype(np.uint8)
-        yield np.where(at & apart, 0xF0, 0x0F).astype(np.uint8)
+        distance = 1 << found.within - 1
+        yield (at ^ distance).astype(np.uint8)
+        yield np.where(at & distance, 0xF0, 0x0F).astype(np.uint8)
     for place in found.places:
-        apart = 1 << place - 1
-        yield np.where(at & apart, LINE_BYTES + at - apart, at).astype(np.uint8)
-        yield np.where(at & apart, LINE_BYTES + at, at + apart).astype(np.uint8)
+        distance = 1 << place - 1
+        yield np.where(at & distance, LINE_BYTES + at - distance, at).astype(np.uint8)
+        yield np.where(at & distance, LINE_BYTES + at, at + distance).astype(np.uint8)
     yield _in_order(at, found.order)
 
 
 def _lane_patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
     """Yield the patterns for lanes in the order in which the kernel reads them, a byte for each place."""
     at = np.arange(LANE_BYTES)
-    apart = 1 << found.within - 1 if found.halves == WITHIN else 0
+    distance = 1 << found.within - 1 if found.halves == WITHIN else 0
     for order in (found.first, found.order):
         yield _in_order(at, order)
-    yield (at ^ apart).astype(np.uint8)
-    yield np.where(at & apart, 0xF0, 0x0F).astype(np.uint8)
+    yield (at ^ distance).astype(np.uint8)
+    yield np.where(at & distance, 0xF0, 0x0F).astype(np.uint8)
 
 
 def _in_order(at: NDArray[np.int64], order: Sequence[int]) -> NDArray[np.uint8]:

@@ -7,9 +7,10 @@ columns fill whole lines.
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.table import start_of_block
+from fastindex.moving.kernels.passes import start_of_block
 from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.numbers import FIRST, GATHER, GEOMETRY, MOST_PIECE_BYTES, SECOND
+from fastindex.moving.moves.gathers.numbers import GATHER, MOST_PIECE_BYTES
+from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
@@ -68,7 +69,7 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
     width, ways
         Not used.
     """
-    geometry, chunks, places = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, chunks, places = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     w, elements = entry(geometry, GATHER.element_bytes), entry(geometry, GATHER.elements)
     lines, line_count = places + 8 * elements, entry(geometry, GATHER.lines)
     streamed, ahead = entry(geometry, GATHER.streamed) != 0, entry(geometry, GATHER.chunks_ahead)

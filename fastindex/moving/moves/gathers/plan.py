@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.counts import LINES_AHEAD, Counts, distinct, overflows, piece_ends
-from fastindex.moving.numbers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
+from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 from fastindex.moving.passes import Draft, Tables, along, blocks, cut, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
@@ -66,13 +66,15 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     offsets = piece.sources()
     ends = np.concatenate([offsets, offsets + width - 1]) + nest.source_start
     lines = distinct(ends // LINE_BYTES) * LINE_BYTES - nest.source_start
-    geometry = GatherGeometry(
+    geometry = (
         *found.chunks,
-        element_bytes=width,
-        elements=piece.places,
-        streamed=context.streamed,
-        lines=len(lines),
-        chunks_ahead=-(-LINES_AHEAD // len(lines)),
+        *GatherGeometry(
+            element_bytes=width,
+            elements=piece.places,
+            streamed=context.streamed,
+            lines=len(lines),
+            chunks_ahead=-(-LINES_AHEAD // len(lines)),
+        ),
     )
 
     def tables() -> Tables:

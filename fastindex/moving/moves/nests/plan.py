@@ -22,8 +22,9 @@ from fastindex.moving.moves.streams.plan import (
     interleave_passes,
     packed_run_passes,
 )
+from fastindex.moving.moves.transposes.numbers import TRANSPOSE_WIDTHS
 from fastindex.moving.moves.transposes.plan import transpose_pass
-from fastindex.moving.numbers import MOST_COLUMN_BYTES, UNIT_BYTES, FillGeometry, StridedGeometry
+from fastindex.moving.numbers import MOST_COLUMN_BYTES, FillGeometry, StridedGeometry
 from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, with_tables, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Machine
@@ -100,16 +101,11 @@ def drafts(
     return tuple(found)
 
 
-def _filled_run(fill: Nest, width: int) -> Loop:
-    """Return the loop along which a fill is contiguous."""
-    return fill.loop_of(destination=width) or Loop(1, 0, width)
-
-
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
     """Merge short runs that are contiguous on both sides into wider units, if there are units of these sizes."""
     for loop in nest.loops:
         run_bytes = loop.size * width
-        if loop.source_stride == loop.destination_stride == width and run_bytes in UNIT_BYTES[1:]:
+        if loop.source_stride == loop.destination_stride == width and run_bytes in TRANSPOSE_WIDTHS[1:]:
             others = tuple(other for other in nest.loops if other is not loop)
             return _widened(Nest(others, nest.source_start, nest.destination_start), run_bytes)
     return nest, width
@@ -129,11 +125,11 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     if context.gathers and gathered:
         yield from gathered
         return
-    others = tuple(_turning_passes(nest, context))
+    others = tuple(_transposing_passes(nest, context))
     yield from gathered if gathered and cost(gathered) < cost(others) else others
 
 
-def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
+def _transposing_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Choose the passes that copy a nest without runs, by the loops along which each side is contiguous."""
     width, loops = context.width, nest.loops
     column = nest.loop_of(source=width)
@@ -262,7 +258,7 @@ def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
 
 def fill_pass(nest: Nest, context: Context) -> Draft:
     """Return the pass that writes padding to a nest, in bytes."""
-    run = _filled_run(nest, context.width)
+    run = nest.loop_of(destination=context.width) or Loop(1, 0, context.width)
     outer = without(nest.loops, (run,))
     run_bytes, piece = run.size * context.width, context.tuning.task_bytes
     if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:

@@ -10,17 +10,9 @@ Here the high nibble of a byte is on the left. `fastindex.moving.moves.nibble_pa
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.table import end_of_source, start_of_block
-from fastindex.moving.numbers import (
-    FIRST,
-    GEOMETRY,
-    PAIR_APART,
-    PAIR_BEGIN,
-    PAIR_CHUNKS_AHEAD,
-    PAIR_ELEMENTS,
-    PAIR_GROUP_BYTES,
-    PAIR_HIGH,
-)
+from fastindex.moving.kernels.passes import end_of_source, start_of_block
+from fastindex.moving.moves.nibble_pairs.numbers import PAIR
+from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, pair_groups, pair_rows
 from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
@@ -90,13 +82,13 @@ def pair_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     are a `PairGeometry`. Chunks are adjacent in the destination: up to a line after each chunk is overwritten, which
     the next chunk writes again; bytes after the last chunk are not used.
     """
-    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    elements, apart = entry(geometry, PAIR_ELEMENTS), entry(geometry, PAIR_APART)
-    high, group_bytes = entry(geometry, PAIR_HIGH), entry(geometry, PAIR_GROUP_BYTES)
-    later = entry(geometry, PAIR_CHUNKS_AHEAD)
+    geometry, chunks = entry(table, TABLE.geometry), entry(table, TABLE.first)
+    elements, row_stride = entry(geometry, PAIR.elements), entry(geometry, PAIR.row_stride)
+    high, group_bytes = entry(geometry, PAIR.high), entry(geometry, PAIR.group_bytes)
+    later = entry(geometry, PAIR.chunks_ahead)
     ends = (source, end_of_source(scratch), scratch)
     for task in range(first, last):
-        at_source, place, count = start_of_block(entry(geometry, PAIR_BEGIN), target, table, task)
+        at_source, place, count = start_of_block(entry(geometry, PAIR.begin), target, table, task)
         for x in range(count):
             row, written = at_source + entry(chunks, 2 * x), place + entry(chunks, 2 * x + 1)
             if group_bytes:
@@ -109,8 +101,8 @@ def pair_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                     _pair_alternating(4, written, high, begin, elements, ends[1], scratch)
                 continue
             upcoming = at_source + entry(chunks, 2 * min(x + later, count - 1))
-            ahead = (source + (upcoming >> 1), source + ((upcoming + apart) >> 1))
-            if (row | (row + apart)) & 1:
-                _pair_run(1, written, high, (row, row + apart), elements, ahead, ends)
+            ahead = (source + (upcoming >> 1), source + ((upcoming + row_stride) >> 1))
+            if (row | (row + row_stride)) & 1:
+                _pair_run(1, written, high, (row, row + row_stride), elements, ahead, ends)
             else:
-                _pair_run(0, written, high, (row, row + apart), elements, ahead, ends)
+                _pair_run(0, written, high, (row, row + row_stride), elements, ahead, ends)

@@ -29,14 +29,14 @@ from functools import lru_cache
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.core.shape import Shape
-from fastindex.moving.assembly_numbers import NIBBLE_BITS
 from fastindex.moving.counts import LINES_AHEAD, Counts
 from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.moving.moves.boxes.plan import counts_of_boxes
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
+from fastindex.moving.moves.nibble_pairs.numbers import PairGeometry
 from fastindex.moving.moves.streams.plan import copy_passes
 from fastindex.moving.moves.transposes.plan import transpose_pass
-from fastindex.moving.numbers import BOX_BYTES, BoxGeometry, PairGeometry, StridedGeometry
+from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, BoxGeometry, StridedGeometry
 from fastindex.moving.passes import Draft, blocks, cost, cut, even_steps, iterations, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LINE_BYTES
@@ -50,7 +50,7 @@ _SHORT_RUN = 32
 # The most nibbles that a task copies one by one.
 _MOST_NIBBLES = 4096
 # The factor by which gaps may lengthen a run.
-_MOST_GAP = 4
+_MOST_LENGTHENING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,14 +224,16 @@ class _Pairs:
         ordered = sorted((k for k in around if k.size > 1), key=lambda k: k.destination_stride)
         found = blocks(ordered, max(1, self.context.tuning.task_bytes // elements))
         lines = 2 * -(-elements // (2 * LINE_BYTES))
-        geometry = PairGeometry(
+        geometry = (
             *found.chunks,
-            begin=begin + odd * row.source_stride,
-            elements=elements,
-            apart=row.source_stride,
-            high=image.high,
-            group_bytes=image.group_bytes,
-            chunks_ahead=max(LINES_AHEAD // lines, 1),
+            *PairGeometry(
+                begin=begin + odd * row.source_stride,
+                elements=elements,
+                row_stride=row.source_stride,
+                high=image.high,
+                group_bytes=image.group_bytes,
+                chunks_ahead=max(LINES_AHEAD // lines, 1),
+            ),
         )
         return Draft(
             "pair nibbles",
@@ -251,7 +253,7 @@ def _columns(loops: list[Loop]) -> list[Loop]:
     found = [next((k for k in loops if k.source_stride == 1), Loop(1, 1, 0))]
     for loop in sorted(loops, key=lambda k: k.source_stride):
         length = _span(found)
-        is_near = length <= loop.source_stride <= _MOST_GAP * length
+        is_near = length <= loop.source_stride <= _MOST_LENGTHENING * length
         if loop is not found[0] and loop.source_stride % PER_BYTE == 0 and is_near:
             found.append(loop)
     return found
@@ -271,14 +273,14 @@ def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) ->
     even = is_even and not any(k.source_stride % PER_BYTE for k in (row, *others))
     if even and length % PER_BYTE == 0 and group in (1, 2, 4) and row.source_stride == length and pairs > 1:
         strides[row] = group
-        step = _apart(group * pairs)
+        step = _row_pitch(group * pairs)
         for k in sorted(others, key=lambda k: k.source_stride):
             strides[k] = step
             step *= k.size
         high = (step // LINE_BYTES + 2) * LINE_BYTES
         return _Image(strides, high, group, high + step + 2 * LINE_BYTES)
     size = -(-length // 2)
-    step = _apart(2 * size)
+    step = _row_pitch(2 * size)
     pair_of_rows = Loop(pairs, PER_BYTE * row.source_stride, 0)
     for k in sorted((pair_of_rows, *others), key=lambda k: k.source_stride):
         strides[row if k is pair_of_rows else k] = step
@@ -286,7 +288,7 @@ def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) ->
     return _Image(strides, size, 0, step + 3 * LINE_BYTES)
 
 
-def _apart(nbytes: int) -> int:
+def _row_pitch(nbytes: int) -> int:
     """Return the pitch of rows of `nbytes`: an odd number of lines for long ones, to spread them over cache sets."""
     return nbytes if nbytes < 4 * LINE_BYTES else LINE_BYTES * (-(-nbytes // LINE_BYTES) | 1)
 

@@ -1,38 +1,35 @@
 """Copies of runs: written as one stream, or run by run if the source is read in order.
 
-A run is contiguous on both sides; a table of chunks has their offsets.
+A run is contiguous on both sides; a table of chunks has their offsets. Runs of packed elements are expanded to bytes,
+or compressed from bytes, as they are copied.
 """
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.table import start_of_block
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_ROOM, added, drain, finish, go_to
-from fastindex.moving.numbers import (
-    AT_HAND,
-    FIRST,
-    GEOMETRY,
-    ROW_AHEAD_BYTES,
-    RUN_AHEAD_BYTES,
-    SECOND,
-    SECOND_LENGTH,
-    STREAM,
-)
+from fastindex.moving.kernels.passes import start_of_block
+from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_CAPACITY, added, drain, finish, go_to
+from fastindex.moving.moves.streams.numbers import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
+from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, copy_short, prefetch_rows
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
+from fastindex.runtime.lines.lines import compress_line, copy_run, copy_short, expand_line, prefetch_rows
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, prefetch_to_write, set_byte, stream_line
 
-#: Bytes of scratch memory that this kernel needs.
-SCRATCH_BYTES = PENDING_ROOM
+#: Bytes of scratch memory that these kernels need: pending bytes, and two lines of packed elements and of bytes.
+SCRATCH_BYTES = PENDING_CAPACITY + 128
+
+# Prefetch distance for packed elements.
+_PACKED_AHEAD_BYTES = 1024
+_PACKED_CHUNKS_AHEAD = 8
 
 
 @subroutine("size", "streamed", inline=True)
 def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append bytes that are contiguous in the source; return the new stream."""
     if size < PENDING_BYTES and (stream[1] or size & 63):
-        behind, lines = pending + stream[1], size & ~63
+        write_at, lines = pending + stream[1], size & ~63
         for at in range(0, lines, 64):
-            copy_vector(behind + at, source + at, 64)
-        copy_short(behind + lines, source + lines, size - lines)
+            copy_vector(write_at + at, source + at, 64)
+        copy_short(write_at + lines, source + lines, size - lines)
         return added(stream, size, pending, streamed)
     line, fill, skip = drain(stream, pending, streamed)
     if fill:
@@ -92,8 +89,8 @@ def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-u
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
     """Return whether a chunk continues the one before in the destination, and whether the next one continues it."""
     every, count = entry(geometry, STREAM.follower_every), entry(geometry, STREAM.follower_count)
-    block = entry(geometry, STREAM.chunk_block)
-    blocks = (entry(geometry, STREAM.chunk_count) + block - 1) // block
+    block = entry(geometry, CHUNKS.per_task)
+    blocks = (entry(geometry, CHUNKS.total) + block - 1) // block
     position = (task % blocks * block + x) // every % count
     return position > 0, position < count - 1
 
@@ -136,8 +133,8 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     width, ways
         Not used.
     """
-    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, row_count = entry(geometry, STREAM.run), entry(table, SECOND_LENGTH)
+    geometry, chunks, rows = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
+    run, row_count = entry(geometry, STREAM.run), entry(table, TABLE.second_length)
     streamed, by_source = entry(geometry, STREAM.streamed) != 0, entry(geometry, STREAM.by_source) != 0
     size, reach = run * row_count, 0
     for i in range(row_count):
@@ -178,3 +175,111 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     finish(stream, scratch, streamed)
     if streamed:
         fence()
+
+
+@subroutine("line_bytes", inline=True)
+def _packed_bytes(elements, line_bytes):  # type: ignore[no-untyped-def]
+    """Return the bytes of packed elements, 64 of which have `line_bytes`: a product is faster than a quotient."""
+    return (elements * line_bytes + 63) >> 6
+
+
+@subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
+def _append_expanded(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` packed elements, expanded to a byte each; return the new stream."""
+    for _ in range(size >> 6):
+        prefetch(source + _PACKED_AHEAD_BYTES)
+        line, fill, skip = stream
+        if fill == 0 and streamed:
+            expand_line(per_byte, 1, line, source)
+            stream = line + 64, fill, skip
+        else:
+            expand_line(per_byte, 0, pending + fill, source)
+            stream = added(stream, 64, pending, streamed)
+        source += line_bytes
+    if size & 63:
+        # Only bytes that hold elements may be read; bytes written after the last element are overwritten later.
+        stage = pending + PENDING_CAPACITY
+        copy_short(stage, source, _packed_bytes(size & 63, line_bytes))
+        expand_line(per_byte, 0, pending + stream[1], stage)
+        stream = added(stream, size & 63, pending, streamed)
+    return stream
+
+
+@subroutine("per_byte", "line_bytes", "size", inline=True)
+def _expand_run(per_byte, line_bytes, target, source, size, stage):  # type: ignore[no-untyped-def]
+    """Expand `size` packed elements to a byte each, with ordinary stores."""
+    for _ in range(size >> 6):
+        expand_line(per_byte, 0, target, source)
+        target, source = target + 64, source + line_bytes
+    if size & 63:
+        copy_short(stage, source, _packed_bytes(size & 63, line_bytes))
+        expand_line(per_byte, 0, stage + 64, stage)
+        copy_short(target, stage + 64, size & 63)
+
+
+@subroutine("per_byte", "line_bytes", "size", "streamed", inline=True)
+def _append_compressed(per_byte, line_bytes, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` elements of a byte each, compressed; return the new stream."""
+    lines = size & ~63
+    for at in range(0, lines, 64):
+        compress_line(per_byte, pending + stream[1], source + at)
+        stream = added(stream, line_bytes, pending, streamed)
+    if lines < size:
+        stage, left = pending + PENDING_CAPACITY, size - lines
+        copy_short(stage, source + lines, left)
+        for i in range(left, left + per_byte - 1):
+            set_byte(stage + i, 0)
+        compress_line(per_byte, pending + stream[1], stage)
+        stream = added(stream, _packed_bytes(left, line_bytes), pending, streamed)
+    return stream
+
+
+@kernel
+def expand_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from packed elements to bytes, by runs.
+
+    The parameters are those of `copy_chunks`, except that `ways` elements share a byte, and that source offsets count
+    elements; each is that of the first element of a byte.
+    """
+    geometry, chunks = entry(table, TABLE.geometry), entry(table, TABLE.first)
+    run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+    per_byte, stream = entry(geometry, STREAM.ways), NOTHING_PENDING
+    line_bytes = 64 // per_byte
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(0, target, table, task)
+        if not streamed:
+            for x in range(count):
+                ahead = at_source + entry(chunks, 2 * min(x + _PACKED_CHUNKS_AHEAD, count - 1))
+                prefetch(source + _packed_bytes(ahead, line_bytes))
+                start = source + _packed_bytes(at_source + entry(chunks, 2 * x), line_bytes)
+                written = at_target + entry(chunks, 2 * x + 1)
+                _expand_run(per_byte, line_bytes, written, start, run, scratch + PENDING_CAPACITY)
+            continue
+        for x in range(count):
+            stream = go_to(stream, at_target + entry(chunks, 2 * x + 1), scratch, streamed)
+            start = source + _packed_bytes(at_source + entry(chunks, 2 * x), line_bytes)
+            stream = _append_expanded(per_byte, line_bytes, stream, scratch, start, run, streamed)
+    finish(stream, scratch, streamed)
+    fence()
+
+
+@kernel
+def compress_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from bytes to packed elements, by runs.
+
+    The parameters are those of `copy_chunks`, except that `ways` elements share a byte, and that destination offsets
+    count elements; each is that of the first element of a byte.
+    """
+    geometry, chunks = entry(table, TABLE.geometry), entry(table, TABLE.first)
+    run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+    per_byte, stream = entry(geometry, STREAM.ways), NOTHING_PENDING
+    line_bytes = 64 // per_byte
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, 0, table, task)
+        for x in range(count):
+            place = target + _packed_bytes(at_target + entry(chunks, 2 * x + 1), line_bytes)
+            start = at_source + entry(chunks, 2 * x)
+            stream = go_to(stream, place, scratch, streamed)
+            stream = _append_compressed(per_byte, line_bytes, stream, scratch, start, run, streamed)
+    finish(stream, scratch, streamed)
+    fence()

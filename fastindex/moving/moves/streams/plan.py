@@ -9,26 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.assembly_numbers import NOTHING
 from fastindex.moving.counts import (
-    FEW_BYTES,
     LINES_AHEAD,
     PAGE_BYTES,
+    SHORT_FRAGMENT_BYTES,
     Counts,
     is_scattered,
     overflows,
     piece_ends,
     total,
 )
-from fastindex.moving.numbers import (
+from fastindex.moving.moves.streams.numbers import (
     AT_HAND,
-    MOST_COLUMN_BYTES,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
     VECTOR_WAYS,
     StreamGeometry,
     are_vectors,
 )
+from fastindex.moving.numbers import MOST_COLUMN_BYTES, NOTHING
 from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cut, iterations, readable_bytes, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
@@ -79,18 +78,20 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
         ordered = [*chunk.first, *without(ordered, chunk.first)]
     found = blocks(ordered, most)
     followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
-    geometry = StreamGeometry(
+    geometry = (
         *found.chunks,
-        run=chunk.run,
-        ways=chunk.ways,
-        by_source=chunk.by_source,
-        streamed=context.streamed,
-        readable_bytes=readable_bytes(nest, context.width),
-        follower_every=followers[0],
-        follower_count=followers[1],
-        follower_source_stride=followers[2],
-        **_lanes(kernel, chunk, context.width),
-        chunks_ahead=AT_HAND if context.at_hand else _chunks_ahead(kernel, nest, chunk, context.width),
+        *StreamGeometry(
+            run=chunk.run,
+            ways=chunk.ways,
+            by_source=chunk.by_source,
+            streamed=context.streamed,
+            readable_bytes=readable_bytes(nest, context.width),
+            follower_every=followers[0],
+            follower_count=followers[1],
+            follower_source_stride=followers[2],
+            **_lanes(kernel, chunk, context.width),
+            chunks_ahead=AT_HAND if context.at_hand else _chunks_ahead(kernel, nest, chunk, context.width),
+        ),
     )
 
     def tables() -> Tables:
@@ -98,8 +99,9 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
 
     chunks = found.count * iterations(found.outer)
     counted = [_counts(kernel, chunk, context, chunks)]
-    apart = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > context.machine.caches.l1.ways]
-    if apart and not chunk.by_source:
+    ways = context.machine.caches.l1.ways
+    on_pages = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > ways]
+    if on_pages and not chunk.by_source:
         # Each chunk is read from a different page, and from more pages than L1 has ways.
         counted.append(Counts(blocks=chunks))
     return Draft(
@@ -190,7 +192,7 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
     rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deinterleave": 1}[kernel]
     run = {"copy": 1, "interleave": width, "deinterleave": width * chunk.ways}[kernel] * chunk.run
     lines = rows * -(-run // LINE_BYTES)
-    most_bytes = PAGE_BYTES if kernel == "copy" else FEW_BYTES
+    most_bytes = PAGE_BYTES if kernel == "copy" else SHORT_FRAGMENT_BYTES
     if is_scattered(nest, width, most_bytes) and lines <= _MOST_CHUNK_LINES:
         return max(LINES_AHEAD // lines, 1)
     if kernel != "copy" or chunk.by_source:

@@ -11,7 +11,7 @@ staged, see `staged_bands`: two lines of them take too many rows to read at once
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.table import outer_place
+from fastindex.moving.kernels.passes import outer_place
 from fastindex.moving.lines.staged_bands import (
     ALIGNED,
     FIRST_SHIFTED,
@@ -22,7 +22,8 @@ from fastindex.moving.lines.staged_bands import (
     staged_band,
     write_staged,
 )
-from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, FIRST, GEOMETRY, SECOND, TRANSPOSE
+from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, TRANSPOSE
+from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import (
     copy_run,
@@ -97,7 +98,8 @@ def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-de
 @subroutine("width", inline=True)
 def _is_few(width, column_count):  # type: ignore[no-untyped-def]
     """Whether rows are so short that their elements are moved one by one."""
-    return column_count < 64 // literal(width) and column_count <= (FEW_COLUMNS if literal(width) > 1 else FEW_BYTES)
+    few = FEW_COLUMNS if literal(width) > 1 else FEW_BYTE_COLUMNS
+    return column_count < 64 // literal(width) and column_count <= few
 
 
 @subroutine("width", inline=True)
@@ -359,7 +361,7 @@ def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  
 @subroutine("width")
 def _start_of_panel(source, target, table, task, width):  # type: ignore[no-untyped-def]
     """Return the start of a task on both sides, and the indices of its block of rows and of columns."""
-    geometry = entry(table, GEOMETRY)
+    geometry = entry(table, TABLE.geometry)
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
     row_blocks = (entry(geometry, TRANSPOSE.row_count) + row_block - 1) // row_block
     column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
@@ -393,7 +395,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     ways
         Not used.
     """
-    geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, rows, columns = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     begin_staging(scratch + EDGE_BYTES, entry(geometry, TRANSPOSE.evicting_pitch))
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)

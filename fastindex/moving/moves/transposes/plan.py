@@ -9,7 +9,7 @@ import numpy as np
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.counts import PAGE_BYTES, Counts, is_scattered, lines_in_cache, overflows, piece_ends
 from fastindex.moving.moves.streams.plan import NARROW_BYTES
-from fastindex.moving.numbers import FEW_BYTES, FEW_COLUMNS, NO_PITCH, TransposeGeometry
+from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, NO_PITCH, TransposeGeometry
 from fastindex.moving.passes import Blocks, Draft, Tables, blocks, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache
@@ -18,7 +18,7 @@ from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
     """Return the pass that transposes rows of the source into columns of the destination."""
-    width = context.width
+    width, l1 = context.width, context.machine.caches.l1
     between = _between(nest, rows, columns, context)
     if between:
         rows = rows[:1]
@@ -52,7 +52,8 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         columns_joined=joined,
         streamed=streamed,
         inner_iterations=iterations(between),
-        evicting_pitch=_evicting_pitch(width, context.machine.caches.l1),
+        # Rows at this pitch share one set of L1, if that has fewer ways than there are staged rows.
+        evicting_pitch=l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH,
     )
     return Draft(
         "transpose",
@@ -63,9 +64,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
         counts_of_transpose(nest, sizes, tasks)._replace(
             ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
-            scratch=width * nest.element_count / LINE_BYTES
-            if _leaves_l1(rows, width, context.machine.caches.l1)
-            else 0,
+            scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width, l1) else 0,
         ),
         tables,
         blocks=row_blocks.number * column_blocks.number,
@@ -80,14 +79,9 @@ def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
     return overflows(blocks(rows, LINE_BYTES // width).sources(), *l1)
 
 
-def _evicting_pitch(width: int, l1: Cache) -> int:
-    """Return the pitch at which rows share one set of L1, if that has fewer ways than there are staged rows."""
-    return l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH
-
-
 def is_few(columns: int, width: int) -> bool:
     """Whether columns are so few that their elements, of `width` bytes, are moved one by one."""
-    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTES)
+    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTE_COLUMNS)
 
 
 def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
@@ -121,8 +115,8 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context:
     stride, width = abs(rows[0].source_stride), context.width
     # Shorter rows are kept adjacent if they continue each other: their ends are partial lines.
     least_row_bytes = context.tuning.least_row_bytes
-    apart = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
-    if not (apart or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
+    is_far = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (is_far or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
         return []
     others = without(nest.loops, (rows[0], *columns), by_source=True)
     return [k for k in others if abs(k.source_stride) < stride]

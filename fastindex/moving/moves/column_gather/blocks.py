@@ -9,28 +9,37 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.algebra.shared_digits import shared_digits
 from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape
-from fastindex.moving.assembly_numbers import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.moving.counts import LINES_AHEAD, Counts, cycles, overflows, piece_ends
 from fastindex.moving.moves.block_permute.geometry import Block, PermutedBlocks, permuted_blocks
+from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns
 from fastindex.moving.moves.nests.plan import fill_pass
-from fastindex.moving.passes import Blocks, Draft, Tables, along, blocks, cost, cut, even_steps, iterations, without
+from fastindex.moving.numbers import NIBBLE_BITS
+from fastindex.moving.passes import (
+    Blocks,
+    Draft,
+    Offsets,
+    Tables,
+    along,
+    blocks,
+    cost,
+    cut,
+    even_steps,
+    iterations,
+    without,
+)
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Caches
 from fastindex.runtime.numbers import LINE_BYTES
 
 # Blocks that share lines of the source follow each other until they have used this much of each line.
 _SHARED_BYTES = 128
-
-Offsets = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class _Permuted(NamedTuple):
@@ -158,13 +167,9 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
     return cycles(one) * len(block.starts) * nest.element_count
 
 
-def _phase_count(slot_bits: tuple[int, int]) -> int:
-    return 2 if slot_bits[0] == NIBBLE_BITS else 1
-
-
 def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
     """Yield (phase, nest, starts), in bytes; the phase is the nibble with which blocks begin in the source."""
-    count = _phase_count(slot_bits)
+    count = 2 if slot_bits[0] == NIBBLE_BITS else 1
     units = np.array(slot_bits)
     for even in even_steps(nest) if count > 1 else (nest,):
         loops = tuple(
@@ -223,19 +228,21 @@ def _pass(
 
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
     groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
-    geometry = AssemblyGeometry(
+    geometry = (
         *found.chunks,
-        block_bytes=table.block_bytes,
-        streamed=context.streamed,
-        readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
-        vectors=table.vectors,
-        filled=table.filled,
-        pieces=table.pieces,
-        lines=len(table.lines),
-        lines_every=every,
-        lines_ahead=every * groups_ahead,
-        low=table.low,
-        high=table.high,
+        *AssemblyGeometry(
+            block_bytes=table.block_bytes,
+            streamed=context.streamed,
+            readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
+            vectors=table.vectors,
+            filled=table.filled,
+            pieces=table.pieces,
+            lines=len(table.lines),
+            lines_every=every,
+            lines_ahead=every * groups_ahead,
+            low=table.low,
+            high=table.high,
+        ),
     )
     return Draft(
         "block permute",

@@ -1,19 +1,37 @@
-"""Moves that are not streams: strided elements one by one, gathers of slots, runs of padding."""
+"""Moves that are not streams: strided elements or nibbles one by one, gathers of slots, runs of padding."""
 
 from __future__ import annotations
 
-from fastindex.moving.kernels.table import outer_place
-from fastindex.moving.lines.nibbles import put_nibble
-from fastindex.moving.numbers import FILL, GEOMETRY, STRIDED
-from fastindex.runtime.kernels import kernel, subroutine
+from typing import Any
+
+from llvmlite import ir
+
+from fastindex.moving.kernels.passes import outer_place
+from fastindex.moving.numbers import FILL, STRIDED, TABLE
+from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import byte_at, copy_strided, copy_vector, entry, fence, set_byte, stream_line
+
+
+@instructions()
+def _put_bits(builder: Any, address: Any, kept: Any, added: Any) -> None:
+    """Mask the byte at an address with `kept`, then OR `added`: two atomics, as other threads write its other bits."""
+    byte = ir.IntType(8)
+    place = builder.inttoptr(address, byte.as_pointer())
+    builder.atomic_rmw("and", place, builder.trunc(kept, byte), "monotonic")
+    builder.atomic_rmw("or", place, builder.trunc(added, byte), "monotonic")
+
+
+@subroutine()
+def put_nibble(address, high, value):  # type: ignore[no-untyped-def]
+    """Set the low nibble of a byte, or the high nibble if `high` is 1; `value` is below 16."""
+    _put_bits(address, 0xF0 >> 4 * high, value << 4 * high)
 
 
 @subroutine()
 def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a copy of nibbles; the other nibble of each byte is preserved."""
-    geometry = entry(table, GEOMETRY)
+    geometry = entry(table, TABLE.geometry)
     source_start, target_start = entry(geometry, STRIDED.source_nibble), entry(geometry, STRIDED.target_nibble)
     end = entry(geometry, STRIDED.last_nibble)
     for task in range(first, last):
@@ -39,7 +57,7 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     width, ways, scratch
         Not used.
     """
-    geometry = entry(table, GEOMETRY)
+    geometry = entry(table, TABLE.geometry)
     size = entry(geometry, STRIDED.element_bytes)
     if size == 0:
         _copy_nibbles(target, source, table, first, last)
@@ -78,7 +96,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
     width, ways
         Not used.
     """
-    geometry = entry(table, GEOMETRY)
+    geometry = entry(table, TABLE.geometry)
     run_bytes, streamed = entry(geometry, FILL.run_bytes), entry(geometry, FILL.streamed) != 0
     for task in range(first, last):
         _, start = outer_place(table, task, 0, target)

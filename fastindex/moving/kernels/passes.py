@@ -11,20 +11,70 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from fastindex.moving.kernels.table import with_padding
 from fastindex.moving.numbers import (
-    CALL_KERNEL,
-    CALL_SOURCE_START,
-    CALL_TABLE,
-    CALL_TARGET_START,
-    CALL_TASKS,
+    BOX_CALL,
+    CHUNKS,
+    OUTER_LOOP,
+    OUTER_LOOP_BYTES,
     PASS_CALL,
     PASS_CALL_BYTES,
+    SCRATCH_FRONT_BYTES,
+    TABLE,
 )
 from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.calls import plain_addresses, slice_is_over
-from fastindex.runtime.lines.memory import entry
+from fastindex.runtime.lines.memory import entry, set_entry
 from fastindex.runtime.numbers import PAIR_CALL
+
+
+@subroutine()
+def with_padding(scratch, pattern):  # type: ignore[no-untyped-def]
+    """Store the address of padding in a thread's scratch memory; return the address after it, for a kernel."""
+    set_entry(scratch, 0, pattern)
+    return scratch + SCRATCH_FRONT_BYTES
+
+
+@subroutine()
+def padding_of(scratch):  # type: ignore[no-untyped-def]
+    """Return the address of 128 bytes of padding."""
+    return entry(scratch - SCRATCH_FRONT_BYTES, 0)
+
+
+@subroutine()
+def set_end_of_source(scratch, end):  # type: ignore[no-untyped-def]
+    """Store the end address of the source, for kernels that run within a box."""
+    set_entry(scratch - SCRATCH_FRONT_BYTES, 1, end)
+
+
+@subroutine()
+def end_of_source(scratch):  # type: ignore[no-untyped-def]
+    """Return the end address of the source; set only for kernels within a box."""
+    return entry(scratch - SCRATCH_FRONT_BYTES, 1)
+
+
+@subroutine()
+def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-def]
+    """Return the source and destination addresses at an iteration of the loops around the tasks."""
+    outer = entry(table, TABLE.outer)
+    for loop in range(entry(table, TABLE.loops)):
+        row = outer + OUTER_LOOP_BYTES * loop
+        iteration, place = divmod(iteration, entry(row, OUTER_LOOP.size))
+        source += place * entry(row, OUTER_LOOP.source_stride)
+        target += place * entry(row, OUTER_LOOP.target_stride)
+    return source, target
+
+
+@subroutine(inline=True)
+def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
+    """Return the source and destination addresses of the chunks of a task, and their number."""
+    geometry = entry(table, TABLE.geometry)
+    block, chunk_count = entry(geometry, CHUNKS.per_task), entry(geometry, CHUNKS.total)
+    rest, index = divmod(task, (chunk_count + block - 1) // block)
+    source += index * entry(geometry, CHUNKS.source_stride)
+    target += index * entry(geometry, CHUNKS.target_stride)
+    source, target = outer_place(table, rest, source, target)
+    return source, target, min(block, chunk_count - index * block)
+
 
 _INT64 = ir.IntType(64)
 # While many tasks are left, a thread takes a 16th of them, up to `MOST_AT_ONCE`.
@@ -45,8 +95,16 @@ def call_kernel(
 @subroutine(inline=True)
 def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
     """Run all tasks of a pass within a box; `call` is the address of a `BoxCall`."""
-    written, read = target + entry(call, CALL_TARGET_START), source + entry(call, CALL_SOURCE_START)
-    call_kernel(entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS))
+    written, read = target + entry(call, BOX_CALL.target_start), source + entry(call, BOX_CALL.source_start)
+    call_kernel(
+        entry(call, BOX_CALL.kernel),
+        written,
+        read,
+        entry(call, BOX_CALL.table),
+        scratch,
+        0,
+        entry(call, BOX_CALL.tasks),
+    )
 
 
 @instructions(result=types.int64)
@@ -65,10 +123,10 @@ def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     first = 0
     while first < tasks:
         count = min(max((tasks - first) >> _LEFT_BITS, at_once), most)
-        behind = min(first + count, tasks)
-        found = exchange(counter, first, behind)
+        task_end = min(first + count, tasks)
+        found = exchange(counter, first, task_end)
         if found == first:
-            return first, behind
+            return first, task_end
         first = found
     return tasks, tasks
 
@@ -84,12 +142,12 @@ def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ig
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
         return True
     at_once, most = entry(one, PASS_CALL.tasks_at_once), entry(one, PASS_CALL.most_at_once)
-    first, behind = _take(counter, tasks, at_once, most)
+    first, task_end = _take(counter, tasks, at_once, most)
     while first < tasks:
-        call_kernel(compiled, target, source, table, scratch, first, behind)
+        call_kernel(compiled, target, source, table, scratch, first, task_end)
         if call and slice_is_over(call):
             return False
-        first, behind = _take(counter, tasks, at_once, most)
+        first, task_end = _take(counter, tasks, at_once, most)
     return True
 
 

@@ -1,0 +1,471 @@
+"""GPU kernels for runs and rows of any alignment, which move in aligned granules of 16 bytes.
+
+A shift realigns runs, of bytes or of packed elements, which it unpacks. Rows are interleaved into tiles that begin at
+multiples of 16 bytes, or deinterleaved. A thread reads aligned granules, and gets the bytes that it needs of its
+neighbour's from the next lane, so that each is read once:
+
+    source       | . . . a | b c d e | f g h i |        lanes read granules
+    destination      | a b c d | e f g h | i . .        and write those shifted, over two of them
+
+A granule that is partly outside the buffer is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.device import cuda, device_function
+from fastindex.cuda.kernels.lanes import begin_of_lane, following
+from fastindex.cuda.kernels.loops import (
+    DESTINATION,
+    LOOP_BYTES,
+    MAGIC,
+    SHIFT,
+    SIZE,
+    SOURCE,
+    digit_below,
+    four_places,
+    places,
+    quotient,
+)
+from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64
+from fastindex.cuda.kernels.partial_stores import put_eight, put_granule, put_word
+from fastindex.cuda.kernels.registers import (
+    high_halves,
+    low_halves,
+    shifted_words,
+    spread_word,
+    turned_bytes,
+    words,
+)
+from fastindex.cuda.numbers import FOLLOWED
+
+_GRANULE = 16
+_WORD_BITS = np.uint64(32)
+_load_byte, _store_byte = LOAD[1], STORE[1]
+_shifted_one, _shifted_two, _shifted_four = (shifted_words(count) for count in (1, 2, 4))
+
+
+def _granule_kernel(
+    name: str,
+    read_bytes: int,
+    word_count: int,
+    extent: Callable[..., Any],
+    read: tuple[Callable[..., Any], Callable[..., Any]],
+    finish: Callable[..., Any],
+    put_each: Callable[..., None],
+    resident: int,
+) -> Kernel:
+    """Make a kernel whose threads move four units each, with what the next lane has read.
+
+    Its parameters: destination, source, the first bit in it, table, units, loops, bytes of a run (of each row, on the
+    side of rows), the stride between rows in bytes, and the addresses where the source begins and ends. If the first
+    bit is negative, source offsets are in bytes, and the table begins with the pieces of the interleaved side: the
+    number of granules of a piece, and the stride to the next one. Then come the loops: the first goes over the granules
+    of a run, and one after them that is only read for its neighbour.
+
+    The functions get `run`: the table, the bytes of a run, the stride between rows, and the first and last address from
+    which `read_bytes` can be read.
+
+    Parameters
+    ----------
+    name : str
+    read_bytes : int
+        Of an aligned load.
+    word_count : int
+        Words of the value of a unit that lanes exchange.
+    extent : callable
+        Maps number, source and destination of a unit, and `run`, to what the other functions need to know of the unit.
+    read : pair of callable
+        Load what a thread reads for a unit, and make words of it: all loads come first.
+    finish : callable
+        Writes a unit, given its extent, its words and those of the next, and `run`; returns whether it is left to be
+        moved byte by byte.
+    put_each : callable
+        Moves a unit byte by byte if `finish` left it, given its extent and `run`.
+    resident : int
+        As for `Kernel`.
+    """
+    following_all, mask = following(word_count), ~(read_bytes - 1)
+    load, words_of = read
+    in_bits = name.startswith("shift")
+    loops_at, scale = (0, 8) if in_bits else (LOOP_BYTES, 1)
+
+    def move(destination, source, start, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
+        lane = cuda.threadIdx.x & 31
+        n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
+        last_unit = count - 1
+        n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
+        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table + loops_at, loops)
+        source = source * scale + start
+        # The aligned addresses inside the buffer; if there are none, one at the table: safe to load, and not used.
+        first, last = (begin + read_bytes - 1) & mask, (end & mask) - read_bytes
+        if last < first:
+            first = last = table & mask
+        run = table, length, step, first, last, end
+        e0, e1 = extent(n0, source + s0, destination + d0, run), extent(n1, source + s1, destination + d1, run)
+        e2, e3 = extent(n2, source + s2, destination + d2, run), extent(n3, source + s3, destination + d3, run)
+        r0, r1, r2, r3 = load(e0, run), load(e1, run), load(e2, run), load(e3, run)
+        v0, v1, v2, v3 = words_of(r0), words_of(r1), words_of(r2), words_of(r3)
+        f0, f1, f2, f3 = following_all(v0, v1, v2, v3)
+        left = False
+        # The last lanes of a warp only hold the values that the next warp begins with.
+        behind = min(count, n - lane + FOLLOWED)
+        if n < behind:
+            left = finish(e0, v0, f0, run)
+        if n + 32 < behind:
+            left = finish(e1, v1, f1, run) or left
+        if n + 64 < behind:
+            left = finish(e2, v2, f2, run) or left
+        if n + 96 < behind:
+            left = finish(e3, v3, f3, run) or left
+        while left and n < behind:
+            s, d = places(n, table + loops_at, loops)
+            put_each(extent(n, source + s, destination + d, run), run)
+            n += 32
+
+    return Kernel(move, "iiiiiiiiii", name, resident=resident)
+
+
+@device_function
+def _number(n: Any, loop: Any) -> Any:
+    """Return the number of a step's granule within its run, given the first loop."""
+    above = quotient(n, load_int64(loop + MAGIC), load_int64(loop + SHIFT))
+    return digit_below(n, above, load_int64(loop + SIZE))
+
+
+@device_function
+def _two_words(value: Any) -> Any:
+    return np.uint32(value), np.uint32(value >> _WORD_BITS)
+
+
+@device_function
+def _one_word(value: Any) -> Any:
+    return (value,)
+
+
+# Runs
+
+
+@cache
+def shift_kernel(bits: int) -> Kernel:
+    """Make the kernel that copies unaligned runs of bytes, or of packed elements, which it unpacks to a byte each.
+
+    Source strides count bits. A unit is a granule: 16 bytes of the destination at a multiple of 16. The first loop goes
+    over those that a run may touch, and one after them, unless no run is shifted; surplus granules are after the end of
+    the run.
+    """
+    granule_bytes = 2 * bits
+    granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
+    load = LOAD[granule_bytes]
+    mask, whole = np.uint32((1 << bits) - 1), bits == 8
+    spread = spread_word(bits)
+    word_count = max(granule_bytes // 4, 1)
+    shifted = shifted_words(word_count)
+    words_of = {8: words, 4: _two_words}.get(bits, _one_word)
+
+    @device_function
+    def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
+        """Return a granule's start in the source (bits) and destination (bytes), and the range of its bytes in the run.
+
+        The last value is the address to read from: the start, clamped to the run.
+        """
+        table, length, _, _, _, _ = run
+        behind = d & 15
+        begin, at = 16 * _number(n, table), d - behind
+        p, first = s - behind * bits, s - begin * bits
+        read = min(max(p, first), first + length * bits - 1) >> 3
+        low, high = behind - begin, min(length - begin + behind, 16)
+        return p, at, np.int32(max(low, 0)), np.int32(max(high, -1)), read & granule_mask
+
+    @device_function
+    def read(extent: Any, run: Any) -> Any:
+        return load(min(max(extent[4], run[3]), run[4]))
+
+    @device_function
+    def aligned_words(p: Any, here: Any, behind: Any) -> Any:
+        """Return the 16 bytes that begin at a bit of the first of two granules."""
+        return shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+
+    @device_function
+    def aligned_nibbles(p: Any, here: Any, behind: Any) -> Any:
+        low, high = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+        return spread(low, high)
+
+    @device_function
+    def aligned_crumbs(p: Any, here: Any, behind: Any) -> Any:
+        (word,) = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+        return spread(word, word)
+
+    @device_function
+    def aligned_bits(p: Any, here: Any, behind: Any) -> Any:
+        both = np.uint32(here[0] | np.uint32(behind[0] << np.uint32(16)))
+        word = np.uint32(both >> np.uint32(p & 15))
+        return spread(word, word)
+
+    aligned = {8: aligned_words, 4: aligned_nibbles, 2: aligned_crumbs, 1: aligned_bits}[bits]
+
+    @device_function
+    def takes_granules(p: Any, low: Any, high: Any, run: Any) -> Any:
+        """Whether all bytes needed are in granules inside the buffer, and the run does not begin and end in one."""
+        lowest, highest = (p + low * bits) >> 3, (p + high * bits - 1) >> 3
+        inside = lowest & granule_mask >= run[3] and highest & granule_mask <= run[4]
+        return inside and (low == 0 or high == 16)
+
+    @device_function
+    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+        p, at, low, high, _ = extent
+        if low >= high:
+            return False
+        if takes_granules(p, low, high, run):
+            put_granule(at, low, high, aligned(p, here, behind))
+            return False
+        return True
+
+    @device_function
+    def put_each(extent: Any, run: Any) -> None:
+        p, at, low, high, _ = extent
+        if low < high and not takes_granules(p, low, high, run):
+            for j in range(low, high):
+                place = p + j * bits
+                value = _load_byte(place >> 3)
+                if not whole:
+                    value = np.uint32((value >> np.uint32(place & 7)) & mask)
+                _store_byte(at + j, value)
+
+    reads = read, words_of
+    return _granule_kernel(f"shift {bits}", granule_bytes, word_count, extent, reads, finish, put_each, resident=3)
+
+
+# Rows
+
+
+def _woven_place(stride: int) -> Any:
+    @device_function
+    def place(number: Any, table: Any) -> Any:
+        """Return the offset of a granule of a run on the interleaved side."""
+        piece = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT))
+        inside = digit_below(number, piece, load_int64(table + SIZE))
+        return piece * load_int64(table + stride) + inside * _GRANULE
+
+    return place
+
+
+@device_function
+def _by(place: Any, part: Any) -> Any:
+    """Return the misalignment of an address to `part` bytes, in bits."""
+    return np.uint32(8 * (place & (part - 1)))
+
+
+@cache
+def weave_rows_kernel(rows: int) -> Kernel:
+    """Make the kernel that interleaves 1, 2 or 4 rows; an element of each row together makes a word.
+
+    A unit is a granule of the destination.
+    """
+    part, width = _GRANULE // rows, 4 // rows
+    mask = ~(part - 1)
+    load = LOAD[part]
+    woven_place = _woven_place(DESTINATION)
+
+    @device_function
+    def loaded(at: Any, run: Any) -> Any:
+        return load(min(max(at & mask, run[3]), run[4]))
+
+    @device_function
+    def one_row(extent: Any, run: Any) -> Any:
+        return loaded(extent[3], run)
+
+    @device_function
+    def two_rows(extent: Any, run: Any) -> Any:
+        at, step = extent[3], run[2]
+        return loaded(at, run), loaded(at + step, run)
+
+    @device_function
+    def four_rows(extent: Any, run: Any) -> Any:
+        at, step = extent[3], run[2]
+        return loaded(at, run), loaded(at + step, run), loaded(at + 2 * step, run), loaded(at + 3 * step, run)
+
+    @device_function
+    def columns_of_one(at: Any, step: Any, here: Any, behind: Any) -> Any:
+        return _shifted_four(here, behind, _by(at, part))
+
+    @device_function
+    def columns_of_two(at: Any, step: Any, here: Any, behind: Any) -> Any:
+        a0, a1 = _shifted_two((here[0], here[1]), (behind[0], behind[1]), _by(at, part))
+        b0, b1 = _shifted_two((here[2], here[3]), (behind[2], behind[3]), _by(at + step, part))
+        return low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)
+
+    @device_function
+    def columns_of_four(at: Any, step: Any, here: Any, behind: Any) -> Any:
+        (a,) = _shifted_one((here[0],), (behind[0],), _by(at, part))
+        (b,) = _shifted_one((here[1],), (behind[1],), _by(at + step, part))
+        (c,) = _shifted_one((here[2],), (behind[2],), _by(at + 2 * step, part))
+        (d,) = _shifted_one((here[3],), (behind[3],), _by(at + 3 * step, part))
+        return turned_bytes(a, b, c, d)
+
+    @device_function
+    def words_of_two(read: Any) -> Any:
+        return _two_words(read[0]) + _two_words(read[1])
+
+    @device_function
+    def words_of_four(read: Any) -> Any:
+        return read
+
+    read = {1: (one_row, words), 2: (two_rows, words_of_two), 4: (four_rows, words_of_four)}[rows]
+    columns_of = {1: columns_of_one, 2: columns_of_two, 4: columns_of_four}[rows]
+
+    @device_function
+    def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
+        """Return a granule's number in its run, the addresses of its row 0 and of its run, and that to read from."""
+        table, length, _, _, _, _ = run
+        number = _number(n, table + LOOP_BYTES)
+        return number, s, d, min(s, s - part * number + length - 1)
+
+    @device_function
+    def takes_words(s: Any, count: Any, run: Any) -> Any:
+        """Whether all bytes that are needed are in aligned parts inside the buffer."""
+        across = (rows - 1) * run[2]
+        lowest, highest = (s + min(across, 0)) & mask, (s + max(across, 0) + count - 1) & mask
+        return lowest >= run[3] and highest <= run[4]
+
+    @device_function
+    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+        number, s, d, _ = extent
+        table, length, step, _, _, _ = run
+        count = min(length - part * number, part)
+        if count <= 0:
+            return False
+        if takes_words(s, count, run):
+            put_granule(d + woven_place(number, table), 0, count * rows, columns_of(s, step, here, behind))
+            return False
+        return True
+
+    @device_function
+    def put_each(extent: Any, run: Any) -> None:
+        number, s, d, _ = extent
+        table, length, step, _, _, _ = run
+        count = min(length - part * number, part)
+        if count > 0 and not takes_words(s, count, run):
+            at = d + woven_place(number, table)
+            for j in range(count * rows):
+                column, inside = j >> 2, j & 3
+                _store_byte(at + j, _load_byte(s + inside // width * step + column * width + inside % width))
+
+    return _granule_kernel(f"weave rows {rows}", part, 4, extent, read, finish, put_each, resident=2)
+
+
+@cache
+def part_rows_kernel(rows: int) -> Kernel:
+    """Make the kernel that deinterleaves 1, 2 or 4 rows, the inverse of `weave_rows_kernel`.
+
+    A unit is 16 / `rows` bytes of each row, aligned to as many. They are in one granule of the source, or in two, of
+    which the next lane reads the second.
+    """
+    part, width = _GRANULE // rows, 4 // rows
+    woven_place, load = _woven_place(SOURCE), LOAD[_GRANULE]
+
+    @device_function
+    def rows_of_two(read: Any) -> Any:
+        a0, a1, a2, a3 = words(read)
+        return low_halves(a0, a1), low_halves(a2, a3), high_halves(a0, a1), high_halves(a2, a3)
+
+    @device_function
+    def rows_of_four(read: Any) -> Any:
+        a0, a1, a2, a3 = words(read)
+        return turned_bytes(a0, a1, a2, a3)
+
+    rows_of = {1: words, 2: rows_of_two, 4: rows_of_four}[rows]
+
+    @device_function
+    def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
+        """Return a unit's number in its run, the addresses of its rows and of the first piece, and that to read."""
+        table, length, _, _, last, _ = run
+        number = _number(n, table + LOOP_BYTES)
+        granule = min(max(number - 1, 0), (length - 1) // part)
+        return number, d - part * number, s, min(s + woven_place(granule, table), last)
+
+    @device_function
+    def read(extent: Any, run: Any) -> Any:
+        return load(extent[3])
+
+    @device_function
+    def bounds(at: Any, number: Any, length: Any) -> Any:
+        """Return the address of a unit of the row that starts at `at`, and the range of its bytes in the row."""
+        behind = at & (part - 1)
+        before = part * number - behind
+        return at + before, np.int32(max(-before, 0)), np.int32(max(min(length - before, part), -1))
+
+    @device_function
+    def put_four(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        to, low, high = bounds(at, number, length)
+        by = _by(-at, part)
+        if low < high:
+            put_granule(to, low, high, _shifted_four(behind if by == 0 else here, behind, by))
+
+    @device_function
+    def put_two(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        to, low, high = bounds(at, number, length)
+        by = _by(-at, part)
+        if low < high:
+            put_eight(to, low, high, _shifted_two(behind if by == 0 else here, behind, by))
+
+    @device_function
+    def put_one(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        to, low, high = bounds(at, number, length)
+        by = _by(-at, part)
+        if low < high:
+            (word,) = _shifted_one(behind if by == 0 else here, behind, by)
+            put_word(to, low, high, word)
+
+    @device_function
+    def put_one_row(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        put_four(d, number, length, here, behind)
+
+    @device_function
+    def put_two_rows(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        put_two(d, number, length, (here[0], here[1]), (behind[0], behind[1]))
+        put_two(d + step, number, length, (here[2], here[3]), (behind[2], behind[3]))
+
+    @device_function
+    def put_four_rows(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+        put_one(d, number, length, (here[0],), (behind[0],))
+        put_one(d + step, number, length, (here[1],), (behind[1],))
+        put_one(d + 2 * step, number, length, (here[2],), (behind[2],))
+        put_one(d + 3 * step, number, length, (here[3],), (behind[3],))
+
+    put_rows = {1: put_one_row, 2: put_two_rows, 4: put_four_rows}[rows]
+
+    @device_function
+    def is_cut(number: Any, s: Any, run: Any) -> Any:
+        """Whether a unit needs the last granule of its run, and the buffer ends within that granule."""
+        table, length, _, _, _, end = run
+        last = (length - 1) // part
+        return number >= last and s + woven_place(last, table) + _GRANULE > end
+
+    @device_function
+    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+        number, d, s, _ = extent
+        if is_cut(number, s, run):
+            return True
+        put_rows(d, run[2], number, run[1], here, behind)
+        return False
+
+    @device_function
+    def put_each(extent: Any, run: Any) -> None:
+        number, d, s, _ = extent
+        table, length, step, _, _, _ = run
+        if is_cut(number, s, run):
+            for row in range(rows):
+                to, low, high = bounds(d + row * step, number, length)
+                for j in range(low, high):
+                    place = to + j - d - row * step
+                    woven = woven_place(place // part, table) + (place // width & 3) * 4 + row * width + place % width
+                    _store_byte(to + j, _load_byte(s + woven))
+
+    return _granule_kernel(f"part rows {rows}", _GRANULE, 4, extent, (read, rows_of), finish, put_each, resident=3)

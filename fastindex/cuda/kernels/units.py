@@ -1,0 +1,308 @@
+"""GPU kernels that move a unit at a time: copy, fill, look up, interleave and deinterleave rows, pack and unpack bits.
+
+Each takes addresses and a table in GPU memory, in the layout of `cuda.numbers`. Bytes move as unsigned integers of 1 to
+16 bytes. A kernel has code for units of several kinds, and an argument chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.kernels.compilation import Kernel
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
+from fastindex.cuda.kernels.loops import four_places
+from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
+from fastindex.cuda.kernels.registers import (
+    high_halves,
+    low_halves,
+    packed_word,
+    pair,
+    spread_word,
+    turned_bytes,
+    unit_of_numbers,
+    words,
+)
+
+#: The kinds of each kernel, in the order of their numbers: bytes or bits of a unit, and for a few the direction.
+PACKED_BITS = (1, 2, 4)
+ROW_WIDTHS = (1, 2)
+
+Reader = Callable[[Any, Any], Any]
+Writer = Callable[[Any, Any, Any], None]
+
+
+def _mover(read: Reader, write: Writer) -> Callable[..., None]:
+    @device_function
+    def move(destination: Any, source: Any, n: Any, count: Any, offsets: Any, extra: Any) -> None:
+        s0, s1, s2, s3, d0, d1, d2, d3 = offsets
+        v0, v1, v2, v3 = (
+            read(source + s0, extra),
+            read(source + s1, extra),
+            read(source + s2, extra),
+            read(source + s3, extra),
+        )
+        if n < count:
+            write(destination + d0, extra, v0)
+        if n + THREADS < count:
+            write(destination + d1, extra, v1)
+        if n + 2 * THREADS < count:
+            write(destination + d2, extra, v2)
+        if n + 3 * THREADS < count:
+            write(destination + d3, extra, v3)
+
+    return move
+
+
+@device_function
+def _offsets(n: Any, count: Any, table: Any, loops: Any) -> Any:
+    last = count - 1
+    n1, n2, n3 = min(n + THREADS, last), min(n + 2 * THREADS, last), min(n + 3 * THREADS, last)
+    return four_places(min(n, last), n1, n2, n3, table, loops)
+
+
+def unit_kernel(name: str, kinds: Sequence[tuple[Reader, Writer]]) -> Kernel:
+    """Make a kernel that moves units along loops, four a thread.
+
+    Its parameters: destination, source, table, units, loops, the number of the kind, and a number that `read` and
+    `write` get.
+
+    Parameters
+    ----------
+    name : str
+    kinds : sequence of (read, write)
+        Functions of an address and the last parameter, and for `write`, of what `read` returned.
+    """
+    move = one_of([_mover(*kind) for kind in kinds])
+
+    def move_units(destination, source, table, count, loops, kind, extra):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        move(kind, destination, source, n, count, _offsets(n, count, table, loops), extra)
+
+    return Kernel(move_units, "iiiiiii", name, resident=4)
+
+
+def _whole(width: int) -> tuple[Reader, Writer]:
+    load, store = LOAD[width], STORE[width]
+
+    @device_function
+    def read(at: Any, extra: Any) -> Any:
+        return load(at)
+
+    @device_function
+    def write(at: Any, extra: Any, value: Any) -> None:
+        store(at, value)
+
+    return read, write
+
+
+@cache
+def copy_kernel() -> Kernel:
+    """Make the kernel that copies units; a kind for each of `WIDTHS`."""
+    return unit_kernel("copy", [_whole(width) for width in WIDTHS])
+
+
+@cache
+def fill_kernel() -> Kernel:
+    """Make the kernel that writes one unit along loops; a kind for each of `WIDTHS`.
+
+    Parameters: destination, table, units, loops, the number of the kind, the low and the high 8 bytes of the unit.
+    """
+
+    def filler(width: int) -> Callable[..., None]:
+        store, unit = STORE[width], unit_of_numbers(width)
+
+        @device_function
+        def fill(destination: Any, n: Any, count: Any, offsets: Any, low: Any, high: Any) -> None:
+            value = unit(low, high)
+            _, _, _, _, d0, d1, d2, d3 = offsets
+            if n < count:
+                store(destination + d0, value)
+            if n + THREADS < count:
+                store(destination + d1, value)
+            if n + 2 * THREADS < count:
+                store(destination + d2, value)
+            if n + 3 * THREADS < count:
+                store(destination + d3, value)
+
+        return fill
+
+    fill = one_of([filler(width) for width in WIDTHS])
+
+    def fill_units(destination, table, count, loops, kind, low, high):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        fill(kind, destination, n, count, _offsets(n, count, table, loops), low, high)
+
+    return Kernel(fill_units, "iiiiiuu", "fill", resident=4)
+
+
+@cache
+def look_up_kernel() -> Kernel:
+    """Make the kernel that replaces int64 numbers by the entries of a table at these indices: numbers, table, count."""
+
+    def look_up(numbers, table, count):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        for _ in range(4):
+            if n < count:
+                at = numbers + 8 * n
+                store_int64(at, load_int64(table + 8 * load_int64(at)))
+            n += THREADS
+
+    return Kernel(look_up, "iii", "look up", resident=4)
+
+
+# Rows that are interleaved element by element
+
+_HALF = np.uint64(32)
+_load_half, _store_half = LOAD[8], STORE[8]
+_load_word, _store_word = LOAD[4], STORE[4]
+_load_vector, _store_vector = LOAD[16], STORE[16]
+
+
+@device_function
+def _read_vector(at: Any, step: Any) -> Any:
+    return _load_vector(at)
+
+
+@device_function
+def _read_halves(at: Any, step: Any) -> Any:
+    return _load_half(at), _load_half(at + step)
+
+
+@device_function
+def _write_woven_halves(at: Any, step: Any, rows: Any) -> None:
+    a, b = rows
+    a0, a1, b0, b1 = np.uint32(a), np.uint32(a >> _HALF), np.uint32(b), np.uint32(b >> _HALF)
+    _store_vector(at, pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)))
+
+
+@device_function
+def _read_bytes(at: Any, step: Any) -> Any:
+    return _load_word(at), _load_word(at + step), _load_word(at + 2 * step), _load_word(at + 3 * step)
+
+
+@device_function
+def _write_woven_bytes(at: Any, step: Any, rows: Any) -> None:
+    a, b, c, d = rows
+    w0, w1, w2, w3 = turned_bytes(a, b, c, d)
+    _store_vector(at, pair(w0, w1, w2, w3))
+
+
+@device_function
+def _write_parted_halves(at: Any, step: Any, woven: Any) -> None:
+    a0, a1, a2, a3 = words(woven)
+    _store_half(at, np.uint64(low_halves(a0, a1)) | (np.uint64(low_halves(a2, a3)) << _HALF))
+    _store_half(at + step, np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << _HALF))
+
+
+@device_function
+def _write_parted_bytes(at: Any, step: Any, woven: Any) -> None:
+    a0, a1, a2, a3 = words(woven)
+    w0, w1, w2, w3 = turned_bytes(a0, a1, a2, a3)
+    _store_word(at, w0)
+    _store_word(at + step, w1)
+    _store_word(at + 2 * step, w2)
+    _store_word(at + 3 * step, w3)
+
+
+@cache
+def weave_kernel() -> Kernel:
+    """Make the kernel that interleaves 4 // `width` rows, a kind for each of `ROW_WIDTHS`, or then deinterleaves them.
+
+    The last parameter is the stride between rows in bytes. A unit is 16 bytes of the interleaved row, so that
+    neighbouring threads fill whole sectors on both sides.
+    """
+    weaves = [(_read_bytes, _write_woven_bytes), (_read_halves, _write_woven_halves)]
+    parts = [(_read_vector, _write_parted_bytes), (_read_vector, _write_parted_halves)]
+    return unit_kernel("weave or part", [*weaves, *parts])
+
+
+# Packed elements
+
+
+def _expanding(bits: int) -> tuple[Reader, Writer]:
+    load, store, spread = LOAD[2 * bits], STORE[16], spread_word(bits)
+
+    @device_function
+    def read(at: Any, extra: Any) -> Any:
+        return load(at)
+
+    @device_function
+    def write(at: Any, extra: Any, value: Any) -> None:
+        w0, w1, w2, w3 = spread(np.uint32(value), np.uint32(np.uint64(value) >> _HALF))
+        store(at, pair(w0, w1, w2, w3))
+
+    return read, write
+
+
+def _compressing(bits: int) -> tuple[Reader, Writer]:
+    store, packed = STORE[2 * bits], packed_word(bits)
+
+    @device_function
+    def joined(value: Any) -> Any:
+        w0, w1, w2, w3 = words(value)
+        if bits == 4:
+            low = np.uint32(packed(w0) | np.uint32(packed(w1) << np.uint32(16)))
+            high = np.uint32(packed(w2) | np.uint32(packed(w3) << np.uint32(16)))
+            return np.uint64(low) | (np.uint64(high) << _HALF)
+        low = np.uint32(packed(w0) | np.uint32(packed(w1) << np.uint32(4 * bits)))
+        high = np.uint32(packed(w2) | np.uint32(packed(w3) << np.uint32(4 * bits)))
+        return np.uint32(low | np.uint32(high << np.uint32(8 * bits)))
+
+    @device_function
+    def write(at: Any, extra: Any, value: Any) -> None:
+        store(at, joined(value))
+
+    return _read_vector, write
+
+
+@cache
+def packing_kernel(expand: bool) -> Kernel:
+    """Make the kernel that packs runs of bytes, or unpacks them; a kind for each of `PACKED_BITS`.
+
+    A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all offsets are multiples of
+    a unit.
+    """
+    if expand:
+        return unit_kernel("expand runs", [_expanding(bits) for bits in PACKED_BITS])
+    return unit_kernel("compress runs", [_compressing(bits) for bits in PACKED_BITS])
+
+
+@cache
+def pack_bits_kernel() -> Kernel:
+    """Make the kernel that packs the low bits of bytes: destination, source, count, the number of one of `PACKED_BITS`.
+
+    The first value is in the low bits of a byte. A thread packs 8 values, at a multiple of 8, and writes the result
+    with one store; the bits after the last value become 0.
+    """
+    load_byte, store_byte, load_eight = LOAD[1], STORE[1], LOAD[8]
+
+    def packer(bits: int) -> Callable[..., None]:
+        store_packed, packed = STORE[bits], packed_word(bits)
+        mask, per_byte = np.uint32((1 << bits) - 1), 8 // bits
+
+        @device_function
+        def pack(destination: Any, source: Any, n: Any, count: Any) -> None:
+            if n + 8 <= count and destination % bits == 0:
+                values = load_eight(source + n)
+                high = np.uint32(packed(np.uint32(values >> _HALF)) << np.uint32(4 * bits))
+                store_packed(destination + n // per_byte, np.uint32(packed(np.uint32(values)) | high))
+            else:
+                for first in range(n, min(n + 8, count), per_byte):
+                    byte = np.uint32(0)
+                    for i in range(first, min(first + per_byte, count)):
+                        value = np.uint32(load_byte(source + i) & mask)
+                        byte = np.uint32(byte | (value << np.uint32((i - first) * bits)))
+                    store_byte(destination + first // per_byte, byte)
+
+        return pack
+
+    pack = one_of([packer(bits) for bits in PACKED_BITS])
+
+    def pack_bits(destination, source, count, kind):  # type: ignore[no-untyped-def]
+        pack(kind, destination, source, (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8, count)
+
+    return Kernel(pack_bits, "iiii", "pack bits")

@@ -1,1 +1,0 @@
-"""Blocks of the destination, written by block permutes or by column gathers, whichever costs less."""

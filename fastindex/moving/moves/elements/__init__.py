@@ -1,1 +1,0 @@
-"""Strided elements one by one, gathers of slots, and runs of padding."""
