@@ -20,7 +20,16 @@ from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, s
 from fastindex.algebra.sides import RegroupedShape, dimension_forms, variable_forms
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
-from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides, parts_first
+from fastindex.core.tiles import (
+    COMBINE,
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    parts_first,
+)
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 
 # From coordinates to slots
@@ -330,3 +339,55 @@ def _slot_of_unit(builder: ProgramBuilder, shape: Shape, unit: str) -> tuple[For
     """Return the slot that holds the input, and the largest slot possible: the last byte may have unused bits."""
     bits, last = bits_of_unit(shape, unit), units_in_buffer(shape, unit) - 1
     return builder.in_units(builder.variable(0), bits, shape.element_bits, last), last * bits // shape.element_bits
+
+
+# To tiles and back
+
+
+def within_tile_count(shape: Shape, level: int) -> int:
+    """Return the number of trailing axes of `tile_program` that lie within the tile."""
+    return sum(size != COMBINE for size in shape.layout.tiles[level])
+
+
+@lru_cache(maxsize=1024)
+def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
+    """Return the program from coordinates to all axes after tile number `level` has been applied.
+
+    Raises
+    ------
+    UnsupportedError, LayoutError
+        As `linear_program`.
+    """
+    builder = ProgramBuilder(shape.dimensions, simplify)
+    axes = axes_of(shape, level + 1)
+    if shape.slot_count == 0:
+        return builder.program([()] * len(axes))
+    values = axis_values(builder, axes, [builder.variable(d) for d in range(shape.rank)])
+    return builder.program([values[axis] for axis in axes])
+
+
+@lru_cache(maxsize=1024)
+def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
+    """Return the inverse program, from all axes after tile number `level`, with checks that fail for padding.
+
+    Raises
+    ------
+    UnsupportedError, LayoutError
+        As `linear_program`.
+
+    Examples
+    --------
+    >>> print(from_tile_program(Shape.parse("f32[3,5]{1,0:T(2,2)}"), 0).describe())
+    x0 < 2, x1 < 3, x2 < 2, x3 < 2
+    y0 = 2 x0 + x2
+    y1 = 2 x1 + x3
+    padding unless 2 x0 + x2 < 3
+    padding unless 2 x1 + x3 < 5
+    """
+    axes = axes_of(shape, level + 1)
+    builder = ProgramBuilder([axis.size for axis in axes], simplify)
+    if shape.slot_count == 0:
+        return builder.program([()] * shape.rank)
+    values = {axis: builder.variable(i) for i, axis in enumerate(axes)}
+    undoing = Undoing(builder, axes, values, {axis: axis.size - 1 for axis in axes})
+    return builder.program(undoing.coordinates(shape.rank), undoing.checks(every=not simplify))

@@ -1,4 +1,4 @@
-"""Tile indices in bulk, from coordinates to a tile and the position within it, and back, and their programs.
+"""Tile indices in bulk: from coordinates to a tile and the position within it, and back.
 
 The tiles of a layout up to number `level` split the array into axes. The last ones, one for each entry of that tile
 that is not ``*``, give the position in the tile; all others identify the tile.
@@ -28,62 +28,14 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, Out
 from fastindex.index.executors import BadElementError, out_of_bounds
 from fastindex.index.indices import convert
 from fastindex.index.programs import (
-    Undoing,
-    axis_values,
     bits_of_unit,
     coordinate_forms,
+    from_tile_program,
     require_one_element,
     slot_form,
+    tile_program,
+    within_tile_count,
 )
-
-
-def within_tile_count(shape: Shape, level: int) -> int:
-    """Return the number of trailing axes of `tile_program` that lie within the tile."""
-    return sum(size != COMBINE for size in shape.layout.tiles[level])
-
-
-@lru_cache(maxsize=1024)
-def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
-    """Return the program from coordinates to all axes after tile number `level` has been applied.
-
-    Raises
-    ------
-    UnsupportedError, LayoutError
-        As `linear_program`.
-    """
-    builder = ProgramBuilder(shape.dimensions, simplify)
-    axes = axes_of(shape, level + 1)
-    if shape.slot_count == 0:
-        return builder.program([()] * len(axes))
-    values = axis_values(builder, axes, [builder.variable(d) for d in range(shape.rank)])
-    return builder.program([values[axis] for axis in axes])
-
-
-@lru_cache(maxsize=1024)
-def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
-    """Return the inverse program, from all axes after tile number `level`, with checks that fail for padding.
-
-    Raises
-    ------
-    UnsupportedError, LayoutError
-        As `linear_program`.
-
-    Examples
-    --------
-    >>> print(from_tile_program(Shape.parse("f32[3,5]{1,0:T(2,2)}"), 0).describe())
-    x0 < 2, x1 < 3, x2 < 2, x3 < 2
-    y0 = 2 x0 + x2
-    y1 = 2 x1 + x3
-    padding unless 2 x0 + x2 < 3
-    padding unless 2 x1 + x3 < 5
-    """
-    axes = axes_of(shape, level + 1)
-    builder = ProgramBuilder([axis.size for axis in axes], simplify)
-    if shape.slot_count == 0:
-        return builder.program([()] * shape.rank)
-    values = {axis: builder.variable(i) for i, axis in enumerate(axes)}
-    undoing = Undoing(builder, axes, values, {axis: axis.size - 1 for axis in axes})
-    return builder.program(undoing.coordinates(shape.rank), undoing.checks(every=not simplify))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from fastindex import Layout, LayoutError, Shape, UnsupportedError
 from fastindex.algebra.forms import IndexProgram, Quotient, without_unused_quotients, wrapped_int64
 from fastindex.core.layout_fields import MOST_TILES
-from fastindex.index.programs import conversion_program, linear_program, multi_program
-from fastindex.index.tiles import tile_program, within_tile_count
+from fastindex.index.programs import conversion_program, linear_program, multi_program, tile_program, within_tile_count
 from tests.cases.strategies import RandomSource, array_shapes, draw_layout, random_pair, random_shape
 from tests.oracles import reference
 

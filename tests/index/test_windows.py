@@ -15,8 +15,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.arrays.index_arguments import as_window
-from fastindex.index.programs import linear_program
-from fastindex.index.tiles import tile_program
+from fastindex.index.programs import linear_program, tile_program
 from fastindex.index.windows import WindowTuning, fill_window, window_plan
 from tests.cases import strategies
 from tests.oracles import reference

@@ -23,8 +23,7 @@ from fastindex.cuda.kernels.units import (
 )
 from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
 from fastindex.cuda.launches.launches import ELEMENT_TILES, STAGE_BYTES, VECTOR_BYTES, VECTOR_TILES, WORD_BYTES
-from fastindex.index.programs import conversion_program, linear_program, multi_program
-from fastindex.index.tiles import tile_program
+from fastindex.index.programs import conversion_program, linear_program, multi_program, tile_program
 
 WIDTHS = (1, 2, 4, 8, 16)
 VECTORS = ", 16 bytes at once"

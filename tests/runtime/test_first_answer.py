@@ -23,8 +23,7 @@ from fastindex.core.sizes import SlotFormat
 from fastindex.index import executors as numpy_programs
 from fastindex.index.compiled import run_compiled
 from fastindex.index.executors import run_by_numpy
-from fastindex.index.programs import conversion_program, linear_program, multi_program
-from fastindex.index.tiles import tile_program
+from fastindex.index.programs import conversion_program, linear_program, multi_program, tile_program
 from fastindex.moving.movements import movement
 from fastindex.moving.numpy_moves import move_by_numpy, unpacked_by_numpy
 from fastindex.runtime import first_answer
