@@ -272,7 +272,9 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "part rows":
             return part_rows_kernel(4 // width), (launch.length, launch.step)
         case "transpose" if tile is not None:
-            return transpose_kernel(width, VECTOR_TILES[width]), (VECTOR_TILES[width].index(tile.room),)
+            # With fewer rows first, the assembler spills no registers.
+            sizes = tuple(sorted(VECTOR_TILES[width]))
+            return transpose_kernel(width, sizes), (sizes.index(tile.room),)
         case "transpose words" if tile is not None:
             return word_transpose_kernel(width, *tile.room), ()
         case "transpose elements" if tile is not None:

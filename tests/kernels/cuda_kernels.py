@@ -56,7 +56,7 @@ def every_kernel() -> dict[str, Kernel]:
         "look up": look_up_kernel(),
     }
     for width in WIDTHS:
-        found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, VECTOR_TILES[width])
+        found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, tuple(sorted(VECTOR_TILES[width])))
         if width < WORD_BYTES:
             found[f"transpose words {width}"] = word_transpose_kernel(width, *ELEMENT_TILES[width][0])
         else:
