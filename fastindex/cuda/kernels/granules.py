@@ -468,4 +468,4 @@ def part_rows_kernel(rows: int) -> Kernel:
                     woven = woven_place(place // part, table) + (place // width & 3) * 4 + row * width + place % width
                     _store_byte(to + j, _load_byte(s + woven))
 
-    return _granule_kernel(f"part rows {rows}", _GRANULE, 4, extent, (read, rows_of), finish, put_each, resident=3)
+    return _granule_kernel(f"part rows {rows}", _GRANULE, 4, extent, (read, rows_of), finish, put_each, resident=2)

@@ -185,4 +185,4 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
             store_woven(memory, skew, destination + d, total)
 
     name = f"stage {width} {whole_words} {size}"
-    return Kernel(stage, "iiiii", name, resident=3 if per_word > 1 else 4)
+    return Kernel(stage, "iiiii", name, resident=3)
