@@ -18,7 +18,6 @@ from fastindex.arrays.arrays import (
     check_buffer,
     check_dimensions,
     check_elements,
-    check_no_overlap,
     check_target,
     described,
     require_contiguous,
@@ -291,16 +290,6 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
     check_elements(found, shape, "out")
     check_target(found)
     return out
-
-
-def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
-    """Raise an error for an output that overlaps the input.
-
-    Raises
-    ------
-    FastIndexError
-    """
-    check_no_overlap(described(out), (described(source),))
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.shared_digits import Strides
-from fastindex.arrays.arrays import address_of, described, element_strides
+from fastindex.arrays.arrays import address_of, check_no_overlap, described, element_strides
 from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
     buffer_bytes_in_place,
-    check_disjoint,
     check_output_array,
     check_output_buffer,
     flat_buffer,
@@ -100,7 +99,7 @@ def unpacking(
     slots = (as_buffer_bytes if max_memory is None else buffer_bytes_in_place)(buffer, shape)
     result = new_array(logical) if out is None else check_output_array(out, logical)
     if out is not None:
-        check_disjoint(result, slots)
+        check_no_overlap(described(result), (described(slots),))
     source, target = Operand(slots, shape, shape), _of_array(result, logical)
     return Request(source, target, bytes(logical.element_type.nbytes), casting, threads, max_memory)
 
@@ -127,7 +126,7 @@ def _output_buffer(out: Any, shape: Shape, source: NDArray[Any]) -> NDArray[Any]
     if out is None:
         return new_buffer(shape)
     result = check_output_buffer(out, shape)
-    check_disjoint(result, source)
+    check_no_overlap(described(result), (described(source),))
     return result
 
 

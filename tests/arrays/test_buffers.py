@@ -10,12 +10,12 @@ import pytest
 
 import fastindex as fi
 from fastindex import ArgumentTypeError
+from fastindex.arrays.arrays import check_no_overlap, described
 from fastindex.arrays.buffers import (
     aligned_bytes,
     as_buffer_bytes,
     as_logical_array,
     buffer_dtype,
-    check_disjoint,
     check_movable,
     check_output_array,
     check_output_buffer,
@@ -171,10 +171,10 @@ def test_wrong_output_arrays() -> None:
 
 def test_outputs_may_not_share_memory_with_the_input() -> None:
     memory = np.zeros(100, np.uint8)
-    check_disjoint(memory[:50], memory[50:])
+    check_no_overlap(described(memory[:50]), (described(memory[50:]),))
     for start in (0, 1, 49):
         with pytest.raises(fi.FastIndexError, match="overlaps the input"):
-            check_disjoint(memory[:50], memory[start : start + 50])
+            check_no_overlap(described(memory[:50]), (described(memory[start : start + 50]),))
 
 
 def test_pairs_are_layouts_of_one_array() -> None:
