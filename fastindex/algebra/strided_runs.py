@@ -459,7 +459,7 @@ def _lowest_digit(remaining: _Remaining, high: int) -> list[_Values]:
 
 
 def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> range | None:
-    """Return the values of a coordinate, or of several that `*` merges, in a window; None where they are no range."""
+    """Return the values of a coordinate, or of several that `*` merges, in a window; None if they are not a range."""
     merged = variable.key if isinstance(variable.key, tuple) else (variable.key,)
     numbers, size = range(1), 1
     for dimension in reversed(merged):

@@ -145,7 +145,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
 
 
 def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
-    """Return the message that places are no sum over the coordinates, with the first counterexample."""
+    """Return the message that places are not a sum over the coordinates, with the first counterexample."""
     for index in np.ndindex(at.shape):
         if at[index] != start + sum(int(line[i]) for line, i in zip(lines, index, strict=True)):
             return (
@@ -156,7 +156,7 @@ def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
 
 
 def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
-    """Split a dimension into digits where its places stop being linear; None if they are no sum of digits."""
+    """Split a dimension into digits where its places stop being linear; None if they are not a sum of digits."""
     found: list[_Part] = []
     size, unit = len(line), 1
     while unit < size:
@@ -221,8 +221,8 @@ def _spelled(
     order = tuple(number for _, number in sorted(numbered))
     if start:
         return f"it is a permutation of bits after {start} bits of padding, which no layout has"
-    rooms = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
-    whole = [rooms.get(i, size) for i, size in enumerate(flat)]
+    padded_sizes = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
+    whole = [padded_sizes.get(i, size) for i, size in enumerate(flat)]
     attributes = (f"PAD({','.join(map(str, whole))})" if whole != flat else "") + tail
     attributes += f"E({width})" if width < 8 else ""
     text = f"u{width}[{','.join(map(str, flat))}]{{{','.join(map(str, order))}{':' if attributes else ''}{attributes}}}"

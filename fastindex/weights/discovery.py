@@ -199,7 +199,9 @@ class Discovery:
             There is no layout.
         """
         if self.layout is None:
-            raise UnsupportedError(f"{name} is no order of digits, and only fastindex.weights.repack moves by a table")
+            raise UnsupportedError(
+                f"{name} is not an order of digits, and only fastindex.weights.repack moves by a table"
+            )
         return FoundFormat(
             name,
             self.shape,

@@ -228,14 +228,14 @@ def grown_shape(layout: str, split: Sequence[Sequence[int]], grows: Sequence[int
     u4[5,3,2,16]{2,3,1,0:E(4)}
     """
     shape = Shape.parse(layout)
-    sizes, rooms = list(shape.dimensions), list(shape.layout.padded_dimensions or shape.dimensions)
+    sizes, padded_sizes = list(shape.dimensions), list(shape.layout.padded_dimensions or shape.dimensions)
     at = 0
     for d, parts in enumerate(split):
         if d < len(grows):
             block = math.prod(parts) // parts[grows[d]]
-            sizes[at + grows[d]] = rooms[at + grows[d]] = extents[d] // block
+            sizes[at + grows[d]] = padded_sizes[at + grows[d]] = extents[d] // block
         at += len(parts)
-    padded = tuple(rooms) if shape.layout.padded_dimensions else None
+    padded = tuple(padded_sizes) if shape.layout.padded_dimensions else None
     return Shape(shape.element_type, sizes, replace(shape.layout, padded_dimensions=padded))
 
 
@@ -254,9 +254,9 @@ def found_growth(
         for d in range(rank)
     )
     shape, second = Shape.parse(layout), Shape.parse(larger)
-    rooms = shape.layout.padded_dimensions or shape.dimensions
+    padded_sizes = shape.layout.padded_dimensions or shape.dimensions
     starts = np.cumsum([0, *(len(parts) for parts in split)])
-    if any(rooms[starts[d] + part] != shape.dimensions[starts[d] + part] for d, part in enumerate(grows)):
+    if any(padded_sizes[starts[d] + part] != shape.dimensions[starts[d] + part] for d, part in enumerate(grows)):
         return ()
     extents = [math.prod(parts) for parts in larger_split]
     return grows if grown_shape(layout, split, grows, extents) == second else ()
@@ -280,7 +280,7 @@ def found_format_of(given: Any, name: Any) -> FoundFormat:
     sizes, bits, dtype = checked_header(given, fail)
     layout, split = given.get("layout"), given.get("split")
     if layout is None and "places" in given:
-        raise fail("it is no order of digits, and only repack moves by a table; discover one with a layout")
+        raise fail("it is not an order of digits, and only repack moves by a table; discover one with a layout")
     if not isinstance(layout, str):
         raise fail(f"layout is a text, got {shortened(layout)}")
     if not isinstance(split, list) or not all(is_sizes(parts, 1) and parts for parts in split):
@@ -323,10 +323,10 @@ def _inconsistency(found: FoundFormat) -> str | None:
     if any(part >= len(parts) for part, parts in zip(found.grows, found.split, strict=False)):
         return f"grows names parts that split lacks, got {shortened(found.grows)}"
     if found.grows:
-        rooms = layout.padded_dimensions or shape.dimensions
+        padded_sizes = layout.padded_dimensions or shape.dimensions
         starts = np.cumsum([0, *map(len, found.split)])
         places = [int(starts[d]) + part for d, part in enumerate(found.grows)]
-        if any(rooms[at] != shape.dimensions[at] for at in places):
+        if any(padded_sizes[at] != shape.dimensions[at] for at in places):
             return f"what grows is padded, got {shortened(found.layout)}"
     if found.unit_order and shape.nbytes * 8 % len(found.unit_order):
         return f"the layout is not of whole units of {len(found.unit_order)} bits"

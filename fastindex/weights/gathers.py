@@ -1,4 +1,4 @@
-"""A permutation of bits as a table, for packers whose order is no order of digits, such as an XOR swizzle."""
+"""A permutation of bits as a table, for packers whose order is not an order of digits, such as an XOR swizzle."""
 
 from __future__ import annotations
 

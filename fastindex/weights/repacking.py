@@ -248,7 +248,7 @@ def _by_table(
         sizes = array.shape if found is destination and array.ndim > 1 else found.shape
     if sizes[len(sizes) - len(found.shape) :] != found.shape:
         raise FastIndexError(
-            f"{NAME} is no order of digits, so it is for its own sizes only, {found.shape}, got {sizes}; "
+            f"{NAME} is not an order of digits, so it is for its own sizes only, {found.shape}, got {sizes}; "
             f"discover it at {sizes}"
         )
     if found is destination:

@@ -90,7 +90,7 @@ def damaged_bytes(source: Random, content: bytes, most: int = 4) -> bytes:
 
 
 def damaged_metadata(source: Random, fields: dict[str, Any]) -> bytes:
-    """Return metadata with one to three changes somewhere in it; now and then text that is no JSON any more."""
+    """Return metadata with one to three changes somewhere in it; now and then text that is not JSON."""
     changed: Any = copy.deepcopy(fields)
     for _ in range(source.randint(1, 3)):
         parent, key = _place(source, changed)

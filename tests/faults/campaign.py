@@ -7,11 +7,12 @@ Usage::
     python -m tests.faults.campaign --table          the totals of all runs so far
     python -m tests.faults.campaign --update-page    put them into docs/reliability.md
 
-Each part, a module of this folder, takes its turn, in a process of its own: some make it die. Parts whose tools or
-libraries are missing say so: Valgrind, a C compiler, and the extras dask and zarr. A finding is an answer that
-the definition does not have, a process that dies, bytes written outside an array, a half-written or forgotten file, an
-error that is not one of fastindex's, or work that never ends. Errors that are due are counted as refusals. Counts add
-up over runs, also such at the same time, in a file of totals; exit status 1 says that something was found.
+Each part is a module of this folder. The parts run one after the other, each in a separate process, because some of
+them kill it. A part reports that it cannot run if a tool or a library is missing: Valgrind, a C compiler, or the extras
+dask and zarr. A finding is an answer that differs from the definition, a process that dies, bytes written outside an
+array, a half-written or forgotten file, an error that is not one of fastindex's, or work that never ends. Expected
+errors count as refusals. Counts of all runs, concurrent ones included, add up in a file of totals; exit status 1 means
+that something was found.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Interrupts at random moments: of the first call of a process, and of long calls.
 
-``python -m tests.faults.interrupts SEED TIMES THREADS`` interrupts long calls, and prints how many calls were
-made, how many of them an interrupt ended, and how many in the middle of the work. There is at least one of the last, so
-there may be more calls than asked for. A call that is interrupted leaves in `out` new values and what was there before,
-nothing else, and nobody writes to it later.
+``python -m tests.faults.interrupts SEED TIMES THREADS`` interrupts long calls, and prints how many calls were made, how
+many of them an interrupt ended, and how many it ended in the middle of the work. Calls continue until there is at least
+one of the last. After an interrupted call, `out` holds new values and values from before, nothing else, and no further
+writes happen.
 """
 
 from __future__ import annotations

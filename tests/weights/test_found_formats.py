@@ -351,7 +351,7 @@ def test_rules(tmp_path: Path) -> None:
         ({"kleidiai": PAIRS.to_json()}, "is called 'kleidiai' already"),
         ({"my format": PAIRS.to_json()}, "is a word such as my_format"),
         ({"mine": 3}, "'mine': a mapping is expected, got 3"),
-        ({"mine": SWIZZLE.to_json()}, "'mine': it is no order of digits"),
+        ({"mine": SWIZZLE.to_json()}, "'mine': it is not an order of digits"),
         ({"mine": {**PAIRS.to_json(), "bits": 5}}, "'mine'"),
         (
             {"mine": fi.weights.discover(high_first, (2, 6), np.uint8, 4).to_json() | {"grows": []}},
@@ -396,7 +396,7 @@ def test_command(tmp_path: Path) -> None:
     assert Path(target).read_bytes() == high_first(codes).tobytes()
     result = run_command([*given, "--to", str(tmp_path / "table.json")])
     assert result.exit_code == 1
-    assert "is no order of digits" in result.output
+    assert "is not an order of digits" in result.output
     result = run_command([*given, "--to", str(tmp_path / "missing.json")])
     assert result.exit_code == 1
     assert "missing.json" in result.output
