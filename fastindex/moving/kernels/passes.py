@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from fastindex.moving.numbers import (
     BOX_CALL,
@@ -107,7 +106,7 @@ def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
     )
 
 
-@instructions(result=types.int64)
+@instructions()
 def exchange(builder: Any, counter: Any, expected: Any, wanted: Any) -> Any:
     """Compare and exchange a shared int64: write `wanted` if it equals `expected`; return its previous value."""
     place = builder.inttoptr(counter, _INT64.as_pointer())
