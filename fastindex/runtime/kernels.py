@@ -1,7 +1,7 @@
 """Kernels: functions of integers that are compiled to machine code, and that run without the GIL.
 
-Numba reads their bytecode, `fastindex.runtime.lowering` writes LLVM's instructions for a kernel and all that it calls to
-one module, and LLVM optimises that, once. The code of a kernel is an object file; `fastindex.runtime.machine_code`
+Numba reads their bytecode; `fastindex.runtime.lowering` writes the instructions of a kernel and of all that it calls to
+one module, which LLVM optimises once. The code of a kernel is an object file; `fastindex.runtime.machine_code`
 caches and loads it, and imports this module only if something must be compiled.
 """
 
@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import binding, ir
 from numba.core.codegen import JITCPUCodegen
 
-from fastindex.runtime.lowering import Function, Instructions, Writer, as_int64
+from fastindex.runtime.lowering import Function, Instructions, Writer
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
+from fastindex.runtime.operations import as_int64
 
 if TYPE_CHECKING:
     from fastindex.runtime.levels import Level
 
 #: Decorator that makes a kernel of a function: `machine_code` compiles it, for literals and int64 numbers.
-kernel = Function
+kernel: Callable[[Callable[..., Any]], Any] = Function
 
 
-def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., Any]], Function]:
+def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Make a decorator for a function that kernels call, compiled for the types of its arguments.
 
     Parts of a transpose would be compiled six times in one kernel if each constant argument made another function:
@@ -36,11 +37,11 @@ def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., 
     return lambda function: Function(function, literals, inline)
 
 
-def instructions(*literals: str) -> Callable[[Callable[..., Any]], Instructions]:
+def instructions(*literals: str) -> Callable[[Callable[..., Any]], Any]:
     """Make a decorator for a function that writes the LLVM instructions of a call to it in a kernel.
 
-    The function gets LLVM's builder, then an LLVM value for each argument: an int64, a pointer; or a tuple of int64. For
-    the parameters named in `literals` it gets a Python int if the argument is known. It returns its result, if any.
+    The function gets LLVM's builder, then an LLVM value for each argument: an int64, a pointer, or a tuple of int64.
+    For the parameters named in `literals` it gets a Python int if the argument is known. It returns its result, if any.
     """
     return lambda function: Instructions(function, literals)
 
@@ -87,6 +88,11 @@ def compiled(kernel: Kernel) -> Any:
 def machine_code(kernel: Kernel) -> bytes:
     """Compile a kernel, and return an object file that exports `FOR_C` and `FOR_PYTHON`."""
     return bytes(_codegen()._tm.emit_object(compiled(kernel)))
+
+
+def assembly(kernel: Kernel) -> str:
+    """Compile a kernel, and return the text of `machine_code`."""
+    return str(_codegen()._tm.emit_assembly(compiled(kernel)))
 
 
 def _write_for_c(module: ir.Module, callee: Function, literals: tuple[int, ...]) -> ir.Function:

@@ -10,7 +10,6 @@ Where columns start off a line boundary, the last partial line of each column is
 
 from __future__ import annotations
 
-
 from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry, set_entry
