@@ -85,8 +85,8 @@ def call_kernel(
     builder: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
 ) -> None:
     """Call the kernel at an address; its two literals are compiled in."""
-    # Numba's C signature: every argument is an int64, and None is returned as a pointer.
-    declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
+    # The signature of `FOR_C`.
+    declared = ir.FunctionType(_INT64, [_INT64] * 8)
     compiled = builder.inttoptr(address, declared.as_pointer())
     builder.call(compiled, [_INT64(0), _INT64(0), target, source, table, scratch, first, last])
 
