@@ -294,7 +294,7 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
     >>> as_modes("wrap", 2)
     ('wrap', 'wrap')
     """
-    modes = tuple(mode) if isinstance(mode, (tuple, list)) else (mode,) * rank
+    modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, (tuple, list)) else (mode,) * rank
     for one in modes if rank else (*modes, mode):
         if not isinstance(one, str) or one not in MODES:
             raise FastIndexError(f"mode must be 'raise', 'wrap' or 'clip', got {one!r}")
