@@ -14,12 +14,14 @@ only those by time). The alignment and the weight of loops are those of libtpu 0
 
 from __future__ import annotations
 
+import heapq
 import math
-from bisect import bisect_right
+import sys
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 #: Memory spaces in which the compiler places values by their benefit.
 SPACES = frozenset((1, 3))
@@ -33,8 +35,7 @@ _MOST_BUFFERS = 2000
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class FastUse:
+class FastUse(NamedTuple):
     """The uses of a value that has a buffer in fast memory, and maybe others in other memories.
 
     Attributes
@@ -49,12 +50,12 @@ class FastUse:
     uses: int
 
 
-@dataclass(frozen=True, slots=True)
-class FastBuffer:
+class FastBuffer(NamedTuple):
     """A buffer in fast memory.
 
     Attributes
     ----------
+    nbytes : int
     parts : sequence of (int, int)
         First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
     end : int
@@ -62,14 +63,10 @@ class FastBuffer:
     value : FastUse
     """
 
+    nbytes: int
     parts: Sequence[tuple[int, int]]
     end: int
     value: FastUse
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return sum(nbytes for _, nbytes in self.parts)
 
     @property
     def order(self) -> tuple[float, int, int]:
@@ -117,6 +114,10 @@ def fast_uses(
     between = _Loops(loops)
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
+        if len(every) == 1:
+            ranges, count = found[every[0]]
+            uses[every[0]] = FastUse(ranges[-1][1], count)
+            continue
         count = sum(found[buffer][1] for buffer in every)
         runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
         for buffer in every:
@@ -155,13 +156,14 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     The second buffer ends before the first one begins, but its value is used again later, in the main memory:
 
     >>> read_twice, read_again_later = FastUse(5, 3), FastUse(9, 1)
-    >>> fast_nbytes([FastBuffer([(4, 8192)], 5, read_twice), FastBuffer([(0, 8192)], 2, read_again_later)])
+    >>> first = FastBuffer(8192, [(4, 8192)], 5, read_twice)
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], 2, read_again_later)])
     16384
     """
     placed: list[_Rectangle] = []
     most = 0
-    chosen = sorted(buffers, key=lambda buffer: -buffer.nbytes)[:_MOST_BUFFERS]
-    for buffer in sorted(chosen, key=lambda buffer: buffer.order):
+    chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
+    for buffer in sorted(chosen, key=attrgetter("order")):
         last = max(buffer.end, buffer.value.last)
         if len(buffer.parts) == 1:
             parts, offset = buffer.parts, _smallest_gap(*buffer.parts[0], last, placed)
@@ -171,24 +173,26 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
         most = max(most, offset + buffer.nbytes)
         for start, nbytes in parts:
             end = -(-(offset + nbytes) // UNIT_NBYTES) * UNIT_NBYTES if len(parts) == 1 else offset + nbytes
-            placed.append((start, buffer.end, offset, end))
+            insort(placed, (offset, end, start, buffer.end))
             offset += nbytes
     return most
 
 
-#: A buffer that has its place: first and last step, first byte and the one after the last.
+#: A buffer that has its place: first byte and the one after the last, first and last step.
 _Rectangle = tuple[int, int, int, int]
 
 
 def _smallest_gap(start: int, nbytes: int, last: int, placed: Sequence[_Rectangle]) -> int:
     """Return the offset of the smallest gap that is free in all steps, or of the end of what is placed."""
     size = -(-nbytes // UNIT_NBYTES) * UNIT_NBYTES
-    gap, offset, at = -1, 0, 0
-    for low, high in sorted((low, high) for first, end, low, high in placed if first <= last and start <= end):
-        if low - at >= size and (gap < 0 or low - at < gap):
-            gap, offset = low - at, at
-        at = max(at, high)
-    return at if gap < 0 else offset
+    smallest, offset, at = sys.maxsize, -1, 0
+    for low, high, first, end in placed:
+        if first <= last and start <= end:
+            if size <= low - at < smallest:
+                smallest, offset = low - at, at
+            if high > at:
+                at = high
+    return at if offset < 0 else offset
 
 
 def _lowest(parts: Sequence[tuple[int, int]], last: int, placed: Sequence[_Rectangle]) -> int:
@@ -198,7 +202,7 @@ def _lowest(parts: Sequence[tuple[int, int]], last: int, placed: Sequence[_Recta
     for start, nbytes in parts:
         # Between these two offsets of the first part, this part would overlap.
         taken += [
-            (low - before - nbytes, high - before) for first, end, low, high in placed if first <= last and start <= end
+            (low - before - nbytes, high - before) for low, high, first, end in placed if first <= last and start <= end
         ]
         before += nbytes
     at = 0

@@ -114,16 +114,14 @@ def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
 
 def _assigned_fast(buffers: list[Buffer], table: ShapeTable) -> int:
     """Return the bytes of the fast memory of a core that are assigned to temporary buffers; 0 for another memory."""
-    return fast_nbytes(
-        FastBuffer(
-            [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
-            or [(buffer.intervals[0][0], table.nbytes[buffer.leaf])],
-            buffer.intervals[-1][1],
-            buffer.fast,
-        )
-        for buffer in buffers
-        if buffer.fast is not None
-    )
+    found = []
+    for buffer in buffers:
+        if buffer.fast is not None:
+            nbytes = table.nbytes[buffer.leaf]
+            slices = [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
+            intervals = buffer.intervals
+            found.append(FastBuffer(nbytes, slices or [(intervals[0][0], nbytes)], intervals[-1][1], buffer.fast))
+    return fast_nbytes(found)
 
 
 def _is_context(buffer: Buffer) -> bool:
