@@ -227,7 +227,8 @@ def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse]
 def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
     """Return the sizes from ``compiled.memory_analysis()``; None if it has none.
 
-    The serialized buffer assignment is preferred, since it includes constants; otherwise the sums are used.
+    The serialized buffer assignment is preferred, since it includes constants; otherwise the sums are used. If they
+    include the total of the assignment (jaxlib 0.12), constants count as temporaries; else see `has_total`.
     """
     serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if isinstance(serialized, bytes) and serialized:
@@ -237,7 +238,16 @@ def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
     if not all(isinstance(size, int) for size in sizes):
         return None
     arguments, outputs, temporaries, aliased = (int(size or 0) for size in sizes)
-    return AssignedMemory(arguments, outputs, temporaries, 0, aliased, arguments + outputs + temporaries - aliased)
+    held = arguments + outputs - aliased
+    if has_total(analysis):
+        temporaries = max(analysis.total_allocation_bytes - held, 0)
+    return AssignedMemory(arguments, outputs, temporaries, 0, aliased, held + temporaries)
+
+
+def has_total(analysis: Any) -> bool:
+    """Whether a memory analysis has the total of the buffer assignment, which the sums for a TPU only approximate."""
+    total = getattr(analysis, "total_allocation_bytes", 0)
+    return isinstance(total, int) and total > 0
 
 
 def memory_of_serialized(serialized: bytes) -> AssignedMemory:

@@ -229,7 +229,7 @@ class _Collector(SourceReader):
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
     """Replace the estimated peaks by XLA's numbers; the padding in them remains an estimate."""
     estimate = use.peak or Peak(0, 0)
-    if known.basis == "memory analysis" and use.peak is not None:
+    if known.is_rounded and use.peak is not None:
         known = _completed(known, estimate)
     peak = replace(_known_peak(estimate, known.nbytes, known.basis), assigned=known.assigned)
     spaces = dict(known.assigned.other_spaces) if known.assigned else {}
