@@ -472,7 +472,7 @@ def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
     return out
 
 
-def as_outputs(out: Any, count: int, shape: tuple[int, ...], name: str) -> list[NDArray[np.int64]]:
+def as_outputs(out: Any, count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
     """Check the output arrays, one per result.
 
     Raises
@@ -483,7 +483,7 @@ def as_outputs(out: Any, count: int, shape: tuple[int, ...], name: str) -> list[
     try:
         arrays = list(out)
     except TypeError:
-        raise ArgumentTypeError(f"{name} must be a sequence of {count} int64 arrays, got {out!r}") from None
+        raise ArgumentTypeError(f"out must be a sequence of {count} int64 arrays, got {out!r}") from None
     if len(arrays) != count:
-        raise FastIndexError(f"{name} must hold {count} arrays, got {len(arrays)}")
-    return [as_output(array, shape, f"{name}[{i}]") for i, array in enumerate(arrays)]
+        raise FastIndexError(f"out must hold {count} arrays, got {len(arrays)}")
+    return [as_output(array, shape, f"out[{i}]") for i, array in enumerate(arrays)]
