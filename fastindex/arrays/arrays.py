@@ -297,7 +297,7 @@ def check_target(array: Array, name: str = "out") -> None:
         raise FastIndexError(f"the elements of {name} overlap: its strides are {array.strides} bytes")
 
 
-def check_no_overlap(target: Array, others: Iterable[Array], name: str = "out") -> None:
+def check_no_overlap(target: Array, others: Iterable[Array]) -> None:
     """Require an output that does not overlap the other arrays of a call.
 
     Raises
@@ -308,7 +308,7 @@ def check_no_overlap(target: Array, others: Iterable[Array], name: str = "out") 
     for other in others:
         first, last = other.extent
         if first < end and begin < last:
-            raise FastIndexError(f"{name} overlaps the input or another output; give it separate memory")
+            raise FastIndexError("out overlaps the input or another output; give it separate memory")
 
 
 def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.arrays.arrays import address_of
-from fastindex.moving.compiled_passes import run_pass
+from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES, MOST_PIECE_BYTES
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
@@ -365,7 +365,8 @@ def move(
     pattern = rng.integers(0, 256, case.width, np.uint8).tobytes()
     expected = _expected(case, source, target, source_at - source_low, target_at - target_low, pattern)
     for step in steps:
-        run_pass(step, address_of(source) - source_low, address_of(target) - target_low, pattern, threads, tuning)
+        begins = address_of(source) - source_low, address_of(target) - target_low
+        CompiledPasses((step,), tuning).run(*begins, pattern, threads)
     wrong = np.flatnonzero(target != expected)
     if not len(wrong):
         return ""
@@ -434,7 +435,7 @@ def bits_of_a_whole_buffer(
     else:
         expected = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
     for one in whole_buffer_passes(count, 8 // bits, kernel, EPYC_1M, tuning):
-        run_pass(one, address_of(source), address_of(target), b"\0", 1 + count % 2, tuning)
+        CompiledPasses((one,), tuning).run(address_of(source), address_of(target), b"\0", 1 + count % 2)
     return "" if target.tobytes() == expected else f"{kernel}: {count} elements of {bits} bits"
 
 

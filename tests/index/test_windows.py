@@ -54,9 +54,7 @@ def test_random_windows(first: int) -> None:
 
 
 def evaluated(shape: fi.Shape, ranges: Sequence[range]) -> np.ndarray:
-    (slots,), _ = linear_program(shape, simplify=False).evaluate(
-        np.ix_(*(np.arange(r.start, r.stop, r.step) for r in ranges))
-    )
+    (slots,), _ = linear_program(shape).evaluate(np.ix_(*(np.arange(r.start, r.stop, r.step) for r in ranges)))
     return np.broadcast_to(slots, [len(r) for r in ranges])
 
 
