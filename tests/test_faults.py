@@ -294,7 +294,7 @@ for job in file_jobs.file_jobs():
 
 @pytest.mark.in_turn(seconds=2)
 def test_no_row_is_read_beyond_the_source() -> None:
-    """The last columns of halves of bytes read a row that only their neighbours need: it lies behind the source."""
+    """The last columns of halves of bytes read a row that only their neighbours need: it lies after the source."""
     source = """
 from random import Random
 import fastindex as fi

@@ -1,4 +1,4 @@
-"""Texts, protos and files of a stranger: they run nothing, and take time and memory by their length alone.
+"""Untrusted texts, protos and files: they run nothing, and take time and memory by their length alone.
 
 What `SECURITY.md` promises.
 
@@ -356,7 +356,7 @@ def test_pages_are_told_nothing_by_names() -> None:
 
 
 def test_digits_beyond_what_python_reads() -> None:
-    """Python refuses to read an integer of more than 4300 digits, with an error of its own."""
+    """Python refuses to read an integer of more than 4300 digits, with its own error."""
     for digits in ("9" * 400, "9" * 5000):
         metadata = f'metadata={{op_name="a" source_line={digits} stack_frame_id={digits}}}'
         head = f", num_partitions={digits}, input_output_alias={{ {{{digits}}}: ({digits}, {{}}) }}"

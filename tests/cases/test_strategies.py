@@ -43,7 +43,7 @@ def test_dear(number):
 
 
 def run_tests(part: str | None, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder, in a process of its own; without the variable where `part` is None."""
+    """Run pytest in a folder, in a separate process; without the variable where `part` is None."""
     environment = {name: value for name, value in os.environ.items() if name != strategies.PART_VARIABLE}
     if part is not None:
         environment[strategies.PART_VARIABLE] = part

@@ -807,7 +807,7 @@ LONG = "9" * 5000
 def test_numbers_of_thousands_of_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: int
 ) -> None:
-    """Python refuses to read them, with an error of its own; and a digit may be none."""
+    """Python refuses to read them, with its own error; and a digit may not be one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_bytes(bytes(96))
     result = run_command(line.split())

@@ -316,7 +316,7 @@ def test_objects_of_jax() -> None:
     (module,) = compiled["modules"]
     assert module["peak_basis"] == "buffer assignment"
     constants = module["assigned"]["constant_nbytes"]
-    # Reducers have a few bytes of their own.
+    # Reducers have a few bytes themselves.
     assert 0 <= module["peak_nbytes"] - constants - expected < 64
     assert "before layout assignment" in lowered["modules"][0]["notes"][0]
     assert lowered["peak_nbytes"] is None

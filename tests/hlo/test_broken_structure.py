@@ -1,4 +1,4 @@
-"""Modules that contradict themselves: each is a report whose unknown results are buffers of their own.
+"""Modules that contradict themselves: each is a report whose unknown results are separate buffers.
 
 Tests of: hlo.walk, hlo.shape_table, hlo.modules.
 """

@@ -55,7 +55,7 @@ def test_random_layouts(vector_bytes: int) -> None:
 
 
 def test_the_last_odd_rows_are_collected_too() -> None:
-    """Packed rows of an odd number of elements that begin with either nibble: nothing is behind the last."""
+    """Packed rows of an odd number of elements that begin with either nibble: nothing follows the last."""
     source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     chosen = movement(*sides, machine=EPYC_1M)

@@ -95,7 +95,7 @@ def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
         # Blocks take twice the time, columns 1.4 times: scratch memory is in the cache.
         ("f32[682,2,131]{1,2,0}", "f32[682,2,131]{2,1,0:T(2,*,128)}", "boxes"),
         ("f64[341,64,5]{0,1,2}", "f64[341,64,5]{2,1,0:T(2,*,128)}", "boxes"),
-        # Boxes write elements one by one, each to a line of its own: 1.8 times as long.
+        # Boxes write elements one by one, each to a separate line: 1.8 times as long.
         ("bf16[4572,122,45]{2,1,0:T(2,*,128)}", "bf16[4572,122,45]{0,1,2}", "columns"),
         # A chunk of short rows takes as long as several lines before anything moves: twice the time and more by loops.
         ("bf16[24576,2,10]{2,1,0:T(8,128)}", "bf16[24576,2,10]{1,2,0}", "blocks"),
@@ -206,7 +206,7 @@ def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
 
 
 def test_columns_that_nothing_continues_are_put_together_with_their_padding() -> None:
-    """A transpose would end within lines that the padding behind its columns shares."""
+    """A transpose would end within lines that the padding after its columns shares."""
     found, _ = chosen("bf16[3932,50,127]{1,2,0}", "bf16[3932,50,127]{2,1,0:T(4,128)(2,1)}")
     assert "column gather" in {one.kernel for one in found}
     assert "transpose" not in {one.kernel for one in found}

@@ -49,7 +49,7 @@ def test_ends_of_pieces_are_those_of_every_piece(seed: int) -> None:
     places = start + stride * np.arange(count)
     expected = int((places % LINE_BYTES != 0).sum() + ((places + length) % LINE_BYTES != 0).sum())
     found = piece_ends(nest, 4, True)
-    # Begins and ends that one multiple in so many meets are so on average.
+    # Begins and ends that only some multiples meet count by their average.
     assert found == pytest.approx(expected, abs=count * math.gcd(LINE_BYTES, stride) / LINE_BYTES)
     assert piece_ends(nest, 4, False) == 0
 

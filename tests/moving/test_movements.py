@@ -35,7 +35,7 @@ def given(source: str) -> np.ndarray:
 
 
 def place(nbytes: int, offset: int) -> np.ndarray:
-    """Bytes that begin `offset` bytes behind a line boundary."""
+    """Bytes that begin `offset` bytes after a line boundary."""
     memory = np.full(nbytes + 2 * LINE_BYTES, 0x5A, np.uint8)
     begin = -address_of(memory) % LINE_BYTES + offset
     return memory[begin : begin + nbytes]

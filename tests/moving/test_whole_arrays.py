@@ -263,7 +263,7 @@ def test_strided_out() -> None:
 
 
 def test_nothing_is_written_around_out() -> None:
-    """Guard zones before and behind the buffer keep their bytes, at every alignment."""
+    """Guard zones before and after the buffer keep their bytes, at every alignment."""
     for source, destination in (
         ("u8[37,41]{1,0:T(8,16)(4,1)}", "u8[37,41]{0,1}"),
         ("bf16[37,41]{1,0}", "bf16[37,41]{1,0:T(8,16)(2,1)}"),
@@ -399,7 +399,7 @@ def test_random_relayouts_of_medium_arrays(first: int) -> None:
 
 @pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(120)[::10])])
 def test_random_relayouts_past_the_cache(first: int) -> None:
-    """The same where the destination is large enough to be written past the cache."""
+    """The same where the destination is large enough for non-temporal stores."""
     for seed in range(first, first + 10):
         source, destination = map(str, strategies.medium_pair(seed, 2_500_000))
         if fi.Shape.parse(source).nbytes + fi.Shape.parse(destination).nbytes > 1 << 26:

@@ -120,7 +120,7 @@ def test_strided_arrays(first: int) -> None:
         assert by_numpy.tobytes() == by_kernel.tobytes(), (seed, str(shape))
 
 
-# Processes of their own
+# Separate processes
 
 
 def output_of(program: str, **environment: str) -> str:

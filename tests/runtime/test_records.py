@@ -42,7 +42,7 @@ def test_places_are_those_of_the_array_that_a_record_makes() -> None:
 
 
 def test_what_stands_behind_a_record() -> None:
-    assert len(pass_jobs.CrewTable._fields) == pass_jobs.CREW_JOBS
+    assert len(pass_jobs.PoolTable._fields) == pass_jobs.POOL_JOBS
     assert len(pass_jobs.LongCall._fields) == pass_jobs.CALL_COUNTERS
 
 

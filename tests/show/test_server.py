@@ -120,7 +120,7 @@ def test_responses_load_nothing_from_elsewhere(client: Any) -> None:
 @pytest.fixture
 def address() -> Iterator[str]:
     command = [sys.executable, "-m", "fastindex", "explore", TILED, "--no-browser"]
-    # A group of its own, with Ctrl-C as a terminal gives it.
+    # A separate group, with Ctrl-C as a terminal gives it.
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
