@@ -105,10 +105,10 @@ def _value(name: str, value: str, text: str) -> Any:
 
 def _numbers(text: str | None, option: str) -> list[int]:
     if text is None:
-        raise click.UsageError(f"give the blocks of the request too: {option} 3,7,9")
+        raise click.UsageError(f"also give the blocks of the request: {option} 3,7,9")
     parts = [part.strip() for part in text.split(",")]
     if not all(part.lstrip("-").isdecimal() for part in parts):
-        raise click.UsageError(f"{option} is numbers with commas in between, got {text!r}")
+        raise click.UsageError(f"{option} must be numbers separated by commas, got {text!r}")
     return [int(part) for part in parts]
 
 

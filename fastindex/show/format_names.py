@@ -168,7 +168,7 @@ def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
             raise FastIndexError(f"{name!r} names the dimension {letter!r} twice")
     found = _BLOCK.findall(parts.group(2))
     if any(len(size) > _MOST_DIGITS for size, _ in found):
-        raise FastIndexError(f"a block holds at most int64 elements: {name[:80]!r}")
+        raise FastIndexError(f"the size of a block must fit int64: {name[:80]!r}")
     blocks = [(int(size), letter) for size, letter in found]
     for size, letter in blocks:
         if letter not in outer:
