@@ -135,8 +135,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = out_of_turn(sweeps) if whole and not strategies.PLAIN else {*sweeps}
     if whole:
         marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn")) and item not in sweeps}
-        dear = {item: mark.kwargs["seconds"] for item, mark in marks.items()}
-        left_out |= {*dear} if strategies.PLAIN else out_of_turn(dear)
+        slow = {item: mark.kwargs["seconds"] for item, mark in marks.items()}
+        left_out |= {*slow} if strategies.PLAIN else out_of_turn(slow)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

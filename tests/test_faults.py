@@ -258,7 +258,7 @@ def test_each_thing_that_can_be_wrong_with_a_target(tmp_path: Path) -> None:
         assert bool(found) == bool(expected)
 
 
-def test_accesses_of_kernels_are_told_from_others() -> None:
+def test_accesses_of_kernels_are_distinguished_from_others() -> None:
     log = """==7== Memcheck, a memory error detector
 ==7==
 ==7== Invalid read of size 8

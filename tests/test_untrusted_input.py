@@ -337,7 +337,7 @@ ENTRY e {
 
 
 @pytest.mark.in_turn(seconds=0.9)
-def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
+def test_names_send_nothing_to_terminals(tmp_path: Path) -> None:
     """Escape sequences in names could clear the screen, set the title, write to the clipboard."""
     report: Report = fi.hlo.report(HOSTILE)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", report.text(all_names=True))
@@ -351,7 +351,7 @@ def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
         assert b"\x1b" not in done.stdout + done.stderr
 
 
-def test_pages_are_told_nothing_by_names() -> None:
+def test_names_add_nothing_to_pages() -> None:
     assert "<script>alert" not in fi.hlo.report(HOSTILE).html("waste", 50)
 
 

@@ -303,7 +303,7 @@ def test_report_of_the_first_few(tmp_path: Path) -> None:
     assert tuple(option.type.choices) == SORT_KEYS  # type: ignore[attr-defined]
 
 
-def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     broken = MODULE.replace("ROOT n", "  q = f32[2 add(p)\n  ROOT n")
     (tmp_path / "m.hlo").write_text(broken)
     result = run("report", tmp_path / "m.hlo")

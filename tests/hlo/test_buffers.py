@@ -327,7 +327,7 @@ def test_shardings_are_said() -> None:
     assert report.to_json()["shapes"][0]["instructions"][0]["sharding"].startswith("{devices=")
 
 
-def test_modules_are_told_apart() -> None:
+def test_modules_are_distinguished() -> None:
     one = entry(f"ROOT %p = {TILED} parameter(0)", header="is_scheduled=true, num_partitions=4")
     two = entry(f"ROOT %p = {TILED} parameter(0)", f"%q = {TILED} negate(%p)").replace("HloModule m", "HloModule n")
     report = fi.hlo.report(one + two + one)

@@ -146,7 +146,7 @@ def test_planted_bugs_are_noticed() -> None:
         ("u1[130,8]{0,1}", "u1[130,8]{0,1:PAD(133,11)PV(one)T(*,1,5)(1)E(4)}"),
     ],
 )
-def test_half_a_byte_behind_the_last_slot_stays_zero(
+def test_half_a_byte_after_the_last_slot_stays_zero(
     source: str, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last slots are padding, which is not zero."""

@@ -53,7 +53,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.mark.in_turn(seconds=8)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_interrupted_calls_leave_work_undone_and_nobody_at_work(threads: int) -> None:
+def test_interrupted_calls_leave_work_undone_and_no_thread_at_work(threads: int) -> None:
     wrong, cut, parts = wrong_in_long_calls(threads, 18, threads)
     assert wrong == ""
     assert cut >= parts > 0

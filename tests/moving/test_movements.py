@@ -55,7 +55,7 @@ def test_every_candidate_writes_the_same_wherever_the_destination_begins(pair: t
         assert out.tobytes() == expected, name
 
 
-def test_a_destination_within_a_line_has_a_plan_of_its_own() -> None:
+def test_a_destination_within_a_line_has_a_separate_plan() -> None:
     moved = movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M)
     assert moved.depends_on_lines
     assert not moved.within_lines.depends_on_lines

@@ -114,7 +114,7 @@ def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, pool: Any
     assert is_free(pool)
 
 
-def test_small_calls_wake_nobody(pool: Any) -> None:
+def test_small_calls_wake_no_thread(pool: Any) -> None:
     small = fi.plan_relayout("f32[700,1024]", "f32[700,1024]{0,1}")
     values = np.random.default_rng(2).random(700 * 1024, np.float32)
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_a_thread_sleeps_after_a_while_and_is_woken(plan: Any, pool: Any) -> Non
 
 
 @pytest.mark.in_turn(seconds=0.8)
-def test_many_callers_have_helpers_of_their_own(plan: Any, pool: Any) -> None:
+def test_many_callers_have_separate_helpers(plan: Any, pool: Any) -> None:
     def work(seed: int) -> bool:
         values = np.random.default_rng(seed).random(ROWS * COLUMNS, np.float32)
         out = np.empty_like(values)
@@ -163,7 +163,7 @@ def test_a_caller_without_helpers_works_alone_and_has_some_the_next_time(plan: A
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_a_call_that_ends_early_leaves_nobody_at_work(pool: Any, error: type[BaseException]) -> None:
+def test_a_call_that_ends_early_leaves_no_thread_at_work(pool: Any, error: type[BaseException]) -> None:
     def fails(*_: int) -> None:
         raise error
 
@@ -201,7 +201,7 @@ def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, pool: Any) 
     assert np.array_equal(plan(values, threads=2), transposed(values))
 
 
-def test_wherever_an_interrupt_comes_nobody_works_afterwards(
+def test_wherever_an_interrupt_comes_no_thread_works_afterwards(
     plan: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""

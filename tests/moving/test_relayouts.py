@@ -144,6 +144,7 @@ def test_bad_numbers_of_threads_are_refused(threads: Any) -> None:
         lambda: fi.relayout(buffer, PLAIN, TILED, threads=threads),
         lambda: fi.pack(VALUES, TILED, threads=threads),
         lambda: fi.unpack(buffer, PLAIN, threads=threads),
+        lambda: fi.linear_index(TILED, ([0], [0]), threads=threads),
     ]
     for call in calls:
         with pytest.raises(fi.FastIndexError, match="threads must be a positive integer"):
