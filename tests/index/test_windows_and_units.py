@@ -6,6 +6,7 @@ Tests of: arrays.index_arguments, index.indices.
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,9 @@ def test_bad_windows_and_units() -> None:
         fi.linear_index("f32[3,5]", np.s_[::0, 1])
     with pytest.raises(fi.FastIndexError, match="mode is for arrays"):
         fi.linear_index("f32[3,5]", np.s_[:, 1], mode="clip")
+    for mode in (None, 5, ["wrap"], "warp"):
+        with pytest.raises(fi.FastIndexError, match=rf"mode must be .* got {re.escape(repr(mode))}"):
+            fi.linear_index("f32[3,5]", (0, 1), mode=mode)  # type: ignore[arg-type]
     with pytest.raises(fi.ArgumentTypeError, match="do not mix"):
         fi.linear_index("f32[3,5]", ([1, 2], slice(None)))
     with pytest.raises(fi.FastIndexError, match="stream is for CUDA"):

@@ -199,6 +199,24 @@ def _loops(found: dict[str, Program]) -> None:
     for target in ("v5e", "v6e", "cpu"):
         found[f"decoded_{target}"] = Program(decoded, target, sizes, (0,))
 
+    def served(keys: Any, values: Any, x: Any, at: Any, w: Any) -> Any:
+        """One token of each sequence, at different places in the caches, which are donated."""
+        count, width = x.shape
+        q, k, v = x @ w["q"], x @ w["k"], x @ w["v"]
+        write = jax.vmap(lambda cache, new, place: jax.lax.dynamic_update_slice(cache, new[None], (place, 0, 0)))
+        keys = write(keys, k.reshape(count, 2, 64), at)
+        values = write(values, v.reshape(count, 2, 64), at)
+        scores = jnp.einsum("bgqd,btgd->bgqt", q.reshape(count, 2, 4, 64), keys).astype(f32) / 8
+        scores = jnp.where((jnp.arange(keys.shape[1]) <= at[:, None])[:, None, None], scores, -1e30)
+        found = jnp.einsum("bgqt,btgd->bgqd", jax.nn.softmax(scores).astype(x.dtype), values)
+        return keys, values, found.reshape(count, width) @ w["o"]
+
+    weights = {"q": (bf16, (512, 512)), "k": (bf16, (512, 128)), "v": (bf16, (512, 128)), "o": (bf16, (512, 512))}
+    cache = bf16, (24, 512, 2, 64)
+    for target in ("v4", "v6e"):
+        sizes = cache, cache, (bf16, (24, 512)), (i32, (24,)), weights
+        found[f"served_{target}"] = Program(served, target, sizes, (0, 1))
+
     def gradient_steps(a: Any, b: Any, x: Any) -> Any:
         """Conjugate gradients: four vectors and scalars in the carry, and a conditional."""
 
