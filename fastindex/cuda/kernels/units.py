@@ -106,6 +106,24 @@ def copy_kernel() -> Kernel:
 
 
 @cache
+def page_kernel() -> Kernel:
+    """Make the kernel that copies units at many pairs of offsets; a kind for each of `WIDTHS`.
+
+    Parameters: destination, source, table, units of a page, loops, the number of the kind, the table of pages, (source,
+    destination) for each, and the number of blocks for a page.
+    """
+    move = one_of([_mover(*_whole(width)) for width in WIDTHS])
+
+    def copy_pages(destination, source, table, count, loops, kind, pages, each):  # type: ignore[no-untyped-def]
+        page = pages + 16 * (np.int64(cuda.blockIdx.x) // each)
+        n = np.int64(cuda.blockIdx.x) % each * (4 * THREADS) + cuda.threadIdx.x
+        sides = destination + load_int64(page + 8), source + load_int64(page)
+        move(kind, sides[0], sides[1], n, count, _offsets(n, count, table, loops), 0)
+
+    return Kernel(copy_pages, "iiiiiiii", "copy pages", resident=4)
+
+
+@cache
 def fill_kernel() -> Kernel:
     """Make the kernel that writes one unit along loops; a kind for each of `WIDTHS`.
 
