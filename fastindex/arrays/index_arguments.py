@@ -294,12 +294,12 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
     >>> as_modes("wrap", 2)
     ('wrap', 'wrap')
     """
-    modes = (mode,) * rank if isinstance(mode, str) else tuple(mode)
+    modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, (tuple, list)) else (mode,) * rank
     for one in modes if rank else (*modes, mode):
         if not isinstance(one, str) or one not in MODES:
             raise FastIndexError(f"mode must be 'raise', 'wrap' or 'clip', got {one!r}")
     if len(modes) != rank:
-        raise FastIndexError(f"mode must be one mode, or one per dimension: {len(modes)} for rank {rank}")
+        raise FastIndexError(f"mode must be one mode, or one per dimension: {len(modes)} for rank {rank}, got {mode!r}")
     return modes
 
 

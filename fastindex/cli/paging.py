@@ -52,6 +52,9 @@ def paged(
         click.echo(json.dumps({"slots": slots}) if as_json else "\n".join(map(str, slots)))
         return
     if target is None:
+        for option, value in (("--blocks", blocks), ("--to-blocks", to_blocks), ("--tokens", tokens)):
+            if value is not None:
+                raise click.UsageError(f"{option} is for POSITION or --to: give the positions of tokens, or a target")
         if as_json:
             click.echo(json.dumps(_sizes(found)))
         else:

@@ -200,6 +200,9 @@ class Sharding(ShownInNotebooks):
     def from_jax(sharding: Any, rank: int | None = None) -> Sharding:
         """Convert a JAX sharding, for an array of `rank` dimensions.
 
+        Devices are numbered by their place in the device assignment, as in XLA, not by ``jax.Device.id``: of a
+        ``NamedSharding``, device d is ``sharding.mesh.devices.flat[d]``.
+
         Parameters
         ----------
         sharding : jax.sharding.Sharding, a jax.Array, or XLA's HloSharding or OpSharding

@@ -303,7 +303,7 @@ def test_report_of_the_first_few(tmp_path: Path) -> None:
     assert tuple(option.type.choices) == SORT_KEYS  # type: ignore[attr-defined]
 
 
-def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     broken = MODULE.replace("ROOT n", "  q = f32[2 add(p)\n  ROOT n")
     (tmp_path / "m.hlo").write_text(broken)
     result = run("report", tmp_path / "m.hlo")
@@ -807,7 +807,7 @@ LONG = "9" * 5000
 def test_numbers_of_thousands_of_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: int
 ) -> None:
-    """Python refuses to read them, with an error of its own; and a digit may be none."""
+    """Python refuses to read them, with its own error; and a digit may not be one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_bytes(bytes(96))
     result = run_command(line.split())
