@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.forms import division
+from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
@@ -20,6 +20,7 @@ from fastindex.cuda.kernels.units import page_kernel
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, Tables, queue_for, watched
+from fastindex.errors import UnsupportedError
 
 
 def copy_pages(
@@ -81,9 +82,23 @@ def _launch(
     table = Tables().place(None, np.concatenate([numbers, places.reshape(-1)]), queue)
     units = nest.element_count
     each = -(-units // (4 * THREADS))
+    if max(units, len(places) * each) >= NARROW:
+        raise UnsupportedError(
+            f"{len(places)} pages of {units} units of {width} bytes are more than a launch takes; copy fewer at once"
+        )
+    constants = division(each, NARROW - 1)
     others = units, len(rows), WIDTHS.index(width), table.address + numbers.nbytes, each
     with watched((table.address, table.nbytes), *arrays):
-        queue.launch(page_kernel(), len(places) * each, addresses[1], addresses[0], table.address, *others)
+        queue.launch(
+            page_kernel(),
+            len(places) * each,
+            addresses[1],
+            addresses[0],
+            table.address,
+            *others,
+            constants.magic,
+            constants.shift,
+        )
 
 
 def _in_units(nest: Nest, aligned: int) -> tuple[Nest, int]:
