@@ -180,7 +180,16 @@ WRAPPED = {
     "CSV": csv_lines,
     "one CSV record": lambda text: 'a,b,"' + text.replace('"', '""') + '",c\n',
     "YAML": lambda text: "".join("- textPayload: '" + line.replace("'", "''") + "'\n" for line in text.split("\n")),
+    "a CSV record of several lines": lambda text: 'a,b\n1,"' + text.replace('"', '""') + '"\n',
+    "CSV without quotes": lambda text: "".join(f"1,{line},pod-1\n" for line in text.split("\n")),
+    "YAML of several keys": lambda text: "".join(
+        f"- id: a\n  textPayload: {json.dumps(line)}\n  severity: ERROR\n" for line in text.split("\n")
+    ),
     "HTML": html_lines,
+    "XML": lambda text: "".join(f"<e t='1'><m>{html.escape(line)}</m></e>\n" for line in text.split("\n")),
+    "XML, as it is": lambda text: "".join(f"<e><m><![CDATA[{line}]]></m></e>\n" for line in text.split("\n")),
+    "colours in JSON records": lambda text: records("\n".join(f"\x1b[31m{line}\x1b[0m" for line in text.split("\n"))),
+    "JSON records in JSON records": lambda text: records(records(text).rstrip("\n")),
     "text after each line": lambda text: "".join(f"{line} | pod=a-1 container=main\n" for line in text.split("\n")),
     "a colour after each line": lambda text: "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.split("\n")),
     "CRLF": lambda text: text.replace("\n", "\r\n"),
