@@ -24,7 +24,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.moving.box_copies import cuts_of, slots_along
+from fastindex.index.box_nests import cuts_of, slots_along
 
 Numbers = NDArray[np.int64]
 

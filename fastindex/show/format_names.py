@@ -222,10 +222,10 @@ def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, .
     for i, (_, place) in enumerate(blocks[staying:], staying):
         part = math.prod(size for size, other in blocks[i:] if other == place)
         at = max(k for k, axis in enumerate(axes) if axis[0] == place and axis[1] > 1)
-        behind = axes[at + 1 :]
-        tiles.append((part, *(1 for _ in behind)))
+        inner = axes[at + 1 :]
+        tiles.append((part, *(1 for _ in inner)))
         axes[at] = (place, axes[at][1] // part)
-        axes += [(place, part), *((other, 1) for other, _ in behind)]
+        axes += [(place, part), *((other, 1) for other, _ in inner)]
     return tuple(tiles)
 
 

@@ -201,8 +201,8 @@ def _divisions(total: int, rank: int, divisors: list[int]) -> Iterator[tuple[int
         return
     for first in divisors:
         if total % first == 0:
-            for rest in _divisions(total // first, rank - 1, divisors):
-                yield (first, *rest)
+            for others in _divisions(total // first, rank - 1, divisors):
+                yield (first, *others)
 
 
 _WORD_BITS = 32

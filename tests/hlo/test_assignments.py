@@ -248,7 +248,7 @@ def test_the_peak_of_a_program_for_a_tpu_is_that_of_its_memory() -> None:
     assert "XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: 21.9 MiB" in report.summary()
 
 
-def test_modules_of_a_folder_have_totals_of_their_own(tmp_path: Path) -> None:
+def test_modules_of_a_folder_have_separate_totals(tmp_path: Path) -> None:
     for name, rows in (("f", 1000), ("g", 2000)):
         text = MODULE.replace("1000", str(rows)).replace("HloModule m", f"HloModule jit_{name}, num_partitions=8")
         (tmp_path / f"module_0001.jit_{name}.after_optimizations.txt").write_text(text)
@@ -338,7 +338,7 @@ def test_objects_of_jax() -> None:
     (module,) = compiled["modules"]
     assert module["peak_basis"] == "buffer assignment"
     constants = module["assigned"]["constant_nbytes"]
-    # Reducers have a few bytes of their own.
+    # Reducers have a few bytes themselves.
     assert 0 <= module["peak_nbytes"] - constants - expected < 64
     assert "before layout assignment" in lowered["modules"][0]["notes"][0]
     assert lowered["peak_nbytes"] is None

@@ -31,7 +31,7 @@ def places_of(shape: ReferenceShape, unit: str) -> np.ndarray:
 
 
 def picked(array: np.ndarray, window: Any) -> np.ndarray:
-    """What NumPy picks: slices and integers by its own rules, ranges as axes of their own."""
+    """What NumPy picks: slices and integers by its own rules, ranges as separate axes."""
     lists = [np.arange(n)[list(e) if isinstance(e, range) else e] for e, n in zip(window, array.shape, strict=True)]
     whole = array[np.ix_(*(np.atleast_1d(one) for one in lists))]
     return whole.reshape([len(one) for one in lists if one.ndim])

@@ -1,4 +1,4 @@
-"""Zarr stores from a stranger: an error that says what is wrong, nothing run, nothing read outside, and no flood.
+"""Untrusted Zarr stores: an error that says what is wrong, nothing run, nothing read outside, and no flood.
 
 Tests of: jobs.zarr_stores.
 """
@@ -98,7 +98,7 @@ def test_links_inside_are_followed(store: Path) -> None:
 
 
 def test_what_is_not_a_file(store: Path) -> None:
-    """Who reads from a pipe that nobody writes to waits for ever."""
+    """Reading from a pipe without a writer never returns."""
     chunk = store / "c" / "0" / "1"
     chunk.unlink()
     os.mkfifo(chunk)

@@ -286,7 +286,7 @@ def test_figure_2_of_the_document() -> None:
     assert red.count("M") == inner
 
 
-def test_each_level_of_tiles_has_lines_of_its_own() -> None:
+def test_each_level_of_tiles_has_separate_lines() -> None:
     """16 by 16 slots in tiles of 8, 4 and 2: two straight lines inside for the first, then 4, then 8."""
     picture = fi.draw("s8[16,16]{1,0:T(8,8)(4,4)(2,2)}")
     lines = re.findall(r'<path class="l(\d)" d="([^"]*)"', picture.svg())

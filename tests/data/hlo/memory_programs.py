@@ -109,7 +109,7 @@ def _training(found: dict[str, Program]) -> None:
         found[f"adam_{target}"] = Program(adam, target, (tree, moments, moments, (i32, (4, 160))), (0, 1, 2))
 
     def experts(x: Any, router: Any, up: Any, down: Any) -> Any:
-        """The tokens of each expert, at most 96, in a table of their own."""
+        """The tokens of each expert, at most 96, in a separate table."""
         gates = jax.nn.softmax((x @ router).astype(f32))
         weight, expert = jax.lax.top_k(gates, 2)
         chosen = jax.nn.one_hot(expert, router.shape[1], dtype=i32).reshape(-1, router.shape[1])
