@@ -1,7 +1,7 @@
-"""Extract message text from log lines: JSON records, quoted fields, escapes, HTML or plain text.
+"""Extract message text from log lines: JSON records, quoted fields, escapes, HTML, XML or plain text.
 
-Docker and Kubernetes log one JSON record per line; loggers write ``msg="..."``, exports are CSV or YAML, and web pages
-HTML. All wrap the same lines of text, which are unwrapped here without knowing the format.
+Docker and Kubernetes log one JSON record per line; loggers write ``msg="..."``, exports are CSV, YAML or XML, and web
+pages HTML. All wrap the same lines of text, which are unwrapped here without knowing the format.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _TELLING = re.compile(
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"<br\s*/?>|</(?:p|div|li|tr|pre)>", re.IGNORECASE)
-_TAG = re.compile(r"</?(?:[a-zA-Z][\w.:\-]*)(?:\s[^<>]*)?>|<!\[CDATA\[|\]\]>")
-#: An element of HTML or XML that ends in the line.
-_ELEMENT = re.compile(r"</[a-zA-Z][\w.:\-]*>")
+_TAG = re.compile(r"</?(?:[a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>")
 _ENTITY = re.compile(r"&(?:quot|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
 #: A quoted field: at the start of a line, or after a separator or the "=" or ":" of a name.
 _QUOTED = re.compile(r"""(?:^|(?<=[=,:;\s\[({]))("(?:[^"\\]|\\.|"")*"|'(?:[^'\\]|\\.|'')*')""")
@@ -60,7 +58,7 @@ def _unwrapped(line: str, depth: int) -> list[str]:
         return [line]
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
-    if _ENTITY.search(line) or _BREAK.search(line) or _ELEMENT.search(line):
+    if _ENTITY.search(line) or _BREAK.search(line):
         line = html.unescape(_TAG.sub("", _BREAK.sub("\n", line))).replace("\xa0", " ")
         return _unwrapped(line, depth + 1)
     found = _record(line)

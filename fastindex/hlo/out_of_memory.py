@@ -92,7 +92,7 @@ _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZ
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
 _REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
 #: The name of an instruction; in a log, other columns or a record may follow.
-_LABEL = re.compile(r"%?([\w.\-]+)(?: = |$|[,;\t\x1b<\]]| \{)")
+_LABEL = re.compile(r"%?([\w.\-]+)(?: = |$|[,;\t\x1b<\]]| [{|])")
 #: A shape at the start of a text; in a log, anything may follow.
 _SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
 _KIND = re.compile(r"[\w\- ]*\w")
