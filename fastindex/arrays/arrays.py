@@ -242,12 +242,12 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
 
 def _check_strides(array: Array, shape: Shape, name: str) -> None:
     """Raise FastIndexError where an array of the right dimensions, in either order, has other strides in memory."""
-    strides = shape.byte_strides
-    if strides is None or shape.slot_count != shape.element_count:
-        return
     hint = "pack takes arrays of any strides"
     if array.is_contiguous and shape.dimensions == tuple(shape.dimensions[d] for d in shape.layout.major_to_minor):
         hint = "pack takes the array itself; if its dimensions are in memory order, array.reshape(-1) is the buffer"
+    strides = shape.byte_strides
+    if strides is None or shape.slot_count != shape.element_count:
+        return
     for order in (range(shape.rank), shape.layout.major_to_minor):
         expected = tuple(strides[d] for d in order)
         if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:

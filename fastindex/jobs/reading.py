@@ -41,7 +41,7 @@ from fastindex.jobs.input_files import Bytes, InputFile, spelled
 _MAGIC = b"\x93NUMPY"
 _MANIFEST = "manifest.ocdbt"
 #: Chunks in memory in addition to a box: encoded, decoded, and the codec's working memory.
-_CHUNKS_IN_MEMORY = 3
+CHUNKS_IN_MEMORY = 3
 
 Sizes = tuple[int, ...]
 
@@ -293,7 +293,7 @@ class CheckpointArray:
         width = self.shape.element_type.nbytes
         counts = [-(-size // max(step, 1)) for size, step in zip(sizes, chunks, strict=True)]
         chunk = math.prod(chunks) * width
-        memory = 2 * math.prod(sizes) * width + _CHUNKS_IN_MEMORY * chunk
+        memory = 2 * math.prod(sizes) * width + CHUNKS_IN_MEMORY * chunk
         return memory, math.prod(counts) * (chunk + 8 * SEGMENT_COST_BYTES)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
