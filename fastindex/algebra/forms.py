@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastindex.core.integers import INT64_MAX
+
 #: Numerators below this take the narrow path: the product fits 63 bits.
 NARROW = 2**31
 
@@ -67,8 +69,6 @@ def division(divisor: int, limit: int) -> Division:
 
 #: A linear combination: (variable, coefficient) pairs, sorted by variable, no coefficient 0.
 Form = tuple[tuple[int, int], ...]
-
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class ProgramBuilder:
         """Split a numerator into ``divisor * pulled + remainder``; the floors agree since ``remainder >= 0``."""
         pulled = tuple((v, c // divisor) for v, c in numerator if c % divisor == 0)
         remainder = tuple((v, c) for v, c in numerator if c % divisor)
-        if any(c < 0 for _, c in remainder) or self._upper_bound(remainder) > _LARGEST:
+        if any(c < 0 for _, c in remainder) or self._upper_bound(remainder) > INT64_MAX:
             return (), numerator
         return pulled, remainder
 

@@ -242,6 +242,9 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
 
 def _check_strides(array: Array, shape: Shape, name: str) -> None:
     """Raise FastIndexError where an array of the right dimensions, in either order, has other strides in memory."""
+    hint = "pack takes arrays of any strides"
+    if array.is_contiguous and shape.dimensions == tuple(shape.dimensions[d] for d in shape.layout.major_to_minor):
+        hint = "pack takes the array itself; if its dimensions are in memory order, array.reshape(-1) is the buffer"
     strides = shape.byte_strides
     if strides is None or shape.slot_count != shape.element_count:
         return
@@ -250,8 +253,7 @@ def _check_strides(array: Array, shape: Shape, name: str) -> None:
         if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
             raise FastIndexError(
                 f"{name} of {shape.cut_text()} is contiguous memory, and this array of {array.shape} is not "
-                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; pack takes arrays of "
-                "any strides"
+                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; {hint}"
             )
 
 

@@ -139,17 +139,19 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
             break
     if not found:
         raise FastIndexError("no allocation in the buffer assignment")
-    return [Allocation(nbytes, _color(rest), _kinds(rest), tuple(slots)) for nbytes, rest, slots in found]
+    return [
+        Allocation(nbytes, _color(attributes), _kinds(attributes), tuple(slots)) for nbytes, attributes, slots in found
+    ]
 
 
-def _color(rest: str) -> int:
-    color = _COLOR.search(rest)
+def _color(attributes: str) -> int:
+    color = _COLOR.search(attributes)
     return integer(color.group(1)) if color else 0
 
 
-def _kinds(rest: str) -> frozenset[str]:
+def _kinds(attributes: str) -> frozenset[str]:
     # Remove shapes, printed between bars: an unknown shape text must not be searched for kinds.
-    words = re.sub(r"\|.*?\|", "", rest)
+    words = re.sub(r"\|.*?\|", "", attributes)
     return frozenset(
         kind for kind in ("parameter", "constant", "thread-local", "maybe-live-out") if re.search(rf", {kind}\b", words)
     )

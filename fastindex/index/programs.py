@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.algebra.sides import RegroupedShape, dimension_forms, variable_forms
+from fastindex.core.integers import INT64_MAX
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import (
@@ -163,8 +164,6 @@ def _bound(axis: Axis) -> int:
 
 UNITS = ("slot", "byte", "bit")
 
-_LARGEST = 2**63 - 1
-
 
 def bits_of_unit(shape: Shape, unit: str) -> int:
     """Return the number of bits in a unit; a slot of `shape` has the bits of one element.
@@ -188,7 +187,7 @@ def bits_of_unit(shape: Shape, unit: str) -> int:
     if unit not in UNITS:
         raise FastIndexError(f"unit must be 'slot', 'byte' or 'bit', got {unit!r}")
     bits = 8 if unit == "byte" else 1
-    if shape.nbytes * 8 // bits > _LARGEST:
+    if shape.nbytes * 8 // bits > INT64_MAX:
         raise LayoutError(f"the {unit}s of {shape.cut_text()} do not fit int64; ask for a larger unit")
     return bits
 

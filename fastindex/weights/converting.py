@@ -96,9 +96,9 @@ class ConvertedCheckpoint:
         files = files_of(self.folder)
         if files is None:
             raise FastIndexError(f"{self.folder} holds no converted checkpoint: {MANIFEST} is not that of one")
-        for name, told in files.items():
+        for name, checksum in files.items():
             file = open_raw(os.path.join(self.folder, name))
-            if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != told:
+            if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != checksum:
                 raise FastIndexError(f"{self.folder}: {name} is not as it was written")
         return len(files)
 
@@ -112,7 +112,7 @@ def files_of(folder: str | os.PathLike[str]) -> dict[str, str] | None:
     files = content.get("files")
     if content.get("format") != _FORMAT or not isinstance(files, dict):
         return None
-    if not all(is_plain_name(name) and isinstance(told, str) for name, told in files.items()):
+    if not all(is_plain_name(name) and isinstance(checksum, str) for name, checksum in files.items()):
         raise FastIndexError(f"{path} does not list files of its folder")
     return files
 
@@ -221,8 +221,8 @@ def convert_checkpoint(
             # Check values first, too: scales and zero points are small enough to be read twice.
             if one.equals is not None or one.expression.may_fail():
                 _check(one, memory.free)
-        told = [casting, repr(parsed), [tensor.told() for tensor in found.tensors.values()]]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        job = [casting, repr(parsed), [tensor.properties() for tensor in found.tensors.values()]]
+        digest = hashlib.sha256(json.dumps(job).encode()).hexdigest()
         _write(place, shards, beside, digest, memory.free, NoProgress() if progress is None else progress)
     return result
 

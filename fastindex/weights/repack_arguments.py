@@ -267,8 +267,8 @@ def sizes_of(array: NDArray[Any], name: Format, bits: int | None, parameters: Pa
 
 def _in_words(one: Chosen, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
     """Return the dimensions in words of an array whose elements have `bits`; None if rows are not whole words."""
-    words, rest = divmod(dimensions[-1] * bits, word_bits(one))
-    return None if rest else (*dimensions[:-1], words)
+    words, remainder = divmod(dimensions[-1] * bits, word_bits(one))
+    return None if remainder else (*dimensions[:-1], words)
 
 
 def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> None:
