@@ -27,7 +27,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import FastIndexError, LayoutError
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 from fastindex.patterns.format_table import BY_BITS
 from fastindex.patterns.named_formats import single_layout
 from fastindex.show.tpu_layouts import is_tpu_default, tpu_layout
@@ -85,6 +85,8 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     >>> str(named_layout("NZ", "f16[8,100,30]"))
     '{1,2,0:T(16,16)(16,1)}'
     """
+    _require_text("name", name)
+    _require_text("logical", "" if logical is None else logical)
     if "[" in name:
         raise FastIndexError(f"{name!r} is not a format name; the name comes first: named_layout('NHWC', {name!r})")
     array = None if shape is None else as_shape(shape)
@@ -107,6 +109,11 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     return Layout(tuple(reversed(places)), tiles=tiles)
 
 
+def _require_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{what} must be text such as 'NHWC', got {value!r}")
+
+
 def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None:
     """Return the name of the layout of an array, or None if it has none.
 
@@ -127,6 +134,7 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
     """
     shape = as_shape(shape)
     layout = shape.layout
+    _require_text("logical", "" if logical is None else logical)
     if logical is not None and len(logical) != shape.rank:
         raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")
     if not _is_plain(layout):

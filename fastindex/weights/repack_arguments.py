@@ -337,7 +337,7 @@ def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
             )
         flat = array.ndim <= 1 or len(end.sizes) == 1
         if (flat and array.size != math.prod(end.sizes)) or (not flat and array.shape != end.sizes):
-            raise FastIndexError(f"{what} has the dimensions {end.sizes}, got {array.shape}")
+            raise FastIndexError(f"{what} must have the dimensions {end.sizes}, got {array.shape}")
     if array.nbytes != end.side.nbytes:
         raise FastIndexError(
             f"{end.name} of {end.sizes} takes {end.side.nbytes} bytes{other_version(end, array.nbytes)}, "

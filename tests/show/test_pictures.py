@@ -442,7 +442,7 @@ def test_what_cannot_be_drawn(text: str) -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(TypeError, match="draw takes"):
+    with pytest.raises(fi.ArgumentTypeError, match="draw takes"):
         fi.draw(3)  # type: ignore[arg-type]
     with pytest.raises(fi.ParseError):
         fi.draw("f32[3")
