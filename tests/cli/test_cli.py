@@ -246,7 +246,7 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, instead: str) -> Non
         message = fails(*arguments)
         assert instead in message
         assert ".npy and .zarr, raw bytes, and checkpoints of .safetensors and .gguf" in message
-    with pytest.raises(fi.FastIndexError, match="which is not read"):
+    with pytest.raises(fi.FastIndexError, match="which fastindex does not read"):
         fi.weights.pack_checkpoint(source, tmp_path / "c", [])
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 

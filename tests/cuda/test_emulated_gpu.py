@@ -4,7 +4,7 @@ It is the compiled code that runs, instruction by instruction, and the host's co
 two of the parts, and `.ci/run` others each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
 runtime of their own, which no stand-in driver serves.
 
-Tests of: cuda.gathers, cuda.indices, cuda.kernels.casts, cuda.kernels.cast_values, cuda.kernels.memory,
+Tests of: cuda.gathers, cuda.indices, cuda.pages, cuda.kernels.casts, cuda.kernels.cast_values, cuda.kernels.memory,
 cuda.kernels.tiles, cuda.kernels.word_tiles.
 """
 

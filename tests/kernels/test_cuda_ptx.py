@@ -83,6 +83,7 @@ def faults(name: str, text: str) -> list[str]:
 def moves_vectors(name: str) -> bool:
     return name.endswith(("16 bytes at once", "quotients")) or name in (
         "copy",
+        "copy pages",
         "transpose elements 16",
         "gather 16, written",
     )

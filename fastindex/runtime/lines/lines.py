@@ -20,7 +20,6 @@ from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
     for_each,
-    literal,
     load_at,
     offset_by,
     prefetch,
@@ -319,7 +318,7 @@ def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, so
     """
     rows = []
     for place in range(2):
-        source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
+        source, is_odd = sources[place], odd[place]
         rows.append(load_nibbles(builder, source, is_odd, count) if shifted else load_at(builder, source, count, 1))
     for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
         store_at(builder, pairs, address, False)
@@ -381,7 +380,7 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
 @subroutine("width")
 def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
     """Transpose a square of staged rows, one line each, into one line per column, at a pitch of `pitch_bytes`."""
-    w = literal(width)
+    w = width
     if w <= 2:
         for part in range(4):
             transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
