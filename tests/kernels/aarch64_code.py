@@ -41,7 +41,7 @@ def main() -> None:
     for name, kernel in every_kernel().items():
         code = assembly_of(str(compiled(kernel)), machine)
         calls = sorted(set(re.findall(r"^\s+bl?\s+([A-Za-z_]\S*)", code, re.MULTILINE)))
-        defined = set(re.findall(r"^(\w+):", code, re.MULTILINE))
+        defined = set(re.findall(r"^([\w.]+):", code, re.MULTILINE))
         found[name] = {
             "calls": [call for call in calls if call not in defined and not call.startswith(".L")],
             "vector_instructions": len(_VECTOR_INSTRUCTION.findall(code)),
