@@ -269,7 +269,7 @@ def inside(part: str) -> None:
 def keep() -> None:
     """Count what `gpu.py` measures, smaller, on the stand-in driver; write what it predicts from."""
     import numpy as np
-    from numba import cuda
+    from fastindex.cuda.kernels.device import cuda
 
     import fastindex as fi
     from benchmarks.cases import IndexCase

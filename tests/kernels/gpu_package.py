@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import cuda
+from fastindex.cuda.kernels.device import cuda
 from numpy.typing import NDArray
 
 import fastindex as fi

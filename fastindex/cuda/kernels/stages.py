@@ -36,7 +36,7 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
     load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
     place = skewed_place(pad)
     row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
-    step = np.uint32(THREADS * unit)
+    step, unit_bytes = np.uint32(THREADS * unit), np.uint32(unit)
     first_four, columns_step = 4 * THREADS * unit, THREADS * per_word
 
     @device_function
@@ -67,9 +67,10 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
 
     @device_function
     def four_units(at: Any, total: Any) -> Any:
-        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the first."""
+        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the last unit."""
         b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
-        return b if b < total else at, c if c < total else at, d if d < total else at
+        last = np.uint32(total - unit_bytes)
+        return np.uint32(min(b, last)), np.uint32(min(c, last)), np.uint32(min(d, last))
 
     @device_function
     def start(row: Any, column: Any, stride: Any) -> Any:
