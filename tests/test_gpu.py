@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"n
 
 if REASON is None:
     from fastindex.cuda.kernels.device import cuda
-
     from tests.kernels import gpu_package
     from tests.kernels.gpu_package import to_gpu, to_host
 

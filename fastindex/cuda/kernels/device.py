@@ -19,9 +19,8 @@ from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-
 from numba.core import config
+from numpy.typing import NDArray
 
 #: Whether kernels run in Numba's simulator, on host memory.
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -42,7 +41,7 @@ with warnings.catch_warnings():
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["SIMULATED", "THREADS", "cuda", "device_function", "intrinsic"]
+__all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrinsic", "types"]
 
 #: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
 THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
@@ -64,7 +63,7 @@ def why_unavailable() -> str | None:
     if SIMULATED or _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
-        return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12] for CUDA 12)"
+        return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
     try:
         if not cuda.cudadrv.driver.driver.is_available:
             return f"{_COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
@@ -98,7 +97,7 @@ def device_function(function: Function) -> Function:
     if SIMULATED:
         return function
     if OF_MLIR:
-        return cuda.jit(device=True)(function)
+        return cuda.jit(device=True)(function)  # type: ignore[no-any-return]
     try:
         from numba.cuda.extending import register_jitable
     except ImportError:
@@ -144,10 +143,10 @@ def ptx_of(function: Callable[..., Any], kind: Any, capability: tuple[int, int],
     """
     bounds = THREADS, resident
     if OF_MLIR:
-        from numba_cuda_mlir.extending import refresh_registries
+        from numba_cuda_mlir import extending
 
         # It does not know intrinsics that were made after it first compiled.
-        refresh_registries(target=False, include_uninitialized_cuda=False)
+        extending.refresh_registries(target=False, include_uninitialized_cuda=False)
     found = cuda.compile_ptx(function, kind, cc=capability, device=False, launch_bounds=bounds)
     return _of_the_kernel_alone(found[0]) if OF_MLIR else str(found[0])
 

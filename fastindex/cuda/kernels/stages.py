@@ -36,7 +36,7 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
     load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
     place = skewed_place(pad)
     row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
-    step, unit_bytes = np.uint32(THREADS * unit), np.uint32(unit)
+    step = np.uint32(THREADS * unit)
     first_four, columns_step = 4 * THREADS * unit, THREADS * per_word
 
     @device_function
@@ -66,11 +66,16 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
     @device_function
+    def bounded(at: Any, offset: Any, total: Any) -> Any:
+        # Not by a conditional expression, which numba-cuda-mlir keeps in local memory.
+        ones_if_below = np.uint32((np.int64(offset) - np.int64(total)) >> 32)
+        return np.uint32(at + np.uint32(np.uint32(offset - at) & ones_if_below))
+
+    @device_function
     def four_units(at: Any, total: Any) -> Any:
-        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the last unit."""
+        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the first."""
         b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
-        last = np.uint32(total - unit_bytes)
-        return np.uint32(min(b, last)), np.uint32(min(c, last)), np.uint32(min(d, last))
+        return bounded(at, b, total), bounded(at, c, total), bounded(at, d, total)
 
     @device_function
     def start(row: Any, column: Any, stride: Any) -> Any:
