@@ -42,7 +42,7 @@ CASES: dict[str, tuple[str, Any]] = {
 
 @intrinsic  # type: ignore[untyped-decorator]
 def write_line(typing_context: Any, destination: Any, offset: Any) -> Any:
-    """Write 64 bytes of 1 at a byte offset, past the cache."""
+    """Write 64 bytes of 1 at a byte offset with a non-temporal store."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(64), LINE_BYTES // 8)
@@ -66,7 +66,7 @@ def non_temporal_writes() -> Any:
 
 
 def writes(memory: NDArray[np.uint8], threads: int) -> dict[str, Run]:
-    """The ceiling: the two ways to write as many bytes, apart from the package."""
+    """The ceiling: the two ways to write as many bytes, independent of the package."""
     kernel = non_temporal_writes()
     part = -(-memory.nbytes // threads // LINE_BYTES) * LINE_BYTES
     bounds = [(begin, min(begin + part, memory.nbytes)) for begin in range(0, memory.nbytes, part)]
@@ -93,7 +93,7 @@ class Windows:
     param_names = ("case", "threads")
     timeout = 600
     rounds = 5
-    #: Of each axis so many coordinates are left; tests leave few.
+    #: Coordinates kept of each axis; tests keep few.
     longest = 1 << 40
 
     def setup(self, name: str, threads: int) -> None:

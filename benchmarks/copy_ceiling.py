@@ -1,6 +1,6 @@
 """The ceiling: the best a copy of 1 GiB does on this machine, with memmove or with non-temporal stores.
 
-The non-temporal copy is written here, apart from the package: a ceiling must not depend on what it judges.
+The non-temporal copy is written here, independent of the package: a ceiling must not depend on what it judges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_BYTES = 64
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_line(typing_context: Any, destination: Any, source: Any, offset: Any) -> Any:
-    """Copy 64 bytes at a byte offset, past the cache."""
+    """Copy 64 bytes at a byte offset with a non-temporal store."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(64), LINE_BYTES // 8)

@@ -73,7 +73,7 @@ class Cases:
 
 
 def cases_of(results: Iterable[dict[str, object]]) -> tuple[Cases, list[str]]:
-    """The cases of some results, planned anew, and their cells."""
+    """The cases of some results, planned again, and their cells."""
     import fastindex as fi
     from benchmarks.regret import OFFSETS, movement_at
     from fastindex.moving.choice import plans

@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --cases "odd|cast"  only cases with this in their name
     python benchmarks/gpu.py --mib 16 --count 100000 --no-compile   a quick look
 
-Times are of the GPU (`gpu_clock`); rivals take turns. JAX works on streams of its own, so its times are of many calls
+Times are of the GPU (`gpu_clock`); rivals take turns. JAX works on its own streams, so its times are of many calls
 from the host, and allocate. Every result is checked against the processor's, in memory that held other bytes before.
 "Predicted" is what `gpu_counts.py --keep` counted without a GPU, at this GPU's clock and speed of copying. Writes
 JSON, a table and a plot after each case, with the GPU's name, under ``benchmarks/results``.

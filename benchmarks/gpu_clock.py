@@ -1,4 +1,4 @@
-"""Times the GPU and not the host: a kernel that spins holds the stream until all calls are queued behind it."""
+"""Times the GPU and not the host: a kernel that spins holds the stream until all calls are queued after it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Clock:
     def medians(self, rivals: dict[str, Run], on_host: tuple[str, ...] = ()) -> dict[str, float]:
         """Median seconds of every rival; they take turns.
 
-        Those of `on_host` work on streams of their own, and those that wait for the GPU cannot be queued: both are
+        Those of `on_host` work on their own streams, and those that wait for the GPU cannot be queued: both are
         timed from the host.
         """
         names = list(rivals)

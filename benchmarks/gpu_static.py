@@ -1,4 +1,4 @@
-"""What can be told of the GPU kernels without a GPU: instructions, registers, loads in flight, banks, sectors, host.
+"""What is known of the GPU kernels without a GPU: instructions, registers, loads in flight, banks, sectors, host.
 
     python benchmarks/gpu_static.py             every kernel, for sm_90: two minutes
     python benchmarks/gpu_static.py transpose   only kernels with this in their name

@@ -5,7 +5,7 @@
     asv publish && asv preview                   # curves
     asv compare --factor 1.25 COMMIT COMMIT      # marks with + what takes a quarter longer: a ratio fell by a fifth
 
-The package of each commit is laid out in a folder of its own; the benchmarks are those checked out here, so old commits
+The package of each commit is laid out in a separate folder; the benchmarks are those checked out here, so old commits
 answer today's questions, through the interface that they share.
 """
 

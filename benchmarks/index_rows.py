@@ -181,7 +181,7 @@ def index_rows(
 def drop_in_runs(count: int) -> dict[str, dict[str, Run]]:
     """NumPy's two functions and ours under the same names, on the same random indices; results equal.
 
-    Coordinates come as arrays of their own, and side by side in memory as NumPy's `unravel_index` gives them.
+    Coordinates come as separate arrays, and side by side in memory as NumPy's `unravel_index` gives them.
     """
     dimensions = (250, 300, 400)
     generator = np.random.default_rng(0)

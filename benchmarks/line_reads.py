@@ -1,9 +1,9 @@
-"""Time reads of one line of every so many bytes, and nothing else, beside a copy: what sparse layouts can reach.
+"""Time reads of one line of every `stride` bytes, and nothing else, beside a copy: what sparse layouts can reach.
 
     python benchmarks/line_reads.py
     python benchmarks/line_reads.py --threads 1
 
-A relayout out of padded tiles reads a line here and a line there. This is the loop of such reads alone, written apart
+A relayout out of padded tiles reads a line here and a line there. This is the loop of such reads alone, independent
 from the package: one number of each line is added up, with none and with several ways to prefetch, the best of which
 counts, by the best of nine rounds through memory that no cache holds. The copy is that of `copy_ceiling`, in turn with
 the reads. Fractions are of the copy's bytes read and written, as in the sweep.
@@ -36,7 +36,7 @@ ROUNDS = 9
 #: What a round reads of, out of memory many times as large.
 SPAN_BYTES, ROOM_BYTES = 64 << 20, 512 << 20
 COPY_BYTES = 48 << 20
-#: What a prefetch reaches behind the last line.
+#: How far a prefetch reaches beyond the last line.
 FURTHEST_BYTES = max(STRIDES) * max(ahead for ahead, _ in PREFETCHES)
 
 

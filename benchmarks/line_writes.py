@@ -1,10 +1,10 @@
-"""Time lines written past the cache in another order than memory's: how long one may wait for its neighbour.
+"""Time non-temporal stores of lines in another order than memory's: how long one may wait for its neighbour.
 
     python benchmarks/line_writes.py
     python benchmarks/line_writes.py --threads 1
 
-Within blocks, one line of every few is written, then those behind them, until the block is full: with a step of 2,
-every second line and then the others. This is the loop of such writes alone, apart from the package, by the best of
+Within blocks, one line of every few is written, then those after them, until the block is full: with a step of 2,
+every second line and then the others. This is the loop of such writes alone, independent of the package, by the best of
 nine rounds. Processors that bring lines to memory two by two are slower where the second comes late.
 """
 

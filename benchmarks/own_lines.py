@@ -1,6 +1,6 @@
 """The least that a relayout has to do: read each line of the source that holds an element, write the destination.
 
-This is that and nothing else, written apart from the package: one byte of each of the source's lines is read, in order
+This is that and nothing else, independent of the package: one byte of each of the source's lines is read, in order
 of address, with none and with three ways to prefetch, and in between the destination's lines are written past the
 cache. What a copy's speed is to dense layouts, this is to padded ones.
 """
@@ -54,7 +54,7 @@ def prefetch(locality: int) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def clear_line(typing_context: Any, output: Any, offset: Any) -> Any:
-    """Write 64 zeros at an aligned offset, past the cache."""
+    """Write 64 zeros at an aligned offset with a non-temporal store."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(64), LINE_BYTES // 8)

@@ -69,7 +69,7 @@ def drawn(count: int, seed: int) -> Iterator[Cell]:
 
 
 class Version:
-    """A package of fastindex: modules of its own, which are those of their names while it runs."""
+    """A package of fastindex: its own modules, which are those of their names while it runs."""
 
     def __init__(self, folder: Path) -> None:
         self._modules: dict[str, ModuleType] = {}

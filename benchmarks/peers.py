@@ -1,6 +1,6 @@
 """The rivals: NumPy, torch, oneDNN and XLA, each doing a relayout case as its own users would.
 
-Every rival gets the same source buffer and, where its interface takes one, an output buffer of its own,
+Every rival gets the same source buffer and, where its interface takes one, an separate output buffer,
 allocated and touched before. What a rival cannot do in one step, a padded copy for instance, is part of what
 is timed. A rival that is not installed, or cannot express a case, is left out.
 """

@@ -5,9 +5,9 @@
     python benchmarks/regret.py --without gather pairs   what it would cost to take candidates away
     python benchmarks/regret.py --update-readme    put the tables into benchmarks/README.md
 
-Cells are drawn (`regret_cells.py`); layouts out of dumps are a class of their own. Of each cell every candidate that
+Cells are drawn (`regret_cells.py`); layouts out of dumps are a separate class. Of each cell every candidate that
 applies is timed in turn in one process, on the same memory, after all have given the same bytes: between buffers that
-begin with a page, and 16 bytes behind one, where large arrays of NumPy begin. A figure is the best of seven samples.
+begin with a page, and 16 bytes after one, where large arrays of NumPy begin. A figure is the best of seven samples.
 It asks the planner for its candidates, so it knows more than the public interface.
 """
 
@@ -34,7 +34,7 @@ from benchmarks import measure, regret_cells, report  # noqa: E402
 SIZES = (1 << 20, 48 << 20)
 MOST_BYTES = 2 * max(SIZES)
 THREADS = (1, 2)
-#: Where both buffers begin, in bytes behind a page.
+#: Where both buffers begin, in bytes after the begin of a page.
 OFFSETS = (0, 16)
 ROUNDS = 7
 BEGIN, END = "<!-- regret: begin -->", "<!-- regret: end -->"
@@ -122,7 +122,7 @@ class Bench:
 
 
 def movement_at(shapes: tuple[Any, Any], offset: int) -> Any:
-    """The movement to a destination that begins `offset` bytes behind a page."""
+    """The movement to a destination that begins `offset` bytes after the begin of a page."""
     from fastindex.moving.movements import movement
 
     found = movement(*shapes)
@@ -157,7 +157,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def times_of(rows: Iterable[Row]) -> list[tuple[str, str, dict[str, float]]]:
-    """Class, choice and times of each cell, each number of threads and each offset apart."""
+    """Class, choice and times of each cell, each number of threads and each offset separately."""
     return [
         (row["cell"][0], row["chosen"][key.split(", ")[1]], times)
         for row in rows
@@ -207,7 +207,7 @@ def markdown(results: dict[str, Any]) -> str:
     parts = [
         f"{results['date']}, {results['machine']['processor']}, {results['machine']['processors']} processors, seed "
         f"{results['seed']}, best of {ROUNDS}: {len(rows)} cells of 1 and of 48 MiB, buffers at pages and "
-        "16 bytes behind.",
+        "16 bytes after.",
         report.table(
             ["chosen over best", "cases", "geometric mean", "a tenth above", "worst"],
             [_line(kind, by_class[kind]) for kind in kinds],

@@ -4,7 +4,7 @@
     python benchmarks/table.py --cases transpose   only cases with this in their name
     python benchmarks/table.py --sizes toy --ceiling-mib 16 --index-count 100000   a quick look
 
-Each number of threads gets a process of its own, kept on that many processors: every library obeys that.
+Each number of threads gets a separate process, kept on that many processors: every library obeys that.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def child(options: argparse.Namespace) -> None:
 
 
 def measured(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """The rows of all numbers of threads, each from a process of its own."""
+    """The rows of all numbers of threads, each from a separate process."""
     rows: dict[str, list[dict[str, Any]]] = {}
     passed = sys.argv[1:]
     for threads in options.threads:

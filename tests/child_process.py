@@ -1,4 +1,4 @@
-"""Run a test in a process of its own: libraries that start threads would make every later fork a warning."""
+"""Run a test in a separate process: libraries that start threads would make every later fork a warning."""
 
 from __future__ import annotations
 

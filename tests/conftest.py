@@ -27,7 +27,7 @@ a minute; `.ci/run` names them, for the part of each day.
 The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
 processes where the processors are busy with other work. Files and tests that are named, ``-k``, ``-m`` and ``-n 0`` run
 in this process. The cases of one test function stay together, in one process. Two marks say more: ``xdist_group(name)``
-keeps several functions together, for a fixture that is dear; ``long`` lets a test of many seconds begin first. Before
+keeps several functions together, for an expensive fixture; ``long`` lets a test of many seconds begin first. Before
 they are shared out, all kernels are compiled, as ``fastindex warmup`` does.
 """
 
@@ -65,10 +65,10 @@ BUSY = 1.25
 #: Whether the whole suite runs, and whether this process has others run it.
 WHOLE = pytest.StashKey[bool]()
 SHARES_OUT = pytest.StashKey[bool]()
-#: By which name a process that tests are shared out to is told of the first.
+#: By which name a process that runs a share of the tests knows the first.
 WHOLE_HERE = "whole"
 
-#: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
+#: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a separate process.
 collect_ignore_glob = [
     "core/interop_with_*.py",
     "kernels/simulated_cuda.py",
@@ -135,8 +135,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = out_of_turn(sweeps) if whole and not strategies.PLAIN else {*sweeps}
     if whole:
         marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn")) and item not in sweeps}
-        dear = {item: mark.kwargs["seconds"] for item, mark in marks.items()}
-        left_out |= {*dear} if strategies.PLAIN else out_of_turn(dear)
+        slow = {item: mark.kwargs["seconds"] for item, mark in marks.items()}
+        left_out |= {*slow} if strategies.PLAIN else out_of_turn(slow)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -145,7 +145,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def out_of_turn(seconds: dict[pytest.Item, float]) -> set[pytest.Item]:
-    """Those tests, of some that take so many seconds, that belong to other parts."""
+    """Those tests, of some that take many seconds, that belong to other parts."""
     taken = strategies.dealt({item.nodeid: each for item, each in seconds.items()})
     return {item for item in seconds if item.nodeid not in taken}
 

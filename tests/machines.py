@@ -6,7 +6,7 @@
 
 For each machine it prints how many tests passed and failed, and the seconds; it ends with 1 where any failed. Sizes of
 caches are a folder mounted over those of ``/sys``, in a mount namespace that only the tests see; where that is not
-allowed, `tests/conftest.py` is told of the folder, and child processes have the caches of this machine. Instructions
+allowed, `tests/conftest.py` gets the folder, and child processes have the caches of this machine. Instructions
 are those that kernels are compiled for (``NUMBA_CPU_NAME``): fewer than this processor's. NEON_4M has its caches, and
 the least that every x86 processor has; instructions of another architecture are planned for and not run.
 """

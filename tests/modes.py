@@ -1,4 +1,4 @@
-"""Give up what root may do whatever the modes of files say, without becoming somebody who cannot read the checkout."""
+"""Give up what root may do whatever the modes of files say, but not the right to read the checkout."""
 
 from __future__ import annotations
 

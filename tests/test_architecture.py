@@ -173,7 +173,7 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def too_large(tree: ast.Module) -> set[str]:
-    """Functions with more lines than a screen, their docstring apart, or more parameters than one remembers."""
+    """Functions longer than a screen, without their docstring, or with too many parameters to remember."""
     found = set()
     for name, node in functions(tree):
         lines = node.end_lineno - node.lineno + 1
@@ -301,7 +301,7 @@ def test_light_things_load_nothing_heavy(name: str) -> None:
 
 
 def test_import_loads_little() -> None:
-    """``import fastindex`` loads none of its own modules but what loads the others, and not even NumPy."""
+    """``import fastindex`` loads no modules of the package but what loads the others, and not even NumPy."""
     loaded = loaded_after("import fastindex")
     assert {name for name in loaded if name.startswith("fastindex.")} == {"fastindex.first_use", "fastindex.lazy"}
     assert "numpy" not in loaded

@@ -261,10 +261,10 @@ def test_padding_slots_are_refused() -> None:
             call()
 
 
-@pytest.mark.parametrize(("name", "value"), [("mode", "other"), ("mode", None), ("mode", 3)])
-def test_unknown_modes(name: str, value: Any) -> None:
+@pytest.mark.parametrize("mode", ["other", None, 3])
+def test_unknown_modes(mode: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        fi.linear_index(SHAPE, ([0], [0]), **{name: value})
+        fi.linear_index(SHAPE, ([0], [0]), mode=mode)
 
 
 def test_unknown_padding_policies() -> None:
@@ -281,14 +281,6 @@ def test_levels_that_do_not_exist(level: int) -> None:
 def test_tile_index_without_tiles() -> None:
     with pytest.raises(fi.FastIndexError, match="tile"):
         fi.tile_index("f32[6,10]", ([0], [0]))
-
-
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
-def test_impossible_numbers_of_threads(threads: Any) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        fi.linear_index(SHAPE, ([0], [0]), threads=threads)
-    with pytest.raises((ValueError, TypeError)):
-        fi.relayout(BUFFER, SHAPE, SHAPE, threads=threads)
 
 
 # out=
@@ -331,26 +323,6 @@ def test_read_only_out() -> None:
         fi.unpack(BUFFER, SHAPE, out=read_only(ARRAY))
     with pytest.raises(ValueError, match=r"read-only|writ"):
         fi.relayout(BUFFER, SHAPE, "f32[6,10]", out=read_only(np.zeros(60, np.float32)))
-
-
-def test_overlapping_out() -> None:
-    wide = np.zeros(2 * SLOTS, np.float32)
-    with pytest.raises(ValueError, match=r"overlap|share"):
-        fi.relayout(wide[:SLOTS], SHAPE, SHAPE.replace("{0,1", "{1,0").replace("(4,3)", "(3,4)"), out=wide[2:74])
-    square = np.arange(16, dtype=np.float32)
-    with pytest.raises(ValueError, match=r"overlap|share"):
-        fi.relayout(square, "f32[4,4]", "f32[4,4]{0,1}", out=square)
-    with pytest.raises(ValueError, match=r"overlap|share"):
-        fi.pack(square.reshape(4, 4), "f32[4,4]{0,1}", out=square)
-    with pytest.raises(ValueError, match=r"overlap|share"):
-        fi.unpack(square, "f32[4,4]{0,1}", out=square.reshape(4, 4))
-    np.testing.assert_array_equal(square, np.arange(16))
-
-
-def test_out_whose_elements_overlap() -> None:
-    overlapping = np.broadcast_to(np.zeros(1, np.float32), (6, 10))
-    with pytest.raises(ValueError, match=r"read-only|writ|overlap"):
-        fi.unpack(BUFFER, SHAPE, out=overlapping)
 
 
 @pytest.mark.parametrize(
@@ -436,25 +408,10 @@ def test_element_sizes_that_cannot_be_moved(text: str) -> None:
             call()
 
 
-@pytest.mark.parametrize(
-    ("element_type", "fill"),
-    [
-        ("u8", 256),
-        ("u8", -1),
-        ("s8", 128),
-        ("s4", 8),
-        ("u2", 4),
-        ("s32", 0.5),
-        ("f32", "a"),
-        ("f32", 1j),
-        ("f32", [1, 2]),
-    ],
-)
-def test_fills_that_do_not_fit(element_type: str, fill: Any) -> None:
-    text = f"{element_type}[3,5]{{1,0:T(2,2)}}"
-    array = np.zeros((3, 5)).astype(fi.Shape.parse(text).element_type.numpy_dtype)
-    with pytest.raises((ValueError, TypeError, OverflowError)):
-        fi.pack(array, text, fill=fill)
+@pytest.mark.parametrize("fill", ["a", 1j, [1, 2]])
+def test_fills_that_do_not_fit(fill: Any) -> None:
+    with pytest.raises(fi.FastIndexError, match="fill must be"):
+        fi.pack(ARRAY, SHAPE, fill=fill)
 
 
 @pytest.mark.parametrize("mode", ["wrap", "clip"])

@@ -56,7 +56,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(autouse=True)
 def _without_xla(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAX starts threads that other tests must not fork with; it has a process of its own below."""
+    """JAX starts threads that other tests must not fork with; it has a separate process below."""
     monkeypatch.setattr(peers, "xla_rivals", lambda problem: {})
 
 

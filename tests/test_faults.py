@@ -258,7 +258,7 @@ def test_each_thing_that_can_be_wrong_with_a_target(tmp_path: Path) -> None:
         assert bool(found) == bool(expected)
 
 
-def test_accesses_of_kernels_are_told_from_others() -> None:
+def test_accesses_of_kernels_are_distinguished_from_others() -> None:
     log = """==7== Memcheck, a memory error detector
 ==7==
 ==7== Invalid read of size 8
@@ -294,7 +294,7 @@ for job in file_jobs.file_jobs():
 
 @pytest.mark.in_turn(seconds=2)
 def test_no_row_is_read_beyond_the_source() -> None:
-    """The last columns of halves of bytes read a row that only their neighbours need: it lies behind the source."""
+    """The last columns of halves of bytes read a row that only their neighbours need: it lies after the source."""
     source = """
 from random import Random
 import fastindex as fi

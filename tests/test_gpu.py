@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.cuda
+import fastindex.paged as fp
 from fastindex.algebra.casts import cast_by_numpy
 from tests.cases import cast_cases, cast_patterns, strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
@@ -26,12 +27,15 @@ from tests.oracles.comparison import (
     differences_in_relayout,
     differences_in_tiles,
 )
+from tests.paged.pools import cache_of
+from tests.paged.test_descriptors import random_transfer
 
 REASON = fastindex.cuda.why_unavailable()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")]
 
 if REASON is None:
     from fastindex.cuda.kernels.device import cuda
+    from fastindex.cuda.queues import Queue
     from tests.kernels import gpu_package
     from tests.kernels.gpu_package import to_gpu, to_host
 
@@ -87,6 +91,62 @@ def test_the_first_offender_is_named() -> None:
     with pytest.raises(fi.OutOfBoundsError, match="coordinate 3 at position 777777"):
         fi.linear_index("f32[3,5]{1,0:T(2,2)}", (to_gpu(rows), to_gpu(columns)))
     assert to_host(fi.linear_index("f32[3,5]", (to_gpu(rows), to_gpu(columns)), "clip")).max() == 10
+
+
+# Pages of caches
+
+
+def test_pages() -> None:
+    """What a processor does: copies with a zeroed tail, within a pool too, gathers and scatters."""
+    for seed in strategies.seeds(20):
+        random = np.random.default_rng(seed)
+        *sides, here, there, tokens = random_transfer(random)
+        if not set(sides[0].heads()) & set(sides[1].heads()):
+            continue
+        source, target = map(cache_of, sides)
+        pools = [random.integers(256, size=cache.nbytes).astype(np.uint8) for cache in (source, target)]
+        on_gpu = [to_gpu(pool) for pool in pools]
+        for one in (pools, on_gpu):
+            fp.copy(source, target, *one, here, there, tokens, tail="zero")
+        assert to_host(on_gpu[1]).tobytes() == pools[1].tobytes(), f"seed {seed}"
+        slots = random.permutation(source.num_blocks * source.block_size)[:9]
+        chunk = fp.gather(source, pools[0], slots=slots)
+        again = fp.gather(source, on_gpu[0], slots=slots)
+        assert to_host(again).tobytes() == chunk.tobytes(), f"seed {seed}"
+        pairs = random.permutation(target.num_blocks)[:5]
+        for one, values in ((pools, chunk), (on_gpu, again)):
+            fp.scatter(source, one[0], values, slots[::-1].copy())
+            fp.swap_blocks(target, one[1], np.stack([pairs, np.roll(pairs, 1)], axis=1))
+        for found, expected in zip(on_gpu, pools, strict=True):
+            assert to_host(found).tobytes() == expected.tobytes(), f"seed {seed}"
+
+
+def test_pages_of_all_layers_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NHD to HND of separate tensors; a table that is on the host; what the GPU does not do."""
+    launched: list[str] = []
+    launch = Queue.launch
+    monkeypatch.setattr(
+        Queue, "launch", lambda self, kernel, *a: [launched.append(kernel.name), launch(self, kernel, *a)]
+    )
+    layers = mixed_bytes(8 * 7 * 2 * 4 * 2 * 64).reshape(8, 7, 2, 4, 2, 64)
+    used = (0, 1, 3, 6, 7)
+    whole, written = to_gpu(layers), to_gpu(np.zeros((8, 7, 2, 2, 4, 64), np.uint8))
+    inputs, outputs = [whole[i] for i in used], [written[i] for i in used]
+    caches = [
+        fp.Cache.from_tensors(tensors, f"num_blocks 2 {order} head_dim")
+        for tensors, order in ((inputs, "block_size kv_heads"), (outputs, "kv_heads block_size"))
+    ]
+    fp.copy(caches[0], caches[1], inputs, outputs, [5, 1, 2], [0, 6, 3])
+    assert launched == ["copy pages"]
+    expected = np.zeros((8, 7, 2, 2, 4, 64), np.uint8)
+    for i in used:
+        expected[i, [0, 6, 3]] = layers[i, [5, 1, 2]].transpose(0, 1, 3, 2, 4)
+    assert to_host(written).tobytes() == expected.tobytes()
+    pools = [fp.Cache(f"{kind}[num_blocks=4,block_size=2,head_dim=2]") for kind in ("f32", "bf16")]
+    with pytest.raises(fi.ArgumentTypeError, match="some arrays are on the host"):
+        fp.copy(pools[0], pools[0], to_gpu(np.zeros(64, np.uint8)), np.zeros(64, np.uint8), [1], [2])
+    with pytest.raises(fi.UnsupportedError, match="are cast on the CPU only"):
+        fp.copy(*pools, *(to_gpu(np.zeros(pool.nbytes, np.uint8)) for pool in pools), [1], [2], casting="unsafe")
 
 
 # More than 2**31 elements

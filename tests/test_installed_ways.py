@@ -37,7 +37,7 @@ print(fi.__file__, sys.modules.get("numba"), file=sys.stderr)
 from fastindex.cli.commands import main
 main(["info", shape])
 """
-#: So many bytes that a kernel moves them: one that compiles fast.
+#: Enough bytes for a kernel to move them: one that compiles fast.
 BY_A_KERNEL = """
 import sys
 import numpy as np

@@ -74,7 +74,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.in_turn(seconds=8)
 @pytest.mark.parametrize("may_mount", [True, False])
-def test_tests_see_the_machine_and_failures_are_told(may_mount: bool) -> None:
+def test_tests_see_the_machine_and_failures_are_reported(may_mount: bool) -> None:
     """Where nothing can be mounted, `conftest` tells the tests."""
     test = "tests/runtime/test_this_machine.py::test_the_simulated_machine_is_this_one"
     program = f"""

@@ -1,4 +1,4 @@
-"""Texts, protos and files of a stranger: they run nothing, and take time and memory by their length alone.
+"""Untrusted texts, protos and files: they run nothing, and take time and memory by their length alone.
 
 What `SECURITY.md` promises.
 
@@ -337,7 +337,7 @@ ENTRY e {
 
 
 @pytest.mark.in_turn(seconds=0.9)
-def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
+def test_names_send_nothing_to_terminals(tmp_path: Path) -> None:
     """Escape sequences in names could clear the screen, set the title, write to the clipboard."""
     report: Report = fi.hlo.report(HOSTILE)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", report.text(all_names=True))
@@ -351,12 +351,12 @@ def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
         assert b"\x1b" not in done.stdout + done.stderr
 
 
-def test_pages_are_told_nothing_by_names() -> None:
+def test_names_add_nothing_to_pages() -> None:
     assert "<script>alert" not in fi.hlo.report(HOSTILE).html("waste", 50)
 
 
 def test_digits_beyond_what_python_reads() -> None:
-    """Python refuses to read an integer of more than 4300 digits, with an error of its own."""
+    """Python refuses to read an integer of more than 4300 digits, with its own error."""
     for digits in ("9" * 400, "9" * 5000):
         metadata = f'metadata={{op_name="a" source_line={digits} stack_frame_id={digits}}}'
         head = f", num_partitions={digits}, input_output_alias={{ {{{digits}}}: ({digits}, {{}}) }}"

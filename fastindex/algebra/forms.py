@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastindex.core.integers import INT64_MAX
+
 #: Numerators below this take the narrow path: the product fits 63 bits.
 NARROW = 2**31
 
@@ -67,8 +69,6 @@ def division(divisor: int, limit: int) -> Division:
 
 #: A linear combination: (variable, coefficient) pairs, sorted by variable, no coefficient 0.
 Form = tuple[tuple[int, int], ...]
-
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,23 +207,20 @@ def scaled_sum(*parts: tuple[int, Form]) -> Form:
 
 
 class ProgramBuilder:
-    """Collects quotients; with `simplify`, each becomes a sum of as few and as simple quotients as possible."""
+    """Collects quotients; each becomes a sum of as few and as simple quotients as possible."""
 
-    def __init__(self, input_bounds: Sequence[int], simplify: bool = True) -> None:
+    def __init__(self, input_bounds: Sequence[int]) -> None:
         self._input_bounds = tuple(input_bounds)
-        self._simplify = simplify
         self._limits = [max(bound - 1, 0) for bound in input_bounds]
         self._quotients: list[Quotient] = []
         self._known: dict[tuple[Form, int], int] = {}
 
     def variable(self, number: int) -> Form:
-        """Return an input as a form; with `simplify`, one that is always 0 is the empty form."""
-        return () if self._simplify and self._limits[number] == 0 else ((number, 1),)
+        """Return an input as a form, which is empty if the input is always 0."""
+        return () if self._limits[number] == 0 else ((number, 1),)
 
     def quotient(self, numerator: Form, divisor: int, limit: int) -> Form:
         """Return ``numerator // divisor`` as a form; the numerator lies in ``range(limit + 1)``."""
-        if not self._simplify:
-            return self._new_quotient(numerator, divisor, limit)
         limit = min(limit, self._upper_bound(numerator))
         if divisor == 1:
             return numerator
@@ -272,7 +269,7 @@ class ProgramBuilder:
         """Split a numerator into ``divisor * pulled + remainder``; the floors agree since ``remainder >= 0``."""
         pulled = tuple((v, c // divisor) for v, c in numerator if c % divisor == 0)
         remainder = tuple((v, c) for v, c in numerator if c % divisor)
-        if any(c < 0 for _, c in remainder) or self._upper_bound(remainder) > _LARGEST:
+        if any(c < 0 for _, c in remainder) or self._upper_bound(remainder) > INT64_MAX:
             return (), numerator
         return pulled, remainder
 
@@ -282,10 +279,10 @@ class ProgramBuilder:
         return None
 
     def program(self, outputs: Iterable[Form], checks: Iterable[Check] = ()) -> IndexProgram:
-        """Return the program; with `simplify`, without unused quotients and checks that always hold."""
-        kept_checks = tuple(c for c in checks if not self._simplify or self._upper_bound(c.value) >= c.bound)
+        """Return the program, without unused quotients and checks that always hold."""
+        kept_checks = tuple(c for c in checks if self._upper_bound(c.value) >= c.bound)
         whole = IndexProgram(self._input_bounds, tuple(self._quotients), tuple(outputs), kept_checks)
-        return without_unused_quotients(narrowed(whole)) if self._simplify else whole
+        return without_unused_quotients(narrowed(whole))
 
 
 def narrowed(program: IndexProgram) -> IndexProgram:

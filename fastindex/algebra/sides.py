@@ -138,7 +138,7 @@ def variable_forms(
 ) -> tuple[dict[Variable, Form], list[Check]]:
     """Return the variables of a side as forms of its dimensions, and the checks that fail where there is no element."""
     if runs_backwards(side.variables):
-        raise UnsupportedError("an axis that runs backwards is cut by tiles that do not divide it, or padded")
+        raise UnsupportedError("a reversed axis is padded, or split by tiles that do not divide it")
     found: dict[Variable, Form] = dict.fromkeys(side.variables, ())
     checks: list[Check] = []
     for digits, whole, size in zip(side.coordinates, coordinates, side.dimensions, strict=True):
@@ -199,7 +199,7 @@ def substituted(target: RegroupedShape, between: RegroupedShape, first: Regroupe
         The two moves cut a coordinate unevenly, or the second drops elements that the first writes.
     """
     if runs_backwards((*between.variables, *first.variables)):
-        raise UnsupportedError("a plan with an axis that runs backwards is not composed; run the two one by one")
+        raise UnsupportedError("a plan with a reversed axis is not composed; run one plan after the other")
     names: Names = {}
     values: dict[Variable, Digits] = dict.fromkeys(between.variables, ())
     for digits, known in zip(between.coordinates, first.coordinates, strict=True):
@@ -212,7 +212,7 @@ def substituted(target: RegroupedShape, between: RegroupedShape, first: Regroupe
     for variable, value in values.items():
         values[variable] = canonical(value)
         if sum(one.weight * one.largest for one in values[variable]) >= variable.extent:
-            raise UnsupportedError("the second plan drops elements that the first one writes; run them one by one")
+            raise UnsupportedError("the second plan drops elements that the first one writes; run one after the other")
     coordinates = tuple(canonical(_part_of(one, values, names)) for one in target.coordinates)
     if names:
         raise UnsupportedError("the two plans cut a coordinate at places that do not divide each other")

@@ -242,6 +242,9 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
 
 def _check_strides(array: Array, shape: Shape, name: str) -> None:
     """Raise FastIndexError where an array of the right dimensions, in either order, has other strides in memory."""
+    hint = "pack takes arrays of any strides"
+    if array.is_contiguous and shape.dimensions == tuple(shape.dimensions[d] for d in shape.layout.major_to_minor):
+        hint = "pack takes the array itself; if its dimensions are in memory order, array.reshape(-1) is the buffer"
     strides = shape.byte_strides
     if strides is None or shape.slot_count != shape.element_count:
         return
@@ -250,8 +253,7 @@ def _check_strides(array: Array, shape: Shape, name: str) -> None:
         if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
             raise FastIndexError(
                 f"{name} of {shape.cut_text()} is contiguous memory, and this array of {array.shape} is not "
-                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; pack takes arrays of "
-                "any strides"
+                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; {hint}"
             )
 
 
@@ -297,7 +299,7 @@ def check_target(array: Array, name: str = "out") -> None:
         raise FastIndexError(f"the elements of {name} overlap: its strides are {array.strides} bytes")
 
 
-def check_no_overlap(target: Array, others: Iterable[Array], name: str = "out") -> None:
+def check_no_overlap(target: Array, others: Iterable[Array]) -> None:
     """Require an output that does not overlap the other arrays of a call.
 
     Raises
@@ -308,7 +310,7 @@ def check_no_overlap(target: Array, others: Iterable[Array], name: str = "out") 
     for other in others:
         first, last = other.extent
         if first < end and begin < last:
-            raise FastIndexError(f"{name} overlaps the input or another output; give it separate memory")
+            raise FastIndexError("out overlaps the input or another output; give it separate memory")
 
 
 def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:

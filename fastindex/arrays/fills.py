@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fastindex.algebra.casts import bounds_of, cast_of, is_safe, is_same_kind
-from fastindex.core.element_types import ElementType, xla_name
+from fastindex.core.element_types import BY_NAME, ElementType, xla_name
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
@@ -90,9 +91,16 @@ def wanted_type(dtype: Any) -> ElementType:
     FastIndexError, ArgumentTypeError
         There is no such type.
     """
-    if isinstance(dtype, str):
+    if isinstance(dtype, str) and dtype not in BY_NAME:
         # Names such as "float32" and "bfloat16" too, as wherever NumPy takes a dtype.
-        return ElementType.of(xla_name(dtype) or dtype)
+        meant = xla_name(dtype)
+        with suppress(TypeError):
+            if meant is not None and element_type_of(np.dtype(dtype)) != meant:
+                raise FastIndexError(
+                    f"dtype {dtype!r} is {np.dtype(dtype)} in NumPy and {meant} elsewhere; "
+                    f"give XLA's name, or numpy.dtype({dtype!r})"
+                )
+        return ElementType.of(meant or dtype)
     return ElementType.of(dtype)
 
 

@@ -294,12 +294,12 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
     >>> as_modes("wrap", 2)
     ('wrap', 'wrap')
     """
-    modes = (mode,) * rank if isinstance(mode, str) else tuple(mode)
+    modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, (tuple, list)) else (mode,) * rank
     for one in modes if rank else (*modes, mode):
         if not isinstance(one, str) or one not in MODES:
             raise FastIndexError(f"mode must be 'raise', 'wrap' or 'clip', got {one!r}")
     if len(modes) != rank:
-        raise FastIndexError(f"mode must be one mode, or one per dimension: {len(modes)} for rank {rank}")
+        raise FastIndexError(f"mode must be one mode, or one per dimension: {len(modes)} for rank {rank}, got {mode!r}")
     return modes
 
 
@@ -472,7 +472,7 @@ def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
     return out
 
 
-def as_outputs(out: Any, count: int, shape: tuple[int, ...], name: str) -> list[NDArray[np.int64]]:
+def as_outputs(out: Any, count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
     """Check the output arrays, one per result.
 
     Raises
@@ -483,7 +483,7 @@ def as_outputs(out: Any, count: int, shape: tuple[int, ...], name: str) -> list[
     try:
         arrays = list(out)
     except TypeError:
-        raise ArgumentTypeError(f"{name} must be a sequence of {count} int64 arrays, got {out!r}") from None
+        raise ArgumentTypeError(f"out must be a sequence of {count} int64 arrays, got {out!r}") from None
     if len(arrays) != count:
-        raise FastIndexError(f"{name} must hold {count} arrays, got {len(arrays)}")
-    return [as_output(array, shape, f"{name}[{i}]") for i, array in enumerate(arrays)]
+        raise FastIndexError(f"out must hold {count} arrays, got {len(arrays)}")
+    return [as_output(array, shape, f"out[{i}]") for i, array in enumerate(arrays)]

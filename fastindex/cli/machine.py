@@ -1,4 +1,4 @@
-"""The commands `demo`, `warmup` and `completion`: time this machine, compile its kernels, and complete its shell."""
+"""The commands `demo`, `warmup` and `completion`: time this machine, compile kernels, print shell completion."""
 
 from __future__ import annotations
 

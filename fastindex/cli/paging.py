@@ -52,6 +52,9 @@ def paged(
         click.echo(json.dumps({"slots": slots}) if as_json else "\n".join(map(str, slots)))
         return
     if target is None:
+        for option, value in (("--blocks", blocks), ("--to-blocks", to_blocks), ("--tokens", tokens)):
+            if value is not None:
+                raise click.UsageError(f"{option} is for POSITION or --to: give the positions of tokens, or a target")
         if as_json:
             click.echo(json.dumps(_sizes(found)))
         else:
@@ -105,10 +108,10 @@ def _value(name: str, value: str, text: str) -> Any:
 
 def _numbers(text: str | None, option: str) -> list[int]:
     if text is None:
-        raise click.UsageError(f"give the blocks of the request too: {option} 3,7,9")
+        raise click.UsageError(f"also give the blocks of the request: {option} 3,7,9")
     parts = [part.strip() for part in text.split(",")]
     if not all(part.lstrip("-").isdecimal() for part in parts):
-        raise click.UsageError(f"{option} is numbers with commas in between, got {text!r}")
+        raise click.UsageError(f"{option} must be numbers separated by commas, got {text!r}")
     return [int(part) for part in parts]
 
 

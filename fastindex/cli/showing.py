@@ -88,6 +88,8 @@ def shard(
     parsed, divided = fastindex.Shape.parse(shape), fastindex.sharding.Sharding.parse(sharding)
     from fastindex.sharding.placement import shards_of
 
+    if device_count is None and divided.device_count is None:
+        raise fastindex.FastIndexError(f"{divided} does not say how many devices there are; give --devices")
     parts = shards_of(parsed, divided, divided.checked_device_count(device_count))
     if as_json:
         names = ("device", "tile_index", "start", "stop", "nbytes", "logical_nbytes")

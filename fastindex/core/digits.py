@@ -125,8 +125,8 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
         if d.weight % tile_size == 0:
             quotient += digit(d.weight // tile_size, d.variable, d.low, d.high)
             continue
-        ratio, rest = divmod(tile_size, d.weight)
-        if rest == 0 and d.largest >= ratio and (d.high is None or d.high // d.low % ratio == 0):
+        ratio, uneven = divmod(tile_size, d.weight)
+        if uneven == 0 and d.largest >= ratio and (d.high is None or d.high // d.low % ratio == 0):
             quotient += digit(1, d.variable, d.low * ratio, d.high)
             remainder += digit(d.weight, d.variable, d.low, d.low * ratio)
         else:

@@ -204,8 +204,8 @@ def common_factors(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
     while i < len(a) and j < len(b) and a[i] == b[j]:
         bounds.append((i, j))
         i, j = i + 1, j + 1
-    rest = math.prod(a[i:])
-    if rest == 0 or rest != math.prod(b[j:]):
+    remaining = math.prod(a[i:])
+    if remaining == 0 or remaining != math.prod(b[j:]):
         return [*bounds, (i, j), (len(a), len(b))]
     product_a = product_b = 1
     while True:

@@ -52,7 +52,7 @@ def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
             raise LayoutError(f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i)
     if count * element_type.nbytes > INT64_MAX:
         raise LayoutError(
-            f"int64 overflow: the bytes of {element_type}{spelled(sizes)}", field="dimensions", index=None
+            f"int64 overflow: the bytes of {spelled(sizes)} elements of {element_type}", field="dimensions", index=None
         )
 
 

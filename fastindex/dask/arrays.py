@@ -84,14 +84,14 @@ def pack(
     check_movable(shape)
     _check_values(array, shape, casting)
     pattern = fill_pattern(shape, fill)
-    room = _segment_bytes(array)
+    most = _segment_bytes(array)
     dtype = buffer_dtype(shape)
     if chunks is not None:
         wanted = normal_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype)
-        room = max(wanted[0], default=1) * dtype.itemsize
-        segments = cut(shape, room, _most_bytes(), byte_edges=_edges(wanted[0], dtype.itemsize))
+        most = max(wanted[0], default=1) * dtype.itemsize
+        segments = cut(shape, most, _most_bytes(), byte_edges=_edges(wanted[0], dtype.itemsize))
     else:
-        segments = cut(shape, room, _most_bytes(), [_edges(sizes) for sizes in array.chunks])
+        segments = cut(shape, most, _most_bytes(), [_edges(sizes) for sizes in array.chunks])
     result = _packed(array, segments, pattern, casting, _checked(threads))
     return result if chunks is None else rechunked(result, wanted)
 

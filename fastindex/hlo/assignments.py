@@ -73,15 +73,23 @@ class Slot:
 
 
 def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
-    """Sum the allocations of memory space 0, except thread-local ones, which the program does not hold.
+    """Sum the allocations of memory space 0, and all of each other one.
+
+    Thread-local allocations are not counted: the program does not hold them.
 
     Examples
     --------
     >>> donated = Allocation(8, 0, frozenset(("parameter", "maybe-live-out")))
-    >>> assigned_memory([donated, Allocation(4, 0, frozenset())])
-    AssignedMemory(arguments=8, outputs=8, temporaries=4, constants=0, aliased=8, total=12)
+    >>> found = assigned_memory([donated, Allocation(4, 0, frozenset()), Allocation(16, 1, frozenset())])
+    >>> found.arguments, found.aliased, found.temporaries, found.total, found.other_spaces
+    (8, 8, 4, 12, ((1, 16),))
     """
-    here = [item for item in allocations if item.color == 0 and "thread-local" not in item.kinds]
+    held = [item for item in allocations if "thread-local" not in item.kinds]
+    here = [item for item in held if item.color == 0]
+    others: dict[int, int] = {}
+    for item in held:
+        if item.color:
+            others[item.color] = others.get(item.color, 0) + item.nbytes
 
     def of(*kinds: str) -> int:
         return sum(item.nbytes for item in here if item.kinds.issuperset(kinds))
@@ -94,6 +102,7 @@ def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
         constants=of("constant"),
         aliased=of("parameter", "maybe-live-out"),
         total=sum(item.nbytes for item in here),
+        other_spaces=tuple(sorted(others.items())),
     )
 
 
@@ -130,17 +139,19 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
             break
     if not found:
         raise FastIndexError("no allocation in the buffer assignment")
-    return [Allocation(nbytes, _color(rest), _kinds(rest), tuple(slots)) for nbytes, rest, slots in found]
+    return [
+        Allocation(nbytes, _color(attributes), _kinds(attributes), tuple(slots)) for nbytes, attributes, slots in found
+    ]
 
 
-def _color(rest: str) -> int:
-    color = _COLOR.search(rest)
+def _color(attributes: str) -> int:
+    color = _COLOR.search(attributes)
     return integer(color.group(1)) if color else 0
 
 
-def _kinds(rest: str) -> frozenset[str]:
+def _kinds(attributes: str) -> frozenset[str]:
     # Remove shapes, printed between bars: an unknown shape text must not be searched for kinds.
-    words = re.sub(r"\|.*?\|", "", rest)
+    words = re.sub(r"\|.*?\|", "", attributes)
     return frozenset(
         kind for kind in ("parameter", "constant", "thread-local", "maybe-live-out") if re.search(rf", {kind}\b", words)
     )
@@ -218,7 +229,8 @@ def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse]
 def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
     """Return the sizes from ``compiled.memory_analysis()``; None if it has none.
 
-    The serialized buffer assignment is preferred, since it includes constants; otherwise the sums are used.
+    The serialized buffer assignment is preferred, since it includes constants; otherwise the sums are used. If they
+    include the total of the assignment (jaxlib 0.12), constants count as temporaries; else see `has_total`.
     """
     serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if isinstance(serialized, bytes) and serialized:
@@ -228,7 +240,16 @@ def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
     if not all(isinstance(size, int) for size in sizes):
         return None
     arguments, outputs, temporaries, aliased = (int(size or 0) for size in sizes)
-    return AssignedMemory(arguments, outputs, temporaries, 0, aliased, arguments + outputs + temporaries - aliased)
+    held = arguments + outputs - aliased
+    if has_total(analysis):
+        temporaries = max(analysis.total_allocation_bytes - held, 0)
+    return AssignedMemory(arguments, outputs, temporaries, 0, aliased, held + temporaries)
+
+
+def has_total(analysis: Any) -> bool:
+    """Whether a memory analysis has the total of the buffer assignment, which the sums for a TPU only approximate."""
+    total = getattr(analysis, "total_allocation_bytes", 0)
+    return isinstance(total, int) and total > 0
 
 
 def memory_of_serialized(serialized: bytes) -> AssignedMemory:

@@ -65,7 +65,8 @@ class Details:
     aliases : tuple of Alias
         ``output_to_operand_aliasing``.
     kind : str
-        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast".
+        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast". Of a
+        copy-start that the previous run of the program has done already: "CrossProgram".
     number : int
         Number of a parameter; index of a get-tuple-element.
     sharding : str
@@ -86,6 +87,7 @@ class Details:
 NO_DETAILS = Details()
 _NOTHING_SHARED = Details(shared=())
 _WHOLE_OF_OPERANDS = Details(kind="ConcatBitcast")
+_CROSS_PROGRAM = Details(kind="CrossProgram")
 #: Shared objects for small numbers: a module has very many parameters and tuple elements.
 _NUMBERED = tuple(Details(number=number) for number in range(256))
 #: Details of parameters without attributes, by their text.
@@ -233,6 +235,10 @@ def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
     return Details(aliases=aliases, shared=shared_in(attributes)) if aliases else details_of_shared(attributes)
 
 
+def _read_copy_start(operands: bytes, attributes: bytes) -> Details:
+    return _CROSS_PROGRAM if b"cross_program_prefetch_index=" in attributes else details_of_shared(attributes)
+
+
 def _read_while(operands: bytes, attributes: bytes) -> Details:
     names = _names(attributes, _CONDITION, _BODY)
     return Details(names) if names else NO_DETAILS
@@ -257,6 +263,7 @@ DETAIL_READERS: dict[bytes, Callable[[bytes, bytes], Details]] = {
     b"fusion": _read_fusion,
     b"call": _read_call,
     b"async-start": _read_async_start,
+    b"copy-start": _read_copy_start,
     b"custom-call": _read_custom_call,
     b"while": _read_while,
     b"conditional": _read_conditional,

@@ -8,10 +8,12 @@ Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/service/heap_simulato
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
+from fastindex.hlo.fast_memory import SPACES, FastUse, fast_uses
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.walk import TooDeep, Walk
@@ -41,6 +43,8 @@ class Buffer:
         Positions in the list of the caller's buffers whose next value may overwrite its last value in place.
     slices : tuple of (int, int, int)
         Memory used slice by slice before the whole buffer is needed: first step, last step, and leaf of each slice.
+    fast : FastUse or None
+        In the fast memory of a core: the uses of its value.
     """
 
     leaf: int
@@ -53,6 +57,7 @@ class Buffer:
     pieces: list[Interval] | None = None
     heirs: tuple[int, ...] = ()
     slices: tuple[tuple[int, int, int], ...] = ()
+    fast: FastUse | None = None
 
     @property
     def intervals(self) -> list[Interval]:
@@ -93,6 +98,8 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
     except TooDeep:
         return ModuleBuffers([], 0, [], too_deep=True)
     outputs = results[entry.root] if entry.root >= 0 else ()
+    for value in walk.across_programs:
+        walk.start[value], walk.end[value] = 0, walk.clock
     parameters = {
         entry.details[place].number: (place, results[place])
         for place, opcode in enumerate(entry.opcodes)
@@ -144,7 +151,31 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
         if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
             heir = numbers.get(taker)
             buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
+    if walk.fast_reads:
+        _set_fast_uses(walk, buffers, numbers)
     return buffers
+
+
+def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -> None:
+    """Set the uses of the values in the fast memory of a core."""
+    uses: Counter[int] = Counter()
+    for value, count in walk.fast_reads.items():
+        uses[walk.find(value)] += count
+    moves = [(walk.find(value), walk.find(source)) for value, source in walk.moves]
+    fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
+    groups = (
+        # Of the writers only the first one counts, and an asynchronous copy does not.
+        (
+            root,
+            buffers[numbers[root]].intervals,
+            uses[root] + walk.fast_writes.get(root, 0) * (root not in walk.returned),
+        )
+        for root in fast.union(*moves)
+        if root in numbers
+    )
+    found = fast_uses(groups, moves, walk.loops)
+    for root in fast:
+        buffers[numbers[root]].fast = found[root]
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:
@@ -152,7 +183,7 @@ def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int])
     begin = min((walk.start[value] for value in values if value in walk.whole), default=0)
     slices: dict[tuple[int, int], tuple[int, int]] = {}
     for value in values:
-        if walk.start[value] < begin and walk.leaf[value] != buffer.leaf:
+        if walk.start[value] < begin and walk.leaf[value] != buffer.leaf and value not in walk.returned:
             place = walk.places[value], walk.leaf[value]
             start, end = slices.get(place, (begin, 0))
             # A slice ends when the whole buffer begins.

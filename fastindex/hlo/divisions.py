@@ -175,8 +175,8 @@ def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: 
     if is_partitioned:
         return DividedArray(name, shape, sharding, shape, None)
     part = sharding.shard_shape(shape)
-    room = math.prod(part.dimensions) * math.prod(sharding.parts)
-    padding = part.nbytes * (room - shape.element_count) // room if room and sharding.kind == "tiled" else 0
+    capacity = math.prod(part.dimensions) * math.prod(sharding.parts)
+    padding = part.nbytes * (capacity - shape.element_count) // capacity if capacity and sharding.kind == "tiled" else 0
     return DividedArray(name, shape, sharding, part, padding)
 
 

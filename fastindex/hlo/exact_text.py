@@ -40,7 +40,6 @@ _ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
 _LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
 _GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
-_ELEMENT = re.compile(rb"#(\d+)")
 _CLOSING = {b"(": b")", b"[": b"]", b"{": b"}"}
 #: Attributes that name a computation or contain it inline in braces; those of `_LISTS` contain a list of them.
 _COMPUTATIONS = frozenset(

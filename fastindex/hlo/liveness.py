@@ -3,8 +3,8 @@
 Arguments and outputs belong to the caller and constants to the program; like XLA, this counts them for the whole
 schedule. Temporary buffers count during their live ranges. Except on TPUs, a temporary buffer that fits into an output
 not written yet is placed there at no cost, and gaps between buffers are ignored. In a TPU's main memory, temporary
-buffers are allocated from a heap whose gaps count: best fit, in schedule order. Gaps in the fast memory of a TPU core
-do not count: the report states the memory required.
+buffers are allocated from a heap whose gaps count: best fit, in schedule order. In the fast memory of a TPU core gaps
+count, too, see `fast_memory`.
 
 Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest first),
 ``xla/service/heap_simulator/heap_simulator.cc``; for the heap of a TPU, the offsets in ``*-buffer-assignment.txt`` of
@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastindex.hlo.buffers import Buffer, Interval, ModuleBuffers, union
+from fastindex.hlo.fast_memory import FastBuffer, fast_nbytes
 from fastindex.hlo.shape_table import ShapeTable
 
 #: Alignment of offsets in the heap of a TPU.
@@ -87,9 +88,10 @@ def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0, on_tpu: bo
         or (number not in in_outputs and _is_alive(found.buffers[number], peak[0]))
     )
     gaps = 0
-    if on_tpu and space == 0:
+    if on_tpu:
         temporary = [found.buffers[number] for number in here if found.buffers[number].role == "temporary"]
-        gaps = max(_assigned(temporary, table) - (peak[1] - base), 0)
+        assigned = _assigned(temporary, table) if space == 0 else _assigned_fast(temporary, table)
+        gaps = max(assigned - (peak[1] - base), 0)
     return Liveness(peak, alive, timeline, found.steps, base, gaps)
 
 
@@ -108,6 +110,18 @@ def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
     return units * UNIT_NBYTES + heap_nbytes(
         (buffer.intervals[0][0], buffer.intervals[-1][1], table.nbytes[buffer.leaf]) for buffer in others
     )
+
+
+def _assigned_fast(buffers: list[Buffer], table: ShapeTable) -> int:
+    """Return the bytes of the fast memory of a core that are assigned to temporary buffers; 0 for another memory."""
+    found = []
+    for buffer in buffers:
+        if buffer.fast is not None:
+            nbytes = table.nbytes[buffer.leaf]
+            slices = [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
+            intervals = buffer.intervals
+            found.append(FastBuffer(nbytes, slices or [(intervals[0][0], nbytes)], intervals[-1][1], buffer.fast))
+    return fast_nbytes(found)
 
 
 def _is_context(buffer: Buffer) -> bool:

@@ -405,16 +405,16 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_u
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:
     """Split a log into lines; lines before the first message are yielded as empty strings, to keep line numbers."""
-    rest, inside = b"", False
+    unfinished, inside = b"", False
     for chunk in chunks:
-        text = rest + chunk
+        text = unfinished + chunk
         inside = inside or any(marker in text for marker in MARKERS)
         end = text.rfind(b"\n") + 1
-        rest = text[end:]
+        unfinished = text[end:]
         if inside:
             for line in text[:end].splitlines():
                 yield line.decode("utf-8", "replace")
         else:
             yield from [""] * text.count(b"\n", 0, end)
-    if rest:
-        yield rest.decode("utf-8", "replace")
+    if unfinished:
+        yield unfinished.decode("utf-8", "replace")

@@ -187,7 +187,7 @@ def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
         if peak is not None and peak.timeline
     ]
     rows = uses.sorted_uses(sort, top)
-    rest = len(uses.uses) - len(rows)
+    hidden = len(uses.uses) - len(rows)
     parts = [
         f"<pre>{escape(summary(uses))}</pre>",
         *[
@@ -195,7 +195,7 @@ def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
             for place, (module, space, peak) in enumerate(peaks[:_MOST_TIMELINES])
         ],
         table_of(_IN_PAGES, ("shape, cause and change", "source"), [_row(use, len(uses.modules) > 1) for use in rows]),
-        f'<p class="dim">{rest:,} more shapes</p>' if rest else "",
+        f'<p class="dim">{hidden:,} more shapes</p>' if hidden else "",
     ]
     return fragment_of(number, parts)
 

@@ -18,7 +18,7 @@ from fastindex.hlo.read.sources import HloSource, TextSource, identified, refuse
 from fastindex.hlo.report_views import fragment, page, print_report, summary
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.totals import Counted, ModuleUse, Peak, SortKey, Uses, totals_of
+from fastindex.hlo.totals import Basis, Counted, ModuleUse, Peak, SortKey, Uses, totals_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,20 +227,27 @@ class _Collector(SourceReader):
 
 
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
-    """Replace the estimated peak by XLA's number; the padding in it remains an estimate."""
+    """Replace the estimated peaks by XLA's numbers; the padding in them remains an estimate."""
     estimate = use.peak or Peak(0, 0)
-    if known.basis == "memory analysis" and use.peak is not None:
+    if known.is_rounded and use.peak is not None:
         known = _completed(known, estimate)
-    logical = max(known.nbytes - estimate.wasted_nbytes, 0)
-    peak = replace(
-        estimate,
-        nbytes=known.nbytes,
-        logical_nbytes=logical,
-        basis=known.basis,
-        assigned=known.assigned,
-        estimate_nbytes=0 if known.basis == "estimate" else estimate.nbytes,
+    peak = replace(_known_peak(estimate, known.nbytes, known.basis), assigned=known.assigned)
+    spaces = dict(known.assigned.other_spaces) if known.assigned else {}
+    others = tuple(
+        (space, _known_peak(other, spaces[space], known.basis) if space in spaces else other)
+        for space, other in use.space_peaks
     )
-    return replace(use, peak=peak)
+    return replace(use, peak=peak, space_peaks=others)
+
+
+def _known_peak(estimate: Peak, nbytes: int, basis: Basis) -> Peak:
+    return replace(
+        estimate,
+        nbytes=nbytes,
+        logical_nbytes=max(nbytes - estimate.wasted_nbytes, 0),
+        basis=basis,
+        estimate_nbytes=0 if basis == "estimate" else estimate.nbytes,
+    )
 
 
 def _completed(known: KnownMemory, estimate: Peak) -> KnownMemory:

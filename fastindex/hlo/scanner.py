@@ -98,12 +98,12 @@ class HloScanner:
     def close(self) -> None:
         """Scan the remaining text, and check whether it is truncated."""
         self._scan(at_end=True)
-        rest = self._text.rstrip()
+        text = self._text.rstrip()
         self._flush(len(self._text))
-        whole = not self._braces if not self.problems else rest.endswith(b"}") or not rest
+        whole = not self._braces if not self.problems else text.endswith(b"}") or not text
         if self.instruction_count and self.saw_module and not whole:
-            self._position = len(rest)
-            self._complain("the text ends inside a computation; is it truncated?", max(len(rest) - 1, 0))
+            self._position = len(text)
+            self._complain("the text ends inside a computation; is it truncated?", max(len(text) - 1, 0))
 
     def _scan(self, at_end: bool) -> None:
         text = self._text

@@ -29,6 +29,8 @@ class AssignedMemory:
         Bytes of outputs that reuse the memory of arguments.
     total : int
         All allocations, each counted once; without thread-local ones, such as the scalars of a reducer.
+    other_spaces : tuple of (int, int)
+        Number and total of each other memory space, where the assignment itself is known.
     """
 
     arguments: int
@@ -37,6 +39,7 @@ class AssignedMemory:
     constants: int
     aliased: int
     total: int
+    other_spaces: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class ModuleUse:
     notes : tuple of str
         Remarks for the reader.
     space_peaks : tuple of (int, Peak)
-        Estimated peaks of the other memory spaces that contain more than flags.
+        Peaks of the other memory spaces that contain more than flags.
     division : Division or None
         Division of its arguments over devices; None if they have no shardings.
     """
@@ -166,7 +169,7 @@ class MemorySpaceUse(Record):
     ----------
     memory_space, count, nbytes, logical_nbytes : int
     peak_nbytes : int or None
-        Highest estimated peak of a module; None if no module is scheduled.
+        Highest peak of a module; None if no module is scheduled.
     """
 
     memory_space: int

@@ -12,10 +12,12 @@ Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_ra
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
+from fastindex.hlo.fast_memory import LOOP_WEIGHT, SPACES
 from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -46,9 +48,20 @@ class Walk:
         self.places = array("i")
         self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
-        #: Values whose buffers are written slice by slice.
+        #: Values whose buffers are written slice by slice, and values that are the results of asynchronous calls.
         self.whole: set[int] = set()
+        self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
+        #: For values in the fast memory of a core, the number of readers and of writers; pairs of a value and its copy;
+        #: first and last step of each loop.
+        self.fast_reads: Counter[int] = Counter()
+        self.fast_writes: dict[int, int] = {}
+        self.moves: list[tuple[int, int]] = []
+        self.loops: list[tuple[int, int]] = []
+        #: Values that the previous run of the program leaves in memory for the next one.
+        self.across_programs: list[int] = []
+        self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
+        self._weight = 1
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._depth = 0
@@ -108,6 +121,8 @@ class Walk:
                             end[value] = time
                 values = self.new_values(leaves[computation.shape(place)], computation, place, time)
                 self._share(computation, place, opcode, operands, results, values)
+                if self._fast and computation.details[place].kind != "ConcatBitcast":
+                    self._count_uses(operands, results, values)
             else:
                 if rule.flow in ("while", "call", "conditional", "start") or computation.details[place].callees:
                     values = self._control_flow(rule, computation, place, operands, results)
@@ -124,6 +139,16 @@ class Walk:
             self.see(results[computation.root], self.clock)
         self._depth -= 1
         return results
+
+    def _count_uses(self, operands: Sequence[int], results: list[Values], values: Values) -> None:
+        """Count an instruction as a reader of the values in fast memory, and as the writer of its result."""
+        for operand in set(operands):
+            for value in results[operand] if operand >= 0 else ():
+                if self.leaf[value] in self._fast:
+                    self.fast_reads[value] += self._weight
+        for value in values:
+            if self.leaf[value] in self._fast:
+                self.fast_writes[value] = self._weight
 
     def _fitted(self, values: Values, computation: Computation, place: int) -> Values:
         """Return the values passed through by an instruction, cut or extended to the number of arrays in its shape.
@@ -212,6 +237,8 @@ class Walk:
     def _loop(self, computation: Computation, place: int, init: Values, names: Sequence[str]) -> Values:
         """Walk a loop: its operand, its parameters, the root of its body and its result share buffers."""
         leaves = self.leaves[computation.shape(place)]
+        begin = self.clock
+        self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
             self.see(init, self.clock)
@@ -222,6 +249,8 @@ class Walk:
                 root = self.run(callee, [carried])[callee.root]
                 if is_body:
                     self.join(init, root)
+        self._weight //= LOOP_WEIGHT
+        self.loops.append((begin, self.clock))
         values = self.new_values(leaves, computation, place, self.clock)
         self.join(init, values)
         return values
@@ -243,8 +272,25 @@ class Walk:
             + self.new_values(leaves[begin + len(held) :], computation, place, self.clock)
         )
         if root and len(spans) > 1:
+            self.returned.update(root)
             self.join(root, values[spans[1][0] : spans[1][1]])
+        if self._fast and len(given) == 1 and len(given[0]) == 1:
+            self._note_moves(computation, place, given[0][0], values, names)
         return values
+
+    def _note_moves(
+        self, computation: Computation, place: int, source: int, values: Values, names: Sequence[str]
+    ) -> None:
+        """Record the copies that an asynchronous start makes of its operand, or of slices of it, in another memory."""
+        callee = self.module.computations.get(names[0]) if names else None
+        moved = callee.opcodes[callee.root] if callee is not None and callee.root >= 0 else computation.opcodes[place]
+        if moved not in ("copy-start", "slice", "dynamic-slice"):
+            return
+        for value in values[:2]:
+            if (self.leaf[value] in self._fast) != (self.leaf[source] in self._fast) and value != source:
+                self.moves.append((value, source))
+                if computation.details[place].kind == "CrossProgram":
+                    self.across_programs.append(value)
 
     def _run_called(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
         """Walk the computation of an asynchronous call; return the values of its root."""

@@ -329,7 +329,7 @@ class _Steps:
 
 
 def step_table(program: IndexProgram, mark: bool) -> StepTable:
-    """Return the collected of a program; the kernel stops at an input that is not below its bound.
+    """Return the table of a program's steps; the kernel stops at an input that is not below its bound.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def convert(
     if out is None:
         outputs = new_outputs(len(program.outputs), size)
     else:
-        outputs = [as_output(out, size, "out")] if single else as_outputs(out, len(program.outputs), size, "out")
+        outputs = [as_output(out, size, "out")] if single else as_outputs(out, len(program.outputs), size)
         check_overlap(() if windowed else inputs, outputs)
     try:
         if windowed:

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.algebra.sides import RegroupedShape, dimension_forms, variable_forms
+from fastindex.core.integers import INT64_MAX
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import (
@@ -115,11 +116,11 @@ class Undoing:
         by_dimension = {a.dimension: v for a, v in self.values.items() if isinstance(a, DimensionAxis)}
         return [by_dimension[d] for d in range(rank)]
 
-    def checks(self, every: bool) -> list[Check]:
+    def checks(self) -> list[Check]:
         """Return checks that all hold for a slot that holds an element; at least one fails for any other slot.
 
         A value out of range carries over: from a count to the whole axis, from a merged axis to its outer part. So
-        counts and merged axes need no check, unless `every` is set.
+        counts and merged axes need no check.
         """
         checks: list[Check] = []
         suspects = [axis for axis in self.values if self.limits[axis] >= _bound(axis)]
@@ -129,12 +130,11 @@ class Undoing:
             if axis in seen:
                 continue
             seen.add(axis)
-            implied = isinstance(axis, CountAxis | MergedAxis)
             if isinstance(axis, CountAxis):
                 suspects.append(axis.whole)
             elif isinstance(axis, MergedAxis):
                 suspects.append(axis.outer)
-            if every or not implied:
+            else:
                 checks.append(Check(self.values[axis], _bound(axis)))
         return checks
 
@@ -164,8 +164,6 @@ def _bound(axis: Axis) -> int:
 
 UNITS = ("slot", "byte", "bit")
 
-_LARGEST = 2**63 - 1
-
 
 def bits_of_unit(shape: Shape, unit: str) -> int:
     """Return the number of bits in a unit; a slot of `shape` has the bits of one element.
@@ -189,7 +187,7 @@ def bits_of_unit(shape: Shape, unit: str) -> int:
     if unit not in UNITS:
         raise FastIndexError(f"unit must be 'slot', 'byte' or 'bit', got {unit!r}")
     bits = 8 if unit == "byte" else 1
-    if shape.nbytes * 8 // bits > _LARGEST:
+    if shape.nbytes * 8 // bits > INT64_MAX:
         raise LayoutError(f"the {unit}s of {shape.cut_text()} do not fit int64; ask for a larger unit")
     return bits
 
@@ -241,7 +239,7 @@ def units_in_buffer(shape: Shape, unit: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def linear_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> IndexProgram:
+def linear_program(shape: Shape, unit: str = "slot") -> IndexProgram:
     """Return the program from the coordinates of an element, one per dimension, to its slot, first byte or bit.
 
     Raises
@@ -254,7 +252,7 @@ def linear_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> I
         `unit` is unknown.
     """
     bits = bits_of_unit(shape, unit)
-    builder = ProgramBuilder(shape.dimensions, simplify)
+    builder = ProgramBuilder(shape.dimensions)
     if shape.slot_count == 0:
         return builder.program([()])
     slot = slot_form(builder, axes_of(shape), [builder.variable(d) for d in range(shape.rank)])
@@ -262,7 +260,7 @@ def linear_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> I
 
 
 @lru_cache(maxsize=1024)
-def multi_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> IndexProgram:
+def multi_program(shape: Shape, unit: str = "slot") -> IndexProgram:
     """Return the program from a slot, byte or bit to the coordinates of its element, with checks that fail for padding.
 
     Raises
@@ -283,15 +281,15 @@ def multi_program(shape: Shape, simplify: bool = True, unit: str = "slot") -> In
     padding unless x0 - 6 q0 + 2 q1 - 2 q2 < 5
     """
     require_one_element(shape, unit)
-    builder = ProgramBuilder((units_in_buffer(shape, unit),), simplify)
+    builder = ProgramBuilder((units_in_buffer(shape, unit),))
     if shape.slot_count == 0:
         return builder.program([()] * shape.rank)
     slot, last = _slot_of_unit(builder, shape, unit)
-    return builder.program(*coordinate_forms(builder, shape, slot, last, every_check=not simplify))
+    return builder.program(*coordinate_forms(builder, shape, slot, last))
 
 
 @lru_cache(maxsize=1024)
-def conversion_program(source: Shape, destination: Shape, simplify: bool = True, unit: str = "slot") -> IndexProgram:
+def conversion_program(source: Shape, destination: Shape, unit: str = "slot") -> IndexProgram:
     """Return the program from a slot, byte or bit of `source` to where the same element begins in `destination`.
 
     Raises
@@ -306,25 +304,25 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
         raise LayoutError(f"both layouts must be of one array: the dimensions of {source} and {destination} differ")
     require_one_element(source, unit)
     bits = bits_of_unit(destination, unit)
-    builder = ProgramBuilder((units_in_buffer(source, unit),), simplify)
+    builder = ProgramBuilder((units_in_buffer(source, unit),))
     if source.slot_count == 0:
         return builder.program([()])
     slot, last = _slot_of_unit(builder, source, unit)
-    coordinates, checks = coordinate_forms(builder, source, slot, last, every_check=not simplify)
+    coordinates, checks = coordinate_forms(builder, source, slot, last)
     if destination.slot_count == 0:
         return builder.program([()], checks)
     if isinstance(source, RegroupedShape) and isinstance(destination, RegroupedShape):
         values, more = variable_forms(builder, source, coordinates)
         coordinates, checks = dimension_forms(builder, destination, values), [*checks, *more]
         slot = slot_form(builder, axes_of(destination), coordinates)
-    elif not simplify or source.layout != destination.layout:
+    elif source.layout != destination.layout:
         slot = slot_form(builder, axes_of(destination), coordinates)
     last = destination.slot_count - 1
     return builder.program([builder.in_units(slot, destination.element_bits, bits, last)], checks)
 
 
 def coordinate_forms(
-    builder: ProgramBuilder, shape: Shape, slot: Form, last_slot: int | None = None, every_check: bool = False
+    builder: ProgramBuilder, shape: Shape, slot: Form, last_slot: int | None = None
 ) -> tuple[list[Form], list[Check]]:
     """Return the coordinates of a slot, one per dimension, and the checks that fail for padding."""
     axes = axes_of(shape)
@@ -332,7 +330,7 @@ def coordinate_forms(
     if not axes:
         return [], [Check(slot, 1)]
     undoing = Undoing(builder, axes, *digits_of_slot(builder, axes, slot, last_slot))
-    return undoing.coordinates(shape.rank), undoing.checks(every_check)
+    return undoing.coordinates(shape.rank), undoing.checks()
 
 
 def _slot_of_unit(builder: ProgramBuilder, shape: Shape, unit: str) -> tuple[Form, int]:
@@ -350,7 +348,7 @@ def within_tile_count(shape: Shape, level: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
+def tile_program(shape: Shape, level: int) -> IndexProgram:
     """Return the program from coordinates to all axes after tile number `level` has been applied.
 
     Raises
@@ -358,7 +356,7 @@ def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgra
     UnsupportedError, LayoutError
         As `linear_program`.
     """
-    builder = ProgramBuilder(shape.dimensions, simplify)
+    builder = ProgramBuilder(shape.dimensions)
     axes = axes_of(shape, level + 1)
     if shape.slot_count == 0:
         return builder.program([()] * len(axes))
@@ -367,7 +365,7 @@ def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgra
 
 
 @lru_cache(maxsize=1024)
-def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
+def from_tile_program(shape: Shape, level: int) -> IndexProgram:
     """Return the inverse program, from all axes after tile number `level`, with checks that fail for padding.
 
     Raises
@@ -385,9 +383,9 @@ def from_tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexP
     padding unless 2 x1 + x3 < 5
     """
     axes = axes_of(shape, level + 1)
-    builder = ProgramBuilder([axis.size for axis in axes], simplify)
+    builder = ProgramBuilder([axis.size for axis in axes])
     if shape.slot_count == 0:
         return builder.program([()] * shape.rank)
     values = {axis: builder.variable(i) for i, axis in enumerate(axes)}
     undoing = Undoing(builder, axes, values, {axis: axis.size - 1 for axis in axes})
-    return builder.program(undoing.coordinates(shape.rank), undoing.checks(every=not simplify))
+    return builder.program(undoing.coordinates(shape.rank), undoing.checks())

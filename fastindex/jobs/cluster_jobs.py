@@ -76,12 +76,12 @@ def pack_store(
         A store cannot be read or written.
     """
     check_movable(shape)
-    room = task_bytes(client)
+    limit = task_bytes(client)
     stored = stored_zarr_array(source_path, shape, casting)
-    array = _lazy(StoredValues(source_path, stored.shape.element_type.numpy_dtype), stored.array, room)
+    array = _lazy(StoredValues(source_path, stored.shape.element_type.numpy_dtype), stored.array, limit)
     paths = source_path, target_path
     _write_buffer(
-        lambda chunks: pack(array, shape, casting=casting, chunks=chunks), paths, shape, room, progress, client
+        lambda chunks: pack(array, shape, casting=casting, chunks=chunks), paths, shape, limit, progress, client
     )
 
 
@@ -101,10 +101,10 @@ def unpack_store(
     check_movable(shape)
     logical = logical_result(shape, None, dtype, casting)
     name, bits = bits_dtype(logical.element_type)
-    room = task_bytes(client)
-    buffer = _lazy_buffer(source_path, shape, room)
-    sizes = slab_grid(logical, room).sizes
-    with dask.config.set({"array.chunk-size": room}):
+    limit = task_bytes(client)
+    buffer = _lazy_buffer(source_path, shape, limit)
+    sizes = slab_grid(logical, limit).sizes
+    with dask.config.set({"array.chunk-size": limit}):
         array = unpack(buffer, shape, dtype=logical.element_type, casting=casting, chunks=sizes)
     with _new_array((target_path, source_path), array.shape, sizes, bits, {}) as folder:
         _write(array, folder, progress, client)
@@ -126,11 +126,11 @@ def relayout_store(
     Parameters and errors as for `pack_store`.
     """
     require_movable_pair(source, destination, casting)
-    room = task_bytes(client)
-    buffer = _lazy_buffer(source_path, source, room)
+    limit = task_bytes(client)
+    buffer = _lazy_buffer(source_path, source, limit)
     paths = source_path, target_path
     moved = partial(relayout, buffer, source, destination, casting=casting)
-    _write_buffer(lambda chunks: moved(chunks=chunks), paths, destination, room, progress, client)
+    _write_buffer(lambda chunks: moved(chunks=chunks), paths, destination, limit, progress, client)
 
 
 def task_bytes(client: Client) -> int:
@@ -172,11 +172,11 @@ def _opened(path: str, changed: int) -> Any:
     return open_stored(path)[0]
 
 
-def _lazy(values: StoredValues, stored: Any, room: int) -> da.Array:
+def _lazy(values: StoredValues, stored: Any, limit: int) -> da.Array:
     """Return a lazy array whose chunks consist of whole chunks of the store, or of whole shards if it has them."""
     # Dask rejects chunks of size 0, which an empty dimension has.
     grid = tuple(max(size, 1) for size in stored.shards or stored.chunks)
-    chunks = da.core.normalize_chunks("auto", values.shape, limit=room, dtype=stored.dtype, previous_chunks=grid)
+    chunks = da.core.normalize_chunks("auto", values.shape, limit=limit, dtype=stored.dtype, previous_chunks=grid)
     # If `limit` is below a chunk of the store, Dask splits it, and several tasks would decompress the same chunk.
     whole = tuple(_at_multiples(sizes, step) for sizes, step in zip(chunks, grid, strict=True))
     changed = os.stat(values.path).st_mtime_ns
@@ -190,26 +190,26 @@ def _at_multiples(sizes: Sequence[int], step: int) -> tuple[int, ...]:
     return tuple(b - a for a, b in pairwise(edges)) or (size,)
 
 
-def _lazy_buffer(path: str, shape: Shape, room: int) -> da.Array:
+def _lazy_buffer(path: str, shape: Shape, limit: int) -> da.Array:
     stored = stored_zarr_buffer(path, shape).array
     dtype = buffer_dtype(shape)
     if stored.dtype.itemsize not in (1, dtype.itemsize):
         raise ArgumentTypeError(f"{path} holds {stored.dtype}, a buffer of {shape.cut_text()} {dtype} or bytes")
     raw = np.dtype(np.uint8) if stored.dtype.itemsize == 1 else dtype
-    return _lazy(StoredValues(path, raw), stored, room)
+    return _lazy(StoredValues(path, raw), stored, limit)
 
 
 # Writing
 
 
 def _write_buffer(
-    lazy: Any, paths: tuple[str, str], shape: Shape, room: int, progress: Progress, client: Client
+    lazy: Any, paths: tuple[str, str], shape: Shape, limit: int, progress: Progress, client: Client
 ) -> None:
-    grid = slab_grid(shape, room)
+    grid = slab_grid(shape, limit)
     first = next(grid.boxes(slab_order(shape)))
     step = max(min(box_shape(shape, first).nbytes, shape.nbytes), 1)
     # Dask merges chunks up to its configured limit before it shuffles them.
-    with dask.config.set({"array.chunk-size": room}):
+    with dask.config.set({"array.chunk-size": limit}):
         buffer = lazy(max(step // buffer_dtype(shape).itemsize, 1))
     if buffer.dtype != np.uint8:
         buffer = buffer.view(np.uint8)

@@ -224,7 +224,7 @@ class InputFile:
             The file is too short.
         """
         if self.nbytes - start < nbytes:
-            raise FastIndexError(f"{self.path} has become shorter: {nbytes} bytes from {start} on are not there")
+            raise FastIndexError(f"{self.path} has become shorter: it ends before byte {start + nbytes}")
         found = copy(self)
         # This reference keeps the file open.
         found._whole = self
@@ -255,8 +255,8 @@ def check_readable(path: str) -> None:
     kind = os.path.splitext(path)[1]
     if kind in _CONTAINERS:
         raise FastIndexError(
-            f"{path} holds several arrays in a {kind} file, which is not read: {_CONTAINERS[kind]}. Read are .npy and "
-            ".zarr, raw bytes, and checkpoints of .safetensors and .gguf"
+            f"{path} holds several arrays in a {kind} file, which fastindex does not read: {_CONTAINERS[kind]}. "
+            "It reads .npy and .zarr, raw bytes, and checkpoints of .safetensors and .gguf"
         )
 
 
@@ -324,7 +324,7 @@ def read_whole(path: str, most_bytes: int) -> bytes:
     """
     file = open_raw(path)
     if file.nbytes > most_bytes:
-        raise FastIndexError(f"{path} has {file.nbytes} bytes; {most_bytes} at most can be right")
+        raise FastIndexError(f"{path} has {file.nbytes} bytes; a valid file has at most {most_bytes}")
     content = np.empty(file.nbytes, np.uint8)
     file.read(0, content)
     return content.tobytes()
@@ -401,7 +401,7 @@ def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
     dimensions, _, dtype = header
     if dtype.itemsize == 0 or len(dimensions) > MOST_DIMENSIONS or not all(map(_is_size, dimensions)):
-        raise FastIndexError(f"{path} is not a .npy file: no array is {dtype} of the shape {_cut(dimensions)}")
+        raise FastIndexError(f"{path} is not a .npy file: no array of {dtype} can have the shape {_cut(dimensions)}")
     return header
 
 
@@ -423,7 +423,7 @@ class _Header:
     def read(self, size: int = -1, /) -> bytes:
         """Read bytes."""
         if size > _LONGEST_HEADER:
-            raise ValueError(f"its header takes {size} bytes; the most is {_LONGEST_HEADER}")
+            raise ValueError(f"its header takes {size} bytes, and at most {_LONGEST_HEADER} are read")
         return self._file.read(size).replace(b"'<f1'", b"'|V1'")
 
 

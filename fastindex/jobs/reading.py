@@ -41,7 +41,7 @@ from fastindex.jobs.input_files import Bytes, InputFile, spelled
 _MAGIC = b"\x93NUMPY"
 _MANIFEST = "manifest.ocdbt"
 #: Chunks in memory in addition to a box: encoded, decoded, and the codec's working memory.
-_CHUNKS_IN_MEMORY = 3
+CHUNKS_IN_MEMORY = 3
 
 Sizes = tuple[int, ...]
 
@@ -139,9 +139,10 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
     """
     if file.dtype is not None and not _is_array_of(file, shape):
         if len(file.dimensions) != 1:
+            flat = "; a buffer in memory order has to be saved as array.reshape(-1)"
             raise FastIndexError(
                 f"{file.path} has the dimensions {spelled(file.dimensions)}, a buffer of {shape.cut_text()} has one; "
-                "pack takes the array itself"
+                f"pack takes the array itself{flat if file.dimensions == memory_dimensions(shape) else ''}"
             )
         raw = file.dtype.itemsize == 1 and file.dtype.kind in "uiV"
         if not raw:
@@ -152,12 +153,13 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
     """Whether a file contains the array itself, with the same bytes as the buffer of `shape`."""
-    if len(file.dimensions) == 1:
+    dimensions = memory_dimensions(shape)
+    if len(file.dimensions) == 1 or dimensions is None:
         return False
-    in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
-    if not in_order_of_memory and (
-        file.dimensions != shape.dimensions or shape != plain_shape(shape, file.fortran_order)
-    ):
+    in_order_of_memory = not file.fortran_order and file.dimensions == dimensions != shape.dimensions
+    order = [d for d in shape.layout.major_to_minor if shape.dimensions[d] != 1]
+    is_in_order = not file.nbytes or order == sorted(order, reverse=file.fortran_order)
+    if not in_order_of_memory and (file.dimensions != shape.dimensions or not is_in_order):
         return False
     _check_dtype(file, shape, shape.element_type.numpy_dtype)
     return True
@@ -291,7 +293,7 @@ class CheckpointArray:
         width = self.shape.element_type.nbytes
         counts = [-(-size // max(step, 1)) for size, step in zip(sizes, chunks, strict=True)]
         chunk = math.prod(chunks) * width
-        memory = 2 * math.prod(sizes) * width + _CHUNKS_IN_MEMORY * chunk
+        memory = 2 * math.prod(sizes) * width + CHUNKS_IN_MEMORY * chunk
         return memory, math.prod(counts) * (chunk + 8 * SEGMENT_COST_BYTES)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:

@@ -33,7 +33,7 @@ from fastindex.arrays.fills import check_cast
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import Bytes
-from fastindex.jobs.reading import plain_shape
+from fastindex.jobs.reading import CHUNKS_IN_MEMORY, plain_shape
 from fastindex.jobs.writing import name_beside, removed_unless_finished
 from fastindex.jobs.zarr_stores import (
     bits_dtype,
@@ -52,8 +52,6 @@ ATTRIBUTE = "fastindex_shape"
 
 #: The approximate size of new chunks.
 _CHUNK_BYTES = 4 << 20
-#: Chunks in memory in addition to a box: encoded, decoded, and the codec's working memory.
-_CHUNKS_IN_MEMORY = 3
 #: Memory of zarr-python for each chunk that a box touches, independent of the chunk's size.
 _RECORD_BYTES = 4 << 10
 #: Memory of zarr-python for each entry of a shard's index.
@@ -220,7 +218,7 @@ def _at_edges(start: int, stop: int, unit: int) -> Iterator[tuple[int, int]]:
 
 def _memory_of_chunks(array: Any, records: int) -> int:
     """Return the memory in addition to a box that touches `records` chunks, inner chunks of shards included."""
-    return _CHUNKS_IN_MEMORY * chunk_bytes(array) + _RECORD_BYTES * records + _INDEX_BYTES * inner_chunks(array)
+    return CHUNKS_IN_MEMORY * chunk_bytes(array) + _RECORD_BYTES * records + _INDEX_BYTES * inner_chunks(array)
 
 
 def _slices(box: Box) -> tuple[slice, ...]:

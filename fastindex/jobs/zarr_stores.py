@@ -206,7 +206,7 @@ def _check_file(folder: str, key: str, byte_range: Any, most_bytes: int) -> None
         size = min(size, getattr(byte_range, "end", size)) - getattr(byte_range, "start", 0)
         size = min(size, getattr(byte_range, "suffix", size))
     if size > most_bytes:
-        raise FastIndexError(f"{size} bytes of {key} in {folder} are too many: at most {most_bytes} can be right")
+        raise FastIndexError(f"{key} in {folder} has {size} bytes; a valid file has at most {most_bytes}")
 
 
 def open_stored(path: str) -> tuple[Any, str | None]:

@@ -216,13 +216,6 @@ def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
     )
 
 
-def run_pass(
-    one: Pass, source: int, destination: int, padding: bytes, threads: int | None, tuning: Tuning = TUNING
-) -> None:
-    """Run one pass between two addresses; the pass adds its start offset on each side."""
-    CompiledPasses((one,), tuning).run(source, destination, padding, threads)
-
-
 class OneCall:
     """Passes between two plain arrays as one native call, which also checks the arrays.
 

@@ -263,10 +263,8 @@ def for_scattered_lines(tuning: Tuning, loops: RelayoutLoops, width: int) -> Tun
 # Only `runs` was changed manually, from 7.72, because `s32[98304,5]` out of `T(8,128)` was moved by blocks in 1.31 ms
 # and not by loops in 0.97. On 240 cells drawn later (seed 30500, 2026-11-25) the choice takes 1.048 times the best time
 # with it and 1.053 with 7.72, and fits to either half of these keep it.
-
-#: Where and when the costs were fitted.
-MACHINE, DATE = "AMD EPYC, 2 processors: AVX-512 and 1 MiB of L2; AVX2 and 512 KiB", "2026-11-23 and 2026-11-25"
-
+#
+# Fitted on 2026-11-23 and 2026-11-25, on AMD EPYC, 2 processors: AVX-512 and 1 MiB of L2; AVX2 and 512 KiB.
 COEFFICIENTS = Counts(
     lines=30.1,
     filled=33.2,

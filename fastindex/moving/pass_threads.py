@@ -29,12 +29,12 @@ from fastindex.first_use import uninterrupted
 from fastindex.runtime.machine_code import function
 from fastindex.runtime.numbers import (
     CALL_COUNTERS,
-    CREW,
-    CREW_JOBS,
     JOB,
     JOB_BYTES,
     LINE_BYTES,
     MISSING,
+    POOL,
+    POOL_JOBS,
     REFUSED,
     SEMAPHORE_BYTES,
     UNFINISHED,
@@ -159,12 +159,12 @@ class _Helper:
             self._thread.join(1)
 
 
-class _Crew:
+class _Pool:
     """The thread pool of this process; the job of each helper records the call that owns it."""
 
     def __init__(self) -> None:
         self.helpers: list[_Helper] = []
-        self._table = np.zeros(CREW_JOBS + _MOST_THREADS, np.int64)
+        self._table = np.zeros(POOL_JOBS + _MOST_THREADS, np.int64)
         self.address = address_of(self._table)
         self._growing = threading.Lock()
         self._is_closed = False
@@ -179,12 +179,12 @@ class _Crew:
         with self._growing, contextlib.suppress(RuntimeError, OSError):
             if not self.helpers:
                 # An invalid setting raises here, before any thread is started.
-                self._table[CREW.spins] = _spins()
+                self._table[POOL.spins] = _spins()
                 atexit.register(self.close)
             while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
                 self.helpers.append(_Helper(scratch))
-                self._table[CREW_JOBS + len(self.helpers) - 1] = self.helpers[-1].job
-                self._table[CREW.size] = len(self.helpers)
+                self._table[POOL_JOBS + len(self.helpers) - 1] = self.helpers[-1].job
+                self._table[POOL.size] = len(self.helpers)
 
     def close(self) -> None:
         """End the threads before the interpreter frees the memory that they poll."""
@@ -194,18 +194,18 @@ class _Crew:
                 one.close()
 
 
-_crew = _Crew()
+_pool = _Pool()
 
 
-def _forget_crew() -> None:
+def _forget_pool() -> None:
     # A fork copies the thread objects, but not the threads.
-    global _crew
-    atexit.unregister(_crew.close)
-    _crew = _Crew()
+    global _pool
+    atexit.unregister(_pool.close)
+    _pool = _Pool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_crew)
+    os.register_at_fork(after_in_child=_forget_pool)
 
 
 def run_with_helpers(
@@ -229,9 +229,9 @@ def run_with_helpers(
     helpers : int
         The most helper threads to use.
     """
-    crew = _crew
-    if len(crew.helpers) < helpers:
-        crew.grow(helpers, scratch)
+    pool = _pool
+    if len(pool.helpers) < helpers:
+        pool.grow(helpers, scratch)
     memory, dismiss = long_call(passes), function("dismiss")
     call = address_of(memory)
     arguments = (*arguments, scratch(), call)
@@ -240,7 +240,7 @@ def run_with_helpers(
         # Not "while found & UNFINISHED": since Python 3.12, "finally" does not cover the backward jump of such a loop,
         # and signal handlers run there.
         while True:
-            found = lead(crew.address, helpers, *arguments)
+            found = lead(pool.address, helpers, *arguments)
             missing += found // MISSING
             if not found & UNFINISHED:
                 break
@@ -248,12 +248,12 @@ def run_with_helpers(
     finally:
         # One native call, and Python handles no signal before it: whatever is raised, no thread writes afterwards.
         if found:
-            dismiss(crew.address, call, passes)
+            dismiss(pool.address, call, passes)
     if found == REFUSED:
         return False
     if missing:
         # Concurrent callers need separate helpers; from the next call on there are enough.
-        crew.grow(len(crew.helpers) + missing, scratch)
+        pool.grow(len(pool.helpers) + missing, scratch)
     return True
 
 

@@ -120,14 +120,14 @@ def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
         return
     others = tuple(other for other in nest.loops if other is not loop)
     source_stride, destination_stride = loop.source_stride, loop.destination_stride
-    count, rest = divmod(loop.size, piece)
+    count, remainder = divmod(loop.size, piece)
     whole = Loop(count, piece * source_stride, piece * destination_stride)
     pieces = (Loop(piece, source_stride, destination_stride), whole, *others)
     yield Nest(pieces, nest.source_start, nest.destination_start)
-    if rest:
+    if remainder:
         end = count * piece
         starts = nest.source_start + end * source_stride, nest.destination_start + end * destination_stride
-        yield Nest((Loop(rest, source_stride, destination_stride), *others), *starts)
+        yield Nest((Loop(remainder, source_stride, destination_stride), *others), *starts)
 
 
 def along(nest: Nest, whole: Loop) -> Loop:

@@ -49,10 +49,6 @@ class SlotMove:
     destination: SlotFormat
 
     @property
-    def slots_per_unit(self) -> int:
-        return 8 // self.source.bits if self.unit == "byte" else 1
-
-    @property
     def conversion(self) -> Literal["expand", "compress"] | None:
         """The conversion of packed slots that a kernel may do during the move, instead of before or after it."""
         if self.unit != "value":

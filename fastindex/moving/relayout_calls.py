@@ -127,7 +127,8 @@ def unpack(
     out : array of ``shape.dimensions``, optional
         Output; of any strides without overlap. It must not overlap `buffer`.
     dtype : dtype, ElementType or str, optional
-        The element type of the result, by default that of `out` or of `shape`; elements are cast to it.
+        The element type of the result, by default that of `out` or of `shape`; elements are cast to it. A str is XLA's
+        name, such as ``"u8"`` for 8 bits, or one that means the same in all libraries, such as ``"float32"``.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for this cast, as for `pack`.
     threads : int, optional

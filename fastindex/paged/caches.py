@@ -8,18 +8,18 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from fastindex.arrays.arrays import Array, described, require_contiguous
+from fastindex.arrays.arrays import Array, require_contiguous
 from fastindex.core.integers import as_integer
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.paged.planes import (
     Plane,
     Pool,
-    described_tensors,
+    memories_of,
+    memory_of,
     planes_of,
     pool_of_tensors,
     read_text,
     require_disjoint,
-    shared_array,
     stride_of,
 )
 from fastindex.paged.presets import preset_pool
@@ -185,8 +185,6 @@ class Cache:
         FastIndexError
             No order matches the sizes, or several do, which the message names; tensors that differ, or whose elements
             overlap.
-        UnsupportedError
-            Tensors on a GPU.
 
         Examples
         --------
@@ -442,8 +440,8 @@ def _heads(held: int, tp: tuple[int, int], total: int | None) -> range:
 # Memory of a pool
 
 
-def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple[int, Any]:
-    """Return the address of byte 0 of a pool, and the object that keeps its memory alive.
+def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple[int, list[Array]]:
+    """Return the address of byte 0 of a pool, and the records of its memory.
 
     Parameters
     ----------
@@ -461,26 +459,20 @@ def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple
         A buffer of the wrong size, not contiguous or read-only, or other tensors.
     ArgumentTypeError
         A buffer that does not expose its memory.
-    UnsupportedError
-        The memory is on a GPU.
     """
-    tensors = cache.tensors
-    if tensors is not None:
-        return _base_of(cache, tensors, buffer, name, writes)
-    array = shared_array(buffer, name, writes)
-    if array.nbytes != cache.nbytes:
-        raise FastIndexError(f"{name} of {cache} takes {cache.nbytes} bytes, got {array.nbytes}")
-    found = described(array)
-    require_contiguous(found, name)
-    return found.address, array
-
-
-def _base_of(cache: Cache, known: Sequence[Array], buffer: Any, name: str, writes: bool) -> tuple[int, Any]:
-    found = described_tensors(buffer, name, writes)
-    places = [[(one.address, one.shape, one.strides) for one in side] for side in (found, known)]
-    if places[0] != places[1]:
-        raise FastIndexError(
-            f"{name} must be the tensors that {cache} was made from, with the same memory and strides; make a cache "
-            "from these with Cache.from_tensors"
-        )
-    return min(one.extent[0] for one in known), buffer
+    if cache.tensors is not None:
+        found = memories_of(buffer, name, writes)
+        places = [
+            [(one.device, one.address, one.shape, one.strides) for one in side] for side in (found, cache.tensors)
+        ]
+        if places[0] != places[1]:
+            raise FastIndexError(
+                f"{name} must be the tensors that {cache} was made from, with the same memory and strides; make a "
+                "cache from these with Cache.from_tensors"
+            )
+        return min(one.extent[0] for one in found), found
+    one = memory_of(buffer, name, writes)
+    if one.nbytes != cache.nbytes:
+        raise FastIndexError(f"{name} of {cache} takes {cache.nbytes} bytes, got {one.nbytes}")
+    require_contiguous(one, name)
+    return one.address, [one]

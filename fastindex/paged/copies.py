@@ -1,9 +1,9 @@
-"""`copy`, `gather`, `scatter`, `swap_blocks`: moving tokens between caches and chunks, on the CPU."""
+"""`copy`, `gather`, `scatter`, `swap_blocks`: moving tokens between caches and chunks, on the CPU and on GPUs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Loop, Nest, in_units_of
-from fastindex.arrays.arrays import check_dimensions, check_elements, described
+from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
 from fastindex.arrays.index_arguments import as_integers_in_bulk
+from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, Placement, address_of_pool
 from fastindex.paged.page_passes import copy_pages, fill_pages
-from fastindex.paged.planes import Numbers, Plane, Pool, shared_array
+from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
 from fastindex.paged.transfers import (
     Granules,
     Group,
@@ -63,8 +65,8 @@ def copy(
         As for `runs`.
     source_buffer, target_buffer : array
         The memory of each pool: an array of any element type and dimensions, from any library that shares memory with
-        NumPy; for a cache made from tensors, these tensors. The buffers may overlap: the result is as if the source had
-        been copied first.
+        NumPy, or CUDA arrays; for a cache made from tensors, these tensors. The buffers may overlap: the result is as
+        if the source had been copied first. On a GPU one launch copies all layers, and the call does not wait for it.
     tail : {"leave", "zero"}
         Leave or zero the slots after the last token in the last target block, for the heads that move.
     casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
@@ -77,7 +79,7 @@ def copy(
     FastIndexError, OutOfBoundsError, ArgumentTypeError
         As `runs`; a buffer of the wrong size, not contiguous, or read-only; a cast that the rule does not allow.
     UnsupportedError
-        A buffer on a GPU.
+        A cast on a GPU.
 
     Examples
     --------
@@ -98,16 +100,14 @@ def copy(
     for group in transfer.groups:
         for here, there in group.pairs:
             check_cast(here.element_type, there.element_type, casting)
-    begin, kept = address_of_pool(source, source_buffer, "source_buffer", False)
-    end, _ = address_of_pool(target, target_buffer, "target_buffer", True)
+    begin, near = address_of_pool(source, source_buffer, "source_buffer", False)
+    end, far = address_of_pool(target, target_buffer, "target_buffer", True)
+    memory = Memory([*near, *far], workers)
     if _overlap(begin, source.nbytes, end, target.nbytes) and not _is_disjoint(transfer, begin == end):
-        staged, memory = _staged(transfer, begin, workers)
-        _run(staged, memory.ctypes.data, end, workers)
-    else:
-        _run(transfer, begin, end, workers)
+        transfer, begin = _staged(transfer, begin, memory)
+    _run(transfer, begin, end, memory)
     if tail == "zero":
-        _zero_tail(transfer, end)
-    del kept
+        _zero_tail(transfer, end, memory)
 
 
 def gather(
@@ -154,7 +154,7 @@ def gather(
     [[8, 9], [10, 11], [0, 1]]
     """
     workers = thread_count(threads)
-    begin, kept = address_of_pool(cache, buffer, "buffer", False)
+    begin, near = address_of_pool(cache, buffer, "buffer", False)
     if slots is not None:
         if block_table is not None or num_tokens is not None:
             raise FastIndexError("give a block_table and num_tokens, or slots")
@@ -172,10 +172,11 @@ def gather(
         transfer = transfer_of(_alone(cache), chunk, blocks, np.arange(chunk.num_blocks), tokens)
     plane = next(iter(cache.planes.values()))
     dtype = plane.element_type.numpy_dtype if plane.per_unit == 1 else np.dtype(np.uint8)
-    memory = aligned_bytes(chunk.nbytes)
-    _run(transfer, begin, memory.ctypes.data, workers)
-    del kept
-    return memory.view(dtype).reshape(chunk_shape(cache, chunk.nbytes))
+    memory = Memory(near, workers)
+    found: NDArray[Any]
+    found, address = memory.new(chunk_shape(cache, chunk.nbytes), dtype)
+    _run(transfer, begin, address, memory)
+    return found
 
 
 def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads: int | None = None) -> None:
@@ -212,20 +213,19 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     """
     workers = thread_count(threads)
     slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1).astype(np.int64)
-    end, _ = address_of_pool(cache, buffer, "buffer", True)
+    end, far = address_of_pool(cache, buffer, "buffer", True)
     pool = chunk_cache(cache, len(slots))
     plane = next(iter(cache.planes.values()))
     shape = Shape(plane.element_type if plane.per_unit == 1 else "u8", chunk_shape(cache, pool.nbytes))
-    values = shared_array(chunk, "chunk", False)
-    check_elements(described(values), shape, "chunk")
-    check_dimensions(values, shape, "chunk")
-    values = np.ascontiguousarray(values)
+    values = memory_of(chunk, "chunk", False)
+    check_elements(values, shape, "chunk")
     tokens = np.flatnonzero(slots >= 0)
     transfer = _by_slots(pool, cache, slots[tokens], tokens, to_slots=True)
-    is_shared = np.may_share_memory(values, shared_array(chunk, "chunk", False))
-    if is_shared and _overlap(values.ctypes.data, values.nbytes, end, cache.nbytes):
-        values = values.copy()
-    _run(transfer, values.ctypes.data, end, workers)
+    memory = Memory([values, *far], workers)
+    begin = values.address
+    if not values.is_contiguous or _overlap(*_range(values.extent), end, cache.nbytes):
+        chunk, begin = memory.contiguous(chunk, shape)
+    _run(transfer, begin, end, memory)
 
 
 def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = None) -> None:
@@ -376,29 +376,70 @@ def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:
 # Moving
 
 
-def _run(transfer: Transfer, begin: int, end: int, workers: int) -> None:
+class Memory:
+    """The memory of a call's arrays: on the host, where threads copy, or on a GPU."""
+
+    def __init__(self, arrays: Sequence[Array], workers: int) -> None:
+        devices = {array.device for array in arrays}
+        if None in devices and len(devices) > 1:
+            raise ArgumentTypeError(
+                "some arrays are on the host and others on the GPU; nothing travels by itself: copy one of them to "
+                "where the others are"
+            )
+        self.arrays: list[Any] = list(arrays)
+        self.workers, self.on_gpu = workers, None not in devices
+        self.kept: Any = None
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, int]:
+        """Return a new array and its address."""
+        if not self.on_gpu:
+            made = aligned_bytes(math.prod(shape) * dtype.itemsize)
+            return made.view(dtype).reshape(shape), made.ctypes.data
+        from fastindex.cuda.pages import new_memory
+
+        array, record = new_memory(self.arrays[0], shape, dtype)
+        self.arrays.insert(0, record)
+        return array, record.address
+
+    def contiguous(self, array: Any, shape: Shape) -> tuple[Any, int]:
+        """Return a contiguous copy of an array in separate memory, and its address."""
+        made, address = self.new(shape.dimensions, shape.element_type.numpy_dtype)
+        copyto(made, array if self.on_gpu else host_array(array))
+        return made, address
+
+
+def _run(transfer: Transfer, begin: int, end: int, memory: Memory) -> None:
     moved = sum(plane.unit_bytes * len(plane.dim_offsets) for plane in transfer.target.planes.values())
     moved *= transfer.granules.count * transfer.granules.tokens * transfer.heads[2] * transfer.target.num_layers
     if not moved:
         return
-    by_numpy = bytes_by_numpy(moved)
+    by_numpy = not memory.on_gpu and bytes_by_numpy(moved)
     with numpys_time() if by_numpy else nullcontext():
-        _copy_all(transfer, begin, end, workers, by_numpy)
+        _copy_all(transfer, (begin, end), memory, by_numpy)
 
 
-def _copy_all(transfer: Transfer, begin: int, end: int, workers: int, by_numpy: bool) -> None:
+def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by_numpy: bool) -> None:
     granules = transfer.granules
     for group in transfer.groups:
         whole = group.pages[0](), group.pages[1]()
         for pairs, cast in _kinds(group):
-            around = _layer_offsets(pairs)
+            if cast is not None and memory.on_gpu:
+                raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
+            around = _layer_offsets(pairs, memory.on_gpu)
             parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
             for part, tokens in parts:
                 pages = whole[0][part], whole[1][part]
-                if tokens and len(pages[0]):
-                    nests = page_nests(tuple(pairs), transfer.heads, tokens, around is not _ONE, cast is None)
-                    nests = nests if cast is None else _in_elements(nests, cast)
-                    copy_pages(nests, cast, (around, *pages), (begin, end), workers, by_numpy)
+                if not tokens or not len(pages[0]):
+                    continue
+                nests = page_nests(tuple(pairs), transfer.heads, tokens, around is not _ONE, cast is None)
+                if memory.on_gpu:
+                    from fastindex.cuda.pages import copy_pages as copy_on_gpu
+
+                    places = (around[:, None] + np.stack(pages, axis=1)).reshape(-1, 2)
+                    copy_on_gpu(nests, places, addresses, memory.arrays)
+                    continue
+                nests = nests if cast is None else _in_elements(nests, cast)
+                copy_pages(nests, cast, (around, *pages), addresses, memory.workers, by_numpy)
 
 
 def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
@@ -411,11 +452,15 @@ def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
         yield pairs, None if types is None else cast_of(*types)
 
 
-def _layer_offsets(pairs: list[Pair]) -> Numbers:
-    """Return layer offsets if the layer stride is not below the block stride on some side; else one pair of zeros."""
+def _layer_offsets(pairs: list[Pair], on_gpu: bool) -> Numbers:
+    """Return layer offsets, or one pair of zeros if the loops over a page go over layers too.
+
+    On the CPU they do if a layer is closer than a block, and on a GPU if all layers are at equal distances.
+    """
     tables = [plane.layer_offsets - plane.layer_offsets[0] for plane in pairs[0]]
-    steps = [np.abs(np.diff(table)) for table in tables]
-    if all((step < plane.block_stride).all() for step, plane in zip(steps, pairs[0], strict=True)):
+    steps = [np.diff(table) for table in tables]
+    near = all((np.abs(step) < plane.block_stride).all() for step, plane in zip(steps, pairs[0], strict=True))
+    if all(len(np.unique(step)) < 2 for step in steps) if on_gpu else near:
         return _ONE
     return np.stack(tables, axis=1)
 
@@ -428,7 +473,7 @@ def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
     return tuple(nest for nest in found if nest is not None)
 
 
-def _zero_tail(transfer: Transfer, end: int) -> None:
+def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
     """Zero the slots after the last token, up to the end of its block."""
     granules, target = transfer.granules, transfer.target
     if not granules.count or not len(transfer.blocks[1]):
@@ -440,11 +485,15 @@ def _zero_tail(transfer: Transfer, end: int) -> None:
         return
     heads = slice(transfer.heads[1], transfer.heads[1] + transfer.heads[2])
     for plane in target.planes.values():
-        place = transfer.blocks[1][columns : columns + 1] * plane.block_stride
-        layers = np.stack([plane.layer_offsets, plane.layer_offsets], axis=1)
-        tables = plane.head_offsets[heads], plane.token_offsets[filled:], plane.dim_offsets
+        layers = plane.layer_offsets + int(transfer.blocks[1][columns]) * plane.block_stride
+        tables = layers, plane.head_offsets[heads], plane.token_offsets[filled:], plane.dim_offsets
         fills = _fills(tables, plane.unit_bytes)
-        fill_pages(fills, (layers, place, place), end, bytes_by_numpy(1))
+        if memory.on_gpu:
+            from fastindex.cuda.pages import fill_with_zeros
+
+            fill_with_zeros(fills, end, memory.arrays)
+        else:
+            fill_pages(fills, (_ONE, _ONE[0, :1], _ONE[0, :1]), end, bytes_by_numpy(1))
 
 
 def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
@@ -461,12 +510,16 @@ def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
     return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
 
 
+def _range(extent: tuple[int, int]) -> tuple[int, int]:
+    return extent[0], extent[1] - extent[0]
+
+
 def _overlap(first: int, first_bytes: int, second: int, second_bytes: int) -> bool:
     return first < second + second_bytes and second < first + first_bytes
 
 
-def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDArray[np.uint8]]:
-    """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and the memory."""
+def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, int]:
+    """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and its address."""
     source, granules = transfer.source, transfer.granules
     count = len(transfer.blocks[0])
     planes, at = [], 0
@@ -475,9 +528,9 @@ def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDA
         planes.append(_dense(plane, at + np.arange(source.num_layers) * layer))
         at += source.num_layers * layer
     stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), _of_rank(source))
-    memory = aligned_bytes(at)
+    memory.kept, address = memory.new((at,), np.dtype(np.uint8))
     blocks = np.arange(count)
-    _run(transfer_of(_alone(source), stage, transfer.blocks[0], blocks, None), begin, memory.ctypes.data, workers)
+    _run(transfer_of(_alone(source), stage, transfer.blocks[0], blocks, None), begin, address, memory)
     pairs = [(plane, transfer.target.planes[name]) for name, plane in stage.planes.items()]
     groups = []
     for pair in pairs:
@@ -485,4 +538,4 @@ def _staged(transfer: Transfer, begin: int, workers: int) -> tuple[Transfer, NDA
         group = next(g for g in transfer.groups if any(there is pair[1] for _, there in g.pairs))
         pages = partial(granules.pages, 0, blocks * pair[0].block_stride, steps)
         groups.append(Group([pair], (pages, group.pages[1])))
-    return Transfer(stage, transfer.target, (blocks, transfer.blocks[1]), granules, groups, transfer.heads), memory
+    return Transfer(stage, transfer.target, (blocks, transfer.blocks[1]), granules, groups, transfer.heads), address

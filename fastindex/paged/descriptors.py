@@ -12,7 +12,7 @@ from fastindex.algebra.loops import Loop, Nest
 from fastindex.algebra.strided_runs import progressions
 from fastindex.arrays.arrays import address_of
 from fastindex.errors import FastIndexError
-from fastindex.moving.box_copies import nest_offsets
+from fastindex.index.box_nests import nest_offsets
 from fastindex.paged.caches import Cache
 from fastindex.paged.numbers import RunJob
 from fastindex.paged.planes import Numbers

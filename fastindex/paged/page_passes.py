@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import Cast, cast_by_numpy
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped
 from fastindex.arrays.arrays import address_of
-from fastindex.moving.box_copies import nest_offsets
+from fastindex.index.box_nests import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at

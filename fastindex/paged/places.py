@@ -17,8 +17,8 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output, common_shape
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
-from fastindex.moving.box_copies import gathered, nests_of
 from fastindex.paged.caches import Cache, check_interleave, size_and_rank
 from fastindex.paged.numbers import COLLECTED, SlotMap
 from fastindex.paged.planes import Numbers, Plane

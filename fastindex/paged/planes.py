@@ -24,7 +24,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.moving.box_copies import cuts_of, slots_along
+from fastindex.index.box_nests import cuts_of, slots_along
 
 Numbers = NDArray[np.int64]
 
@@ -251,8 +251,8 @@ def require_disjoint(planes: Sequence[Plane], text: str) -> None:
 # Memory of other libraries
 
 
-def shared_array(value: Any, name: str, writes: bool) -> NDArray[Any]:
-    """Return a NumPy array that shares the memory of an object.
+def memory_of(value: Any, name: str, writes: bool) -> Array:
+    """Return the record of an object's memory, on the host or on a GPU; the caller keeps the object.
 
     Raises
     ------
@@ -260,27 +260,27 @@ def shared_array(value: Any, name: str, writes: bool) -> NDArray[Any]:
         `writes` is set, and the object is read-only.
     ArgumentTypeError
         The object does not expose its memory.
-    UnsupportedError
-        The memory is on a GPU.
     """
     if is_cuda_array(value):
-        raise UnsupportedError(f"{name} is on a GPU, where pages are not copied yet; runs gives descriptors")
-    if isinstance(value, bytes | bytearray | memoryview):
-        array: NDArray[Any] = np.frombuffer(value, np.uint8)
+        from fastindex.cuda.arrays import as_device_array
+
+        found: Array = as_device_array(value, name)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        found = described(np.frombuffer(value, np.uint8))
     elif isinstance(value, np.ndarray) or hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
-        array = host_array(value)
+        found = described(host_array(value))
     else:
         raise ArgumentTypeError(f"{name} must be an array or bytes, to share its memory; got {type(value).__name__}")
-    if writes and not array.flags.writeable:
+    if writes and found.read_only:
         raise FastIndexError(f"{name} is read-only; give memory that can be written")
-    return array
+    return found
 
 
-def described_tensors(tensors: Any, name: str, writes: bool) -> list[Array]:
+def memories_of(tensors: Any, name: str, writes: bool) -> list[Array]:
     """Return the records of a tensor, or of a flat or nested sequence of tensors."""
     if isinstance(tensors, Sequence) and not isinstance(tensors, str | bytes | bytearray | memoryview):
-        return [record for tensor in tensors for record in described_tensors(tensor, name, writes)]
-    return [described(shared_array(tensors, name, writes))]
+        return [record for tensor in tensors for record in memories_of(tensor, name, writes)]
+    return [memory_of(tensors, name, writes)]
 
 
 # Pools of tensors
@@ -304,7 +304,7 @@ def pool_of_tensors(tensors: Any, axes: str | None, sizes: Mapping[str, int]) ->
     Raises as `Cache.from_tensors`.
     """
     nested = tensors if isinstance(tensors, list | tuple) else [tensors]
-    layers = [described_tensors(layer, "tensors", False) for layer in nested]
+    layers = [memories_of(layer, "tensors", False) for layer in nested]
     halves = len(layers[0]) if layers else 0
     if halves not in (1, 2) or any(len(layer) != halves for layer in layers):
         raise FastIndexError("give one tensor a layer, or a pair of keys and values a layer")

@@ -7,7 +7,6 @@ blocks, heads, tokens per block and elements per head.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -258,10 +257,15 @@ _PRESETS: dict[str, dict[str, Preset]] = {
         "flash_attn": _kv_by_layer(_NHD, _NHD),
         "v_transposed": _kv_by_layer(_NHD, "kv_heads={H},head_dim={D},block_size={N}"),
     },
-    "lmcache": {"KV_2LTD": _order("2LBNHD"), "KV_MLA_FMT": _order("LBND"), "KV_T2D": _order("LBN2HD")},
+    "lmcache": {
+        "KV_2LTD": _order("2LBNHD"),
+        "KV_MLA_FMT": _order("LBND"),
+        "KV_T2D": _order("LBN2HD"),
+        "NL_X_NB_BSV_BSS": _in_page(_indexer, lambda s: 132 * s.N),
+    },
 }
 
-_LMCACHE = {"NL": "L", "NB": "B", "NH": "H", "BS": "N", "HS": "D", "TWO": "2", "CS": "2D"}
+_LMCACHE = {"NL": "L", "NB": "B", "NBBS": "BN", "NH": "H", "BS": "N", "HS": "D", "TWO": "2", "CS": "2D", "ONE": ""}
 
 
 def preset_pool(engine: str, layout: str, sizes: Mapping[str, Any]) -> PresetPool:
@@ -293,11 +297,10 @@ def preset_pool(engine: str, layout: str, sizes: Mapping[str, Any]) -> PresetPoo
 
 def _of_lmcache(name: str) -> Preset | None:
     """Return the preset of a name such as NL_X_TWO_NB_BS_NH_HS; X separates the list axes from the tensor axes."""
-    letters = [_LMCACHE.get(part) for part in name.split("_") if part != "X"]
-    if None in letters or len(set(letters)) < len(letters):
-        return None
-    order = "".join(letter for letter in letters if letter is not None)
-    return _order(order) if math.prod(order.count(letter) == 1 for letter in "BND") else None
+    parts = [part for part in name.split("_") if part != "X"]
+    order = "".join(_LMCACHE.get(part, "?") for part in parts)
+    is_known = "?" not in order and len(set(order)) == len(order) and set("BND") <= set(order)
+    return _order(order) if is_known else None
 
 
 def layouts(engine: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from fastindex.arrays.arrays import address_of
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.moving.box_copies import Pieces, gathered, nests_of
+from fastindex.index.box_nests import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function

@@ -9,7 +9,7 @@ import numpy as np
 from fastindex.core.integers import counted
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.errors import FastIndexError
-from fastindex.moving.box_copies import gathered, nests_of
+from fastindex.index.box_nests import gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane

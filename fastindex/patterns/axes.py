@@ -133,23 +133,23 @@ def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad
         raise FastIndexError(
             f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: {how}; in {pattern.text!r}"
         )
-    rest = math.prod(known[name] for name in group if name in known)
-    if unknown and rest == 0:
+    others = math.prod(known[name] for name in group if name in known)
+    if unknown and others == 0:
         raise FastIndexError(f"the size of {unknown[0]} does not follow where the others are 0; in {pattern.text!r}")
     is_padded = pad and len(group) > 1
     if unknown:
-        if size % rest and not is_padded:
+        if size % others and not is_padded:
             raise FastIndexError(
-                f"a dimension of {size} is not divisible by {rest}, the size of ({' '.join(group)}) without "
+                f"a dimension of {size} is not divisible by {others}, the size of ({' '.join(group)}) without "
                 f"{unknown[0]}; pad=True pads it; in {pattern.text!r}"
             )
-        known[unknown[0]] = -(-size // rest)
+        known[unknown[0]] = -(-size // others)
         return
-    if size != rest and not (is_padded and size < rest):
+    if size != others and not (is_padded and size < others):
         why = "" if group else ", and 1 stands for a dimension of size 1"
-        more = "; pad=True pads it" if len(group) > 1 and size < rest and not pad else ""
+        more = "; pad=True pads it" if len(group) > 1 and size < others and not pad else ""
         raise FastIndexError(
-            f"({' '.join(group) or '1'}) has {rest} elements, the dimension {size}{why}{more}; in {pattern.text!r}"
+            f"({' '.join(group) or '1'}) has {others} elements, the dimension {size}{why}{more}; in {pattern.text!r}"
         )
 
 

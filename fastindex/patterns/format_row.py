@@ -2,8 +2,8 @@
 
 A row is data. `text` is XLA's text of the array after its dimensions are split: capital letters are the dimensions, the
 entries between them the sizes of their inner factors, ``b`` the bits of a code, ``e`` an element of whole bytes, and
-other names are parameters. Split or tiled dimensions are padded to multiples, unless `divides` requires divisible
-sizes. Words are little-endian.
+other names are parameters. A text with ``b`` orders single bits: its type is u1, with ``E(1)``. Split or tiled
+dimensions are padded to multiples, unless `divides` requires divisible sizes. Words are little-endian.
 """
 
 from __future__ import annotations

@@ -355,8 +355,8 @@ def _number(text: str, one: Chosen) -> int:
     """Evaluate a product or quotient of numbers and parameters."""
     spelled = _NAME.sub(lambda m: str(one.values[m.group()]), text)
     upper, _, lower = spelled.partition("/")
-    number, rest = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
-    if rest or not number:
+    number, remainder = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
+    if remainder or not number:
         given = _spelled({m: one.values[m] for m in _NAME.findall(text)})
         raise FastIndexError(f"{one.row.name}: {text} is a whole number, got {given}")
     return number

@@ -96,9 +96,9 @@ class _Box:
         self.first: list[int] = []
         self.count: list[int] = []
         self.stride: list[int] = []
-        rest = nest.destination_start
+        remainder = nest.destination_start
         for i in range(len(units) - 1, -1, -1):
-            begin, rest = divmod(rest, units[i])
+            begin, remainder = divmod(remainder, units[i])
             size, stride = _along(nest.loops, units[i], units[i + 1] if i + 1 < len(units) else None)
             self.first.append(begin)
             self.count.append(size)

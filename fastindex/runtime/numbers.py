@@ -151,7 +151,7 @@ SEMAPHORE_BYTES = 40
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)
 
 
-class CrewTable(NamedTuple):
+class PoolTable(NamedTuple):
     """The helper threads of a process; the addresses of their jobs follow these numbers.
 
     Attributes
@@ -166,8 +166,8 @@ class CrewTable(NamedTuple):
     size: int
 
 
-CREW = places(CrewTable)
-CREW_JOBS = len(CREW)
+POOL = places(PoolTable)
+POOL_JOBS = len(POOL)
 
 
 class LongCall(NamedTuple):

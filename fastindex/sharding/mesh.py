@@ -64,7 +64,7 @@ class Mesh:
 
     def __post_init__(self) -> None:
         if len(self.names) > MOST_AXES:
-            raise LayoutError(f"a mesh has at most {MOST_AXES} axes here, not {len(self.names)}", field="names")
+            raise LayoutError(f"at most {MOST_AXES} axes are supported, got {len(self.names)}", field="names")
         for i, name in enumerate(self.names):
             if name in self.names[:i]:
                 raise LayoutError(f"a mesh must name each axis once: {name!r} appears twice", field="names", index=i)

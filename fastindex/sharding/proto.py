@@ -125,7 +125,7 @@ Built = TypeVar("Built")
 _TYPES = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5, "unreduced": 6}
 _KINDS = {number: kind for kind, number in _TYPES.items()}
 _SUBGROUPS = {0: "replicated", 4: "manual", 6: "unreduced"}
-_GROUPS = ("shard_as", "shard_like")
+GROUPS = ("shard_as", "shard_like")
 
 
 def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
@@ -162,7 +162,7 @@ def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
         written += [packed_field(9, order.reshape_dimensions), packed_field(10, order.permutation)]
     if sharding.shard_group is not None:
         name, number = sharding.shard_group
-        written += [int_field(11, 1), int_field(12, number), int_field(13, _GROUPS.index(name))]
+        written += [int_field(11, 1), int_field(12, number), int_field(13, GROUPS.index(name))]
     return b"".join(written)
 
 
@@ -224,9 +224,9 @@ def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
     group = None
     if fields.integer(11):
         number = fields.integer(13)
-        if not 0 <= number < len(_GROUPS):
+        if not 0 <= number < len(GROUPS):
             raise LayoutError(f"not an OpSharding: shard group type {number} is unknown", field="shard_group")
-        group = _GROUPS[number], fields.integer(12)
+        group = GROUPS[number], fields.integer(12)
     if kind == "maximal":
         return build(kind, (), fields.integers(4), shard_group=group, metadata=metadata)
     if kind != "tiled":

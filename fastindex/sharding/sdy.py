@@ -59,5 +59,5 @@ def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
         raise LayoutError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")
     if mesh.startswith("single_device"):
         return Sharding.parse(f"{{{mesh}}}")
-    rest = _PRIORITY.sub("}", plain[found.end() : -1]).strip()
-    return Sharding.parse(f"{{{mesh}, {rest}}}")
+    fields = _PRIORITY.sub("}", plain[found.end() : -1]).strip()
+    return Sharding.parse(f"{{{mesh}, {fields}}}")

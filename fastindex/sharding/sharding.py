@@ -21,6 +21,7 @@ from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
 from fastindex.sharding.proto import (
+    GROUPS,
     OpMetadata,
     proto_of_jax,
     reduction_in,
@@ -32,7 +33,6 @@ from fastindex.sharding.text import format_sharding, parse_sharding
 from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
-_GROUPS = ("shard_as", "shard_like")
 
 #: Limit on the rows and on the columns of the table in notebooks.
 _MOST_CELLS = 32
@@ -130,7 +130,7 @@ class Sharding(ShownInNotebooks):
         for member in members:
             if not isinstance(member, Sharding) or member.kind == "tuple":
                 raise LayoutError(f"a tuple must hold shardings of arrays, got {member!r}", field="elements")
-        if shard_group is not None and (shard_group[0] not in _GROUPS or kind == "tuple" or mesh is not None):
+        if shard_group is not None and (shard_group[0] not in GROUPS or kind == "tuple" or mesh is not None):
             raise LayoutError(f"a shard group must be shard_as or shard_like of one array: {shard_group}")
         if mesh is not None:
             found = assignment_of_mesh(mesh)
@@ -199,6 +199,9 @@ class Sharding(ShownInNotebooks):
     @staticmethod
     def from_jax(sharding: Any, rank: int | None = None) -> Sharding:
         """Convert a JAX sharding, for an array of `rank` dimensions.
+
+        Devices are numbered by their place in the device assignment, as in XLA, not by ``jax.Device.id``: of a
+        ``NamedSharding``, device d is ``sharding.mesh.devices.flat[d]``.
 
         Parameters
         ----------

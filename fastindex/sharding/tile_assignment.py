@@ -139,7 +139,7 @@ class DeviceOrder:
         if self.ids is not None:
             return np.array(self.ids, np.int64)
         if self.count > MOST_COUNTED:
-            raise UnsupportedError(f"{self.count} devices are too many to list; the most is {MOST_COUNTED}")
+            raise UnsupportedError(f"{self.count} devices are too many to list: at most {MOST_COUNTED} are supported")
         return counted(self.digits or ())
 
     def counter(self) -> Digits | None:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
+from fastindex.index.box_nests import box_nests, cuts_of, slots_along
 from fastindex.index.programs import linear_program
-from fastindex.moving.box_copies import box_nests, cuts_of, slots_along
 from fastindex.sharding.sharding import Sharding
 
 Numbers = NDArray[np.int64]

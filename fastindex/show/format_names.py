@@ -27,7 +27,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import FastIndexError, LayoutError
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 from fastindex.patterns.format_table import BY_BITS
 from fastindex.patterns.named_formats import single_layout
 from fastindex.show.tpu_layouts import is_tpu_default, tpu_layout
@@ -85,6 +85,8 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     >>> str(named_layout("NZ", "f16[8,100,30]"))
     '{1,2,0:T(16,16)(16,1)}'
     """
+    _require_text("name", name)
+    _require_text("logical", "" if logical is None else logical)
     if "[" in name:
         raise FastIndexError(f"{name!r} is not a format name; the name comes first: named_layout('NHWC', {name!r})")
     array = None if shape is None else as_shape(shape)
@@ -107,6 +109,11 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     return Layout(tuple(reversed(places)), tiles=tiles)
 
 
+def _require_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{what} must be text such as 'NHWC', got {value!r}")
+
+
 def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None:
     """Return the name of the layout of an array, or None if it has none.
 
@@ -127,6 +134,7 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
     """
     shape = as_shape(shape)
     layout = shape.layout
+    _require_text("logical", "" if logical is None else logical)
     if logical is not None and len(logical) != shape.rank:
         raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")
     if not _is_plain(layout):
@@ -168,7 +176,7 @@ def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
             raise FastIndexError(f"{name!r} names the dimension {letter!r} twice")
     found = _BLOCK.findall(parts.group(2))
     if any(len(size) > _MOST_DIGITS for size, _ in found):
-        raise FastIndexError(f"a block holds at most int64 elements: {name[:80]!r}")
+        raise FastIndexError(f"the size of a block must fit int64: {name[:80]!r}")
     blocks = [(int(size), letter) for size, letter in found]
     for size, letter in blocks:
         if letter not in outer:
@@ -222,10 +230,10 @@ def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, .
     for i, (_, place) in enumerate(blocks[staying:], staying):
         part = math.prod(size for size, other in blocks[i:] if other == place)
         at = max(k for k, axis in enumerate(axes) if axis[0] == place and axis[1] > 1)
-        behind = axes[at + 1 :]
-        tiles.append((part, *(1 for _ in behind)))
+        inner = axes[at + 1 :]
+        tiles.append((part, *(1 for _ in inner)))
         axes[at] = (place, axes[at][1] // part)
-        axes += [(place, part), *((other, 1) for other, _ in behind)]
+        axes += [(place, part), *((other, 1) for other, _ in inner)]
     return tuple(tiles)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.first_use import load
 from fastindex.show.scenes import Scene, layout_scene, relayout_scene
 from fastindex.show.svg import svg_of
@@ -200,4 +200,4 @@ def draw(subject: Shape | str | RelayoutLike) -> Picture:
         return Picture(subject)
     if isinstance(subject, RelayoutLike):
         return Picture(subject.source, subject.destination)
-    raise TypeError(f"draw takes a shape, its text or a relayout plan, got {type(subject).__name__}")
+    raise ArgumentTypeError(f"draw takes a shape, its text or a relayout plan, got {type(subject).__name__}")

@@ -356,13 +356,13 @@ class _Grid:
 
     def _columns(self) -> tuple[int, ...]:
         most, cut_to = _MOST_COLUMNS
-        room = self.most_columns
-        return self._shown(self.column_dimension, min(most, room), min(cut_to, max(room, 3)))
+        fitting = self.most_columns
+        return self._shown(self.column_dimension, min(most, fitting), min(cut_to, max(fitting, 3)))
 
     def _rows(self, column_count: int) -> tuple[int, ...]:
         most, cut_to = _MOST_ROWS
-        room = max(_MOST_CELLS // (min(self._panel_count, _MOST_PANELS) * column_count), 4)
-        return self._shown(self.row_dimension, min(most, room), min(cut_to, room))
+        fitting = max(_MOST_CELLS // (min(self._panel_count, _MOST_PANELS) * column_count), 4)
+        return self._shown(self.row_dimension, min(most, fitting), min(cut_to, fitting))
 
     def _shown(self, dimension: int | None, most: int, cut_to: int) -> tuple[int, ...]:
         """Return all coordinates, or a selection: the first ones, and those at the edges of a tile and of the array."""

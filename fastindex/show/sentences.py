@@ -91,8 +91,8 @@ def sharding_sentences(shape: Shape, sharding: Sharding) -> list[str]:
     ...     print(line)
     {devices=[8,1]<=[8]} over 8 devices: dimension 0 is divided by 8.
     Each device holds f32[3,4]{1,0}, 48 B; a device with the whole array would hold 272 B.
-    Dimension 0: 17 over 8 devices pads to 24: 29% of the buffers. Over 17 or 1 nothing.
-    Devices 6 and 7 hold padding alone.
+    Dimension 0: 17 over 8 devices pads to 24: 29% of the buffers. Over 17 or 1 devices nothing is padded.
+    Devices 6 and 7 hold only padding.
     Divided as {devices=[2,4]<=[8]}, each device holds 36 B, 25% less.
     """
     part = sharding.shard_shape(shape)
@@ -143,7 +143,7 @@ def _padding_of(dimension: int, size: int, parts: int) -> list[str]:
     below = next(n for n in range(parts, 0, -1) if size % n == 0)
     above = next((n for n in range(parts, min(size, 8 * parts) + 1) if size % n == 0), size)
     even = f"{above:,} or {below:,}" if above != below else f"{below:,}"
-    return [f"{sentence} Over {even} nothing."]
+    return [f"{sentence} Over {even} device{'s' * (above > 1)} nothing is padded."]
 
 
 def _idle_devices(shape: Shape, sharding: Sharding) -> list[str]:
@@ -157,12 +157,12 @@ def _idle_devices(shape: Shape, sharding: Sharding) -> list[str]:
     if not idle:
         return []
     if idle > 4 or sharding.order.count > 4096:
-        return [f"{idle:,} of the {sharding.order.count:,} devices hold padding alone."]
+        return [f"{idle:,} of the {sharding.order.count:,} devices hold only padding."]
     devices = sharding.devices
     assert devices is not None
     busy = set(devices[tuple(slice(n) for n in used)].reshape(-1).tolist())
     names = [str(device) for device in range(sharding.order.count) if device not in busy]
-    return [f"Device{'s' * (idle > 1)} {listed(names)} hold{'s' * (idle == 1)} padding alone."]
+    return [f"Device{'s' * (idle > 1)} {listed(names)} hold{'s' * (idle == 1)} only padding."]
 
 
 def cheapest_division(shape: Shape, sharding: Sharding) -> Sharding | None:
@@ -201,8 +201,8 @@ def _divisions(total: int, rank: int, divisors: list[int]) -> Iterator[tuple[int
         return
     for first in divisors:
         if total % first == 0:
-            for rest in _divisions(total // first, rank - 1, divisors):
-                yield (first, *rest)
+            for others in _divisions(total // first, rank - 1, divisors):
+                yield (first, *others)
 
 
 _WORD_BITS = 32

@@ -146,7 +146,7 @@ class TopologyCompiler(Compiler):
         if serialized is None:
             program = with_constraints(self._program, dict(constraints)) if constraints else self._program
             try:
-                serialized = self._texts[constraints] = exported(program, "tpu")
+                serialized = self._texts[constraints] = exported(program)
             except Exception as error:
                 raise CompileError(f"JAX cannot export it: {_first_line(str(error))}") from error
         request = serialized, self._topology, (tuple(inputs), tuple(outputs)), self._specs, self._donated

@@ -187,14 +187,14 @@ def memory_kind(sharding: Any) -> str | None:
     return None if kind in (None, default) else kind
 
 
-def exported(program: FlatProgram, platform: str) -> bytes:
-    """Serialize a program for compilation in another process."""
+def exported(program: FlatProgram) -> bytes:
+    """Serialize a program for compilation for TPUs in another process."""
     import jax
     from jax import export
 
     checks = [export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
     jitted = jax.jit(program.function, keep_unused=True)
-    found = export.export(jitted, platforms=[platform], disabled_checks=checks)(*program.avals)
+    found = export.export(jitted, platforms=["tpu"], disabled_checks=checks)(*program.avals)
     return bytes(found.serialize())
 
 

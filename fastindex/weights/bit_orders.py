@@ -69,10 +69,10 @@ def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | 
 
 def _as_stream(places: Places, sizes: Sequence[int], width: int, dimension: int) -> Places:
     """Renumber source bits: the bits of a code follow one dimension, instead of the last one."""
-    behind = math.prod(sizes[dimension + 1 :])
-    rest, bit = np.divmod(places, width)
-    before, inner = np.divmod(rest, behind)
-    return np.where(places < 0, -1, (before * width + bit) * behind + inner)
+    stride = math.prod(sizes[dimension + 1 :])
+    codes, bit = np.divmod(places, width)
+    before, inner = np.divmod(codes, stride)
+    return np.where(places < 0, -1, (before * width + bit) * stride + inner)
 
 
 def _order_of_units(places: Places, bits: int) -> NDArray[np.int64] | None:
@@ -166,7 +166,7 @@ def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
         most = len(steps) if linear.all() else int(np.argmin(linear))
         # Candidate sizes of this digit; the last digit may be incomplete.
         counts = [most, *(c for c in range(most - 1, 1, -1) if most % c == 0 or whole % c == 0)]
-        count = next((c for c in counts if _begins_anew(line, unit * c)), None)
+        count = next((c for c in counts if _repeats(line, unit * c)), None)
         if count is None or count < 2:
             return None
         found.append(_Part(dimension, count, unit, stride))
@@ -174,7 +174,7 @@ def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
     return found
 
 
-def _begins_anew(line: Places, period: int) -> bool:
+def _repeats(line: Places, period: int) -> bool:
     """Whether the offsets after each multiple of a period are those after the start."""
     numbers = np.arange(len(line))
     return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
@@ -210,13 +210,13 @@ def _spelled(
         # One element, with padding after it.
         tail = f"L({count // width})"
     for part, above in zip(ordered, [p.stride for p in [*ordered, _Part(0, 1, 1, count)][1:]], strict=True):
-        room, rest = divmod(above, part.stride)
-        if rest and part is ordered[-1] and room >= part.size and count % width == 0:
+        capacity, remainder = divmod(above, part.stride)
+        if remainder and part is ordered[-1] and capacity >= part.size and count % width == 0:
             # Padding at the end of the buffer that is not a whole row.
-            room, tail = part.size, f"L({count // width})"
-        elif rest or room < part.size:
+            capacity, tail = part.size, f"L({count // width})"
+        elif remainder or capacity < part.size:
             return f"it is a permutation of bits, but its digits overlap: {part.size} values {part.stride} bits apart"
-        padded.append(room)
+        padded.append(capacity)
     flat = [size for one in split for size in one]
     order = tuple(number for _, number in sorted(numbered))
     if start:

@@ -326,8 +326,8 @@ def _joined(output: Output, parts: Sequence[Expression]) -> Expression:
     if at is None or len(parts) == 1:
         return first
     for one in parts:
-        rest = [sizes[:at] + sizes[at + 1 :] for sizes in (first.sizes, one.sizes)]
-        if at >= len(first.sizes) or one.dtype != first.dtype or rest[0] != rest[1]:
+        others = [sizes[:at] + sizes[at + 1 :] for sizes in (first.sizes, one.sizes)]
+        if at >= len(first.sizes) or one.dtype != first.dtype or others[0] != others[1]:
             raise FastIndexError(
                 f"join {at} takes tensors of one type whose other dimensions agree; got {first.dtype} "
                 f"{list(first.sizes)} and {one.dtype} {list(one.sizes)}"

@@ -95,9 +95,9 @@ class ConvertedCheckpoint:
         files = files_of(self.folder)
         if files is None:
             raise FastIndexError(f"{self.folder} holds no converted checkpoint: {MANIFEST} is not that of one")
-        for name, told in files.items():
+        for name, checksum in files.items():
             file = open_raw(os.path.join(self.folder, name))
-            if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != told:
+            if checksum_of(StoredArray(file, Shape("u8", (file.nbytes,)))) != checksum:
                 raise FastIndexError(f"{self.folder}: {name} is not as it was written")
         return len(files)
 
@@ -111,7 +111,7 @@ def files_of(folder: str | os.PathLike[str]) -> dict[str, str] | None:
     files = content.get("files")
     if content.get("format") != _FORMAT or not isinstance(files, dict):
         return None
-    if not all(is_plain_name(name) and isinstance(told, str) for name, told in files.items()):
+    if not all(is_plain_name(name) and isinstance(checksum, str) for name, checksum in files.items()):
         raise FastIndexError(f"{path} does not list files of its folder")
     return files
 
@@ -220,8 +220,8 @@ def convert_checkpoint(
             # Check values first, too: scales and zero points are small enough to be read twice.
             if one.equals is not None or one.expression.may_fail():
                 _check(one, memory.free)
-        told = [casting, repr(parsed), [tensor.told() for tensor in found.tensors.values()]]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        job = [casting, repr(parsed), [tensor.properties() for tensor in found.tensors.values()]]
+        digest = hashlib.sha256(json.dumps(job).encode()).hexdigest()
         _write(place, shards, beside, digest, memory.free, NoProgress() if progress is None else progress)
     return result
 
@@ -304,6 +304,9 @@ def _small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[C
             for one in conversions
             if isinstance(one.expression, Stored) and one.name.endswith(".weight") and len(one.sizes) > 1
         ]
+        if not any(one.name.startswith("lm_head.") for one in conversions):
+            # Tied to the embedding: loaders have the module, although no tensor is its own.
+            unquantized.append("lm_head")
         known = {**config, "unquantized": unquantized}
         for key, value in recipe["config"].items():
             config[key] = _resolved(value, known, where)
@@ -319,18 +322,33 @@ def _looked_up(config: Any, place: str) -> Any:
 
 
 def _resolved(value: Any, config: Mapping[str, Any], where: str) -> Any:
-    """Return a value with each ``"${a.b}"`` replaced by that entry of the source's config."""
+    """Return a value with each ``"${a.b}"`` replaced by that entry of the source's config.
+
+    ``{"${a.b}": {"-1": x, "*": y}}`` is x if that entry is -1, and y otherwise.
+    """
     if isinstance(value, Mapping):
+        place = next(iter(value), None)
+        if len(value) == 1 and (entry := _entry(place, config, where)) is not None:
+            cases = value[place]
+            if not isinstance(cases, Mapping) or not {str(entry), "*"} & set(cases):
+                raise FastIndexError(f"{where}: {place} is {shown(entry)}, and the recipe says nothing of that value")
+            return _resolved(cases[str(entry) if str(entry) in cases else "*"], config, where)
         return {key: _resolved(one, config, where) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_resolved(one, config, where) for one in value]
-    found = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+    entry = _entry(value, config, where)
+    return value if entry is None else entry
+
+
+def _entry(text: Any, config: Mapping[str, Any], where: str) -> Any:
+    """Return the entry of the source's config that a text such as ``"${a.b}"`` names; None for any other text."""
+    found = re.fullmatch(r"\$\{([\w.]+)\}", text) if isinstance(text, str) else None
     if found is None:
-        return value
-    resolved = _looked_up(config, found[1])
-    if resolved is None:
+        return None
+    entry = _looked_up(config, found[1])
+    if entry is None:
         raise FastIndexError(f"{where} has no {found[1]}, which the recipe takes from there; add it, or edit the rules")
-    return resolved
+    return entry
 
 
 def _shards_of(conversions: Sequence[Conversion], metadata: Mapping[str, str], most: int) -> list[_Shard]:

@@ -90,8 +90,8 @@ class Expression:
     def _bytes_of(self, box: Box) -> int:
         return math.prod(map(len, box)) * self.dtype.itemsize
 
-    def bands(self, room: int) -> Iterator[Box]:
-        """Yield consecutive boxes in C order; reading one takes at most `room` bytes.
+    def bands(self, limit: int) -> Iterator[Box]:
+        """Yield consecutive boxes in C order; reading one takes at most `limit` bytes.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Expression:
         whole = tuple(map(range, self.sizes))
         if not math.prod(self.sizes):
             return
-        rank, most = len(whole), min(room, _BAND_BYTES)
+        rank, most = len(whole), min(limit, _BAND_BYTES)
         for d in range(max(rank, 1)):
             rows, tail = (whole[d] if rank else range(1)), whole[d + 1 :]
 
@@ -114,7 +114,7 @@ class Expression:
             while (cost := max(map(self.cost, itertools.islice(boxes(count, lead), _BANDS_SEEN)))) > most and count > 1:
                 # Multiples of 256 rows, while there are many: bands of whole words and tiles.
                 count = -(-count // 2) if count <= 512 else -(-count // 512) * 256
-            if cost <= room:
+            if cost <= limit:
                 for place in np.ndindex(*self.sizes[:d]):
                     yield from boxes(count, tuple(range(i, i + 1) for i in place))
                 return

@@ -242,7 +242,7 @@ def grown_shape(layout: str, split: Sequence[Sequence[int]], grows: Sequence[int
 def found_growth(
     layout: str, split: Sequence[Sequence[int]], larger: str, larger_split: Sequence[Sequence[int]], rank: int
 ) -> tuple[int, ...]:
-    """Return the part of each dimension that grows if a layout has twice the sizes; empty if the rest changes, too.
+    """Return the part of each dimension that grows if a layout has twice the sizes; empty if others change, too.
 
     Examples
     --------

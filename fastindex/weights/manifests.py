@@ -77,7 +77,7 @@ class Array:
     def identity(self) -> list[Any]:
         """Return the properties that must be unchanged for an array written earlier to be reused."""
         formats = None if self.formats is None else repr(self.formats)
-        return [str(self.shape), list(self.order), formats, [tensor.told() for tensor in self.tensors]]
+        return [str(self.shape), list(self.order), formats, [tensor.properties() for tensor in self.tensors]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +477,7 @@ def _complete_pieces(place: Path, file: IO[bytes], pieces: Mapping[str, Piece]) 
     """Return the records of complete pieces, and truncate an incomplete last line."""
     found: dict[str, dict[str, Any]] = {}
     file.seek(0)
-    *lines, rest = file.read().split(b"\n")
+    *lines, unfinished = file.read().split(b"\n")
     for line in lines:
         entry = json_object(line, str(place / JOURNAL))
         record = entry.get("array")
@@ -487,7 +487,7 @@ def _complete_pieces(place: Path, file: IO[bytes], pieces: Mapping[str, Piece]) 
         path = place / pieces[name].file
         if path.is_dir() or (path.is_file() and path.stat().st_size == pieces[name].nbytes):
             found[name] = record
-    if rest:
+    if unfinished:
         # The job was interrupted while it wrote the last line.
         file.truncate(sum(len(line) + 1 for line in lines))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+_INT4 = {"num_bits": 4, "type": "int", "symmetric": False}
 _COMPRESSED = {
     "quantization_config": {
         "quant_method": "compressed-tensors",
@@ -13,12 +14,12 @@ _COMPRESSED = {
         "config_groups": {
             "group_0": {
                 "targets": ["Linear"],
+                # One group over all inputs is a strategy, not a size, which differs from layer to layer.
                 "weights": {
-                    "num_bits": 4,
-                    "type": "int",
-                    "symmetric": False,
-                    "strategy": "group",
-                    "group_size": "${quantization_config.group_size}",
+                    "${quantization_config.group_size}": {
+                        "-1": {**_INT4, "strategy": "channel"},
+                        "*": {**_INT4, "strategy": "group", "group_size": "${quantization_config.group_size}"},
+                    }
                 },
                 "input_activations": None,
                 "output_activations": None,

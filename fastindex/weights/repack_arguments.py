@@ -267,8 +267,8 @@ def sizes_of(array: NDArray[Any], name: Format, bits: int | None, parameters: Pa
 
 def _in_words(one: Chosen, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
     """Return the dimensions in words of an array whose elements have `bits`; None if rows are not whole words."""
-    words, rest = divmod(dimensions[-1] * bits, word_bits(one))
-    return None if rest else (*dimensions[:-1], words)
+    words, remainder = divmod(dimensions[-1] * bits, word_bits(one))
+    return None if remainder else (*dimensions[:-1], words)
 
 
 def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> None:
@@ -337,7 +337,7 @@ def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
             )
         flat = array.ndim <= 1 or len(end.sizes) == 1
         if (flat and array.size != math.prod(end.sizes)) or (not flat and array.shape != end.sizes):
-            raise FastIndexError(f"{what} has the dimensions {end.sizes}, got {array.shape}")
+            raise FastIndexError(f"{what} must have the dimensions {end.sizes}, got {array.shape}")
     if array.nbytes != end.side.nbytes:
         raise FastIndexError(
             f"{end.name} of {end.sizes} takes {end.side.nbytes} bytes{other_version(end, array.nbytes)}, "

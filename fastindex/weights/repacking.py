@@ -255,7 +255,7 @@ def _by_table(
         if found.has_ones:
             raise UnsupportedError(f"{NAME} has ones in its padding, which repack does not write; it unpacks it")
         if array.size != math.prod(sizes):
-            raise FastIndexError(f"the buffer has the dimensions {sizes}, got {array.shape}")
+            raise FastIndexError(f"the buffer must have the dimensions {sizes}, got {array.shape}")
         return found.plan()(array.reshape(sizes), out)
     count = math.prod(sizes[: len(sizes) - len(found.shape)])
     if array.nbytes != count * found.plan().nbytes:

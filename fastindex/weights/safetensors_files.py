@@ -84,19 +84,19 @@ def tensors_of(path: str) -> TensorFiles:
     for name, file in shards.items():
         names_in.setdefault(file, set()).add(name)
     found: dict[str, Tensor] = {}
-    told: dict[str, set[str]] = {}
+    metadata: dict[str, set[str]] = {}
     for shard, listed in names_in.items():
         header = read_header(os.path.join(os.path.dirname(path), shard))
         there = header.tensors
         for key, text in header.metadata.items():
-            told.setdefault(key, set()).add(text)
+            metadata.setdefault(key, set()).add(text)
         if listed != set(there):
             odd = min(listed ^ set(there))
             shown = repr(odd[:80])
             where = f"lists {shown} in {shard}, which lacks it" if odd in listed else f"leaves out {shown} of {shard}"
             raise FastIndexError(f"{path} {where}")
         found |= there
-    return TensorFiles(found, {key: texts.pop() for key, texts in told.items() if len(texts) == 1})
+    return TensorFiles(found, {key: texts.pop() for key, texts in metadata.items() if len(texts) == 1})
 
 
 def _file_of_folder(path: str) -> str:
@@ -211,11 +211,11 @@ def read_header(path: str) -> TensorFiles:
     spans = {name: _span(name, entry, path) for name, entry in entries.items()}
     at = 0
     ordered = sorted(spans.items(), key=lambda one: one[1])
-    for name, (first, behind) in ordered:
+    for name, (first, end) in ordered:
         if first != at:
             what = "overlap with those before them" if first < at else f"leave a gap of {first - at} bytes before them"
             raise FastIndexError(f"the header of {path}: the bytes of {name[:80]!r} {what}")
-        at = behind
+        at = end
     if begin + at != file.nbytes:
         raise FastIndexError(f"{path} has {file.nbytes - begin} bytes of tensors; its header says {at}")
     return TensorFiles({name: _tensor(name, entries[name], file, begin) for name, _ in ordered}, metadata)
@@ -257,9 +257,9 @@ def bits_of(dtype: str) -> int:
 
 
 def _tensor(name: str, entry: dict[str, Any], file: InputFile, begin: int) -> Tensor:
-    dtype, sizes, (first, behind) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    dtype, sizes, (first, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     is_opaque = dtype in OPAQUE_BITS
-    shape = Shape("u8", (behind - first,)) if is_opaque else packed_shape(ElementType.of(ELEMENT_TYPES[dtype]), sizes)
+    shape = Shape("u8", (end - first,)) if is_opaque else packed_shape(ElementType.of(ELEMENT_TYPES[dtype]), sizes)
     return Tensor(name, file.path, shape, begin + first, dtype, sizes, file.identity, is_opaque)
 
 

@@ -42,7 +42,7 @@ class Tensor:
     identity: FileIdentity
     is_opaque: bool = False
 
-    def told(self) -> list[Any]:
+    def properties(self) -> list[Any]:
         """Return the properties of a tensor that must be unchanged for a job to resume.
 
         Device and inode of its file are left out: they may change when a file system is remounted.

@@ -459,7 +459,7 @@ def _largest(digits: list[tuple[int, int, int]], top: int) -> int:
     above = 0
     for number, (value, _, weight) in enumerate(values):
         if value:
-            rest = sum((size - 1) * less for _, size, less in values[number + 1 :])
-            best = max(best, above + (value - 1) * weight + rest)
+            below = sum((size - 1) * less for _, size, less in values[number + 1 :])
+            best = max(best, above + (value - 1) * weight + below)
         above += value * weight
     return best

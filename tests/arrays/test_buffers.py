@@ -89,6 +89,14 @@ def test_views_that_are_not_contiguous(call: Any, buffer: Any, text: str, stride
         call(buffer, text)
 
 
+def test_a_square_may_be_in_memory_order() -> None:
+    """Its strides do not tell, so the error says what each would be."""
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    with pytest.raises(fi.FastIndexError, match=r"if its dimensions are in memory order, array.reshape\(-1\) is"):
+        fi.relayout(square, "f32[4,4]{0,1}", "f32[4,4]")
+    assert fi.relayout(square.reshape(-1), "f32[4,4]{0,1}", "f32[4,4]", as_array=True).tolist() == square.T.tolist()
+
+
 @pytest.mark.parametrize("buffer", [None, 3, "text", object()])
 def test_what_is_no_buffer(buffer: Any) -> None:
     with pytest.raises((ArgumentTypeError, fi.FastIndexError)):

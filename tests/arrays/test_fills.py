@@ -101,6 +101,20 @@ def test_what_is_no_number(fill: Any) -> None:
         fill_pattern(shape_of("f32"), fill)
 
 
+@pytest.mark.parametrize("name", ["i1", "i2", "i4", "i8", "byte", "S1"])
+def test_a_name_with_two_meanings_is_not_a_dtype(name: str) -> None:
+    """NumPy counts bytes where MLIR counts bits: i8 is int64 or int8."""
+    with pytest.raises(fi.FastIndexError, match=f"dtype '{name}' is .* in NumPy and [su]\\d elsewhere"):
+        fi.unpack(np.arange(3), "s64[3]", dtype=name, casting="unsafe")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("u8", "uint8"), ("i32", "int32"), ("bfloat16", "bfloat16"), ("half", "f2")]
+)
+def test_names_with_one_meaning(name: str, dtype: str) -> None:
+    assert fi.unpack(np.arange(3), "s64[3]", dtype=name, casting="unsafe").dtype == np.dtype(dtype)
+
+
 def test_numbers_of_another_kind() -> None:
     with pytest.raises(ArgumentTypeError, match="real number for f32"):
         fill_pattern(shape_of("f32"), 1j)

@@ -25,7 +25,7 @@ PAIRS = (
     *(("f32", "f8e4m3fn"), ("s64", "f4e2m1fn"), ("f8e5m2", "s64"), ("pred", "f32"), ("s4", "s8"), ("f4e2m1fn", "bf16")),
     *(("f32", "s4"), ("f64", "u64"), ("f16", "pred"), ("s32", "u8"), ("u16", "s64"), ("f16", "f32"), ("u8", "bf16")),
 )
-#: Lines go past the cache however few there are.
+#: Lines are written with non-temporal stores, however few there are.
 PAST_CACHE = replace(TUNING, streamed_bytes=0)
 
 SIDES = (
@@ -70,5 +70,5 @@ def cast(
         expected = np.zeros(target.nbytes, np.uint8)
         moved.run_by_numpy(address_of(given), address_of(expected), pattern)
         if not np.array_equal(made, expected):
-            return f"{source} to {target}: other elements{', past the cache' if tuning is PAST_CACHE else ''}"
+            return f"{source} to {target}: other elements{', non-temporal' if tuning is PAST_CACHE else ''}"
     return ""

@@ -143,7 +143,7 @@ ENTRY %main (a: f32[8], c: f32[2], k.1: s32[]) -> f32[8] {
 
 @dataclass
 class Parts:
-    """A module taken apart: its header, and of each computation the opening line and the instructions."""
+    """A module as parts: its header, and of each computation the opening line and the instructions."""
 
     header: str
     computations: list[tuple[str, list[str]]]
@@ -159,7 +159,7 @@ class Parts:
 
 
 def taken_apart(text: str) -> Parts:
-    """Take apart a module as XLA prints it."""
+    """Split a module as XLA prints it into its parts."""
     header, _, rest = text.partition("\n")
     parts = Parts(header, [])
     for line in rest.splitlines():

@@ -98,7 +98,7 @@ def wrong(case: Case) -> str:
     if (memory[:_GUARD_BYTES] != _GUARD).any() or (memory[-_GUARD_BYTES:] != _GUARD).any():
         return f"written outside the buffer: {case}"
     if packed[1] and destination.slot_count % 2:
-        # Nothing is said of the half byte behind the last slot.
+        # Nothing is said of the half byte after the last slot.
         found[-1] &= 0x0F
         expected[-1] &= 0x0F
     if np.array_equal(found, expected):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.arrays.arrays import address_of
-from fastindex.moving.compiled_passes import run_pass
+from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES, MOST_PIECE_BYTES
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
@@ -230,14 +230,14 @@ def copies(seed: int) -> Iterator[Case]:
 
 
 def strided(width: int, seed: int) -> Iterator[Case]:
-    """Elements apart on a side: distances of both signs, and none in the source."""
+    """Elements with gaps on a side: strides of both signs, and none in the source."""
     rng = random.Random(seed)
     for count in (1, 2, 3, 63, 64, 65, 1000):
         for source_stride, destination_stride in ((2, 1), (1, 2), (3, 2), (-1, 1), (1, -1), (-2, 3), (0, 1), (0, 5)):
             rest = (4, rng.choice((0, 1, -3, count)) + 5000, count * abs(destination_stride) + rng.choice((1, 7)))
             yield Case("strided", width, Nest(loops((count, source_stride, destination_stride), rest)))
     for count in (2, 17, 63, 300):
-        # Several elements of each line of the source, that go to rows of their own; many short runs.
+        # Several elements of each line of the source, that go to separate rows; many short runs.
         for shared, step in ((2, 2), (5, 3), (150, -2)):
             pitch = 2 * abs(step) * shared + rng.choice((0, 1, LINE_BYTES))
             start = shared * abs(step)
@@ -247,7 +247,7 @@ def strided(width: int, seed: int) -> Iterator[Case]:
 
 
 def gathers(width: int, seed: int) -> Iterator[Case]:
-    """Small matrices turned, beside each other and apart; elements of a line each; pieces of all loops or of a part."""
+    """Small transposed matrices, adjacent or with gaps; elements on a line each; parts of all loops or of some."""
     rng = random.Random(seed)
     line = per_line(width)
     for rows, columns in itertools.product((2, 3, 5, 17), (2, 3, 4, 7, 20)):
@@ -309,11 +309,11 @@ def in_small_blocks(tuning: Tuning) -> Tuning:
 
 
 def in_pieces(tuning: Tuning, piece_bytes: int, **others: int) -> Tuning:
-    """Runs cut into pieces of so many bytes, each a task."""
+    """Runs cut into tasks of `task_bytes` bytes."""
     return dataclasses.replace(tuning, task_bytes=piece_bytes, **others)
 
 
-#: Gives memory of a size, that begins `offset` bytes behind a line boundary if it can.
+#: Gives memory of a size, that begins `offset` bytes after a line boundary if it can.
 Allocate = Callable[[int, int], Bytes]
 
 
@@ -365,7 +365,8 @@ def move(
     pattern = rng.integers(0, 256, case.width, np.uint8).tobytes()
     expected = _expected(case, source, target, source_at - source_low, target_at - target_low, pattern)
     for step in steps:
-        run_pass(step, address_of(source) - source_low, address_of(target) - target_low, pattern, threads, tuning)
+        begins = address_of(source) - source_low, address_of(target) - target_low
+        CompiledPasses((step,), tuning).run(*begins, pattern, threads)
     wrong = np.flatnonzero(target != expected)
     if not len(wrong):
         return ""
@@ -434,7 +435,7 @@ def bits_of_a_whole_buffer(
     else:
         expected = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
     for one in whole_buffer_passes(count, 8 // bits, kernel, EPYC_1M, tuning):
-        run_pass(one, address_of(source), address_of(target), b"\0", 1 + count % 2, tuning)
+        CompiledPasses((one,), tuning).run(address_of(source), address_of(target), b"\0", 1 + count % 2)
     return "" if target.tobytes() == expected else f"{kernel}: {count} elements of {bits} bits"
 
 

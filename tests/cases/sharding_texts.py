@@ -159,7 +159,7 @@ def factors(random: Random, count: int, most: int) -> list[int]:
 
 
 def assignment(random: Random, count: int) -> str:
-    """Return what stands behind ``devices=[..]``: a list or a transposed counter of `count` devices."""
+    """Return what follows ``devices=[..]``: a list or a transposed counter of `count` devices."""
     if count > 1 and random.random() < 0.3:
         ids = list(range(count))
         random.shuffle(ids)

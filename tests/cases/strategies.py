@@ -134,7 +134,7 @@ OTHER_SEEDS = FIRST_SEED != 0
 
 
 def dealt(seconds: Mapping[str, float]) -> set[str]:
-    """The names of tests that run, of some that take so many seconds: all parts take about as long."""
+    """The names of tests that run, of some that take many seconds: all parts take about as long."""
     if PART is None:
         return set(seconds)
     parts: list[set[str]] = [set() for _ in range(PARTS)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: Gives so many bytes of memory.
+#: Allocates a number of bytes.
 Memory = Callable[[int], NDArray[np.uint8]]
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65, 130)
@@ -25,7 +25,7 @@ def plain_memory(size: int) -> NDArray[np.uint8]:
 
 
 def random_pair(source: random.Random, memory: Memory = plain_memory, most: int = MOST_ELEMENTS) -> tuple[Array, Array]:
-    """A destination and a source of one shape and dtype, in memory of their own; both hold random bytes."""
+    """A destination and a source of one shape and dtype, in separate memory; both hold random bytes."""
     dimensions = [source.choice(SIZES) for _ in range(source.randint(1, 5))]
     while math.prod(dimensions) > most:
         dimensions[source.randrange(len(dimensions))] = 2

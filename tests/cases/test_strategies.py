@@ -26,24 +26,24 @@ def test_some():
     pass
 """
 
-DEAR = """
+SLOW = """
 import pytest
 
 @pytest.mark.sweep
 @pytest.mark.in_turn(seconds=1)
 @pytest.mark.parametrize("number", range(34, 46))
-def test_dearer(number):
+def test_slower(number):
     pass
 
 @pytest.mark.in_turn(seconds=1)
 @pytest.mark.parametrize("number", range(10, 34))
-def test_dear(number):
+def test_slow(number):
     pass
 """
 
 
 def run_tests(part: str | None, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder, in a process of its own; without the variable where `part` is None."""
+    """Run pytest in a folder, in a separate process; without the variable where `part` is None."""
     environment = {name: value for name, value in os.environ.items() if name != strategies.PART_VARIABLE}
     if part is not None:
         environment[strategies.PART_VARIABLE] = part
@@ -75,7 +75,7 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
     assert list(strategies.rotating(range(count))) == list(range(count))
 
 
-def test_dear_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {f"test {number}": 1 + number * number % 31 for number in range(40)}
     parts = []
     for part in range(strategies.PARTS):
@@ -132,28 +132,28 @@ def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPa
     ("part", "options", "expected"),
     [
         (None, ["-n", "0"], set()),
-        (None, ["-n", "0", "dear"], {*range(10, 34)}),
+        (None, ["-n", "0", "slow"], {*range(10, 34)}),
         ("2/12", ["-n", "0"], {11, 23, 35}),
         ("2/12", ["-n", "2"], {11, 23, 35}),
         ("6/6", ["-n", "0"], {15, 21, 27, 33, 39, 45}),
-        ("2/12", ["-n", "0", "dear"], {*range(10, 34)}),
+        ("2/12", ["-n", "0", "slow"], {*range(10, 34)}),
         ("all", ["-n", "0"], {*range(10, 46)}),
     ],
 )
-def test_dear_tests_and_sweeps_run_in_turn_in_whole_runs_only(
+def test_slow_tests_and_sweeps_rotate_in_whole_runs_only(
     part: str | None, options: list[str], expected: set[int], tmp_path: Path
 ) -> None:
     pytest.importorskip("xdist")
-    folder = tmp_path / "dear"
+    folder = tmp_path / "slow"
     folder.mkdir()
     (tmp_path / "conftest.py").write_text("from tests.conftest import *")
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = dear\nmarkers =\n in_turn\n sweep\n long\n")
-    (folder / "test_dear.py").write_text(DEAR)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = slow\nmarkers =\n in_turn\n sweep\n long\n")
+    (folder / "test_slow.py").write_text(SLOW)
     done = run_tests(part, tmp_path, *options)
     # pytest's 5: there was nothing to run.
     assert done.returncode == (0 if expected else 5), done.stdout
     lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
-    assert {int(number) for line in lines for number in re.findall(r"test_dear(?:er)?\[(\d+)\]", line)} == expected
+    assert {int(number) for line in lines for number in re.findall(r"test_slow(?:er)?\[(\d+)\]", line)} == expected
 
 
 @pytest.mark.in_turn(seconds=2.5)

@@ -246,7 +246,7 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, instead: str) -> Non
         message = fails(*arguments)
         assert instead in message
         assert ".npy and .zarr, raw bytes, and checkpoints of .safetensors and .gguf" in message
-    with pytest.raises(fi.FastIndexError, match="which is not read"):
+    with pytest.raises(fi.FastIndexError, match="which fastindex does not read"):
         fi.weights.pack_checkpoint(source, tmp_path / "c", [])
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
@@ -303,7 +303,7 @@ def test_report_of_the_first_few(tmp_path: Path) -> None:
     assert tuple(option.type.choices) == SORT_KEYS  # type: ignore[attr-defined]
 
 
-def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     broken = MODULE.replace("ROOT n", "  q = f32[2 add(p)\n  ROOT n")
     (tmp_path / "m.hlo").write_text(broken)
     result = run("report", tmp_path / "m.hlo")
@@ -776,12 +776,19 @@ def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:
         ("u8[2,3,4]", "u8[2,3,4]{0,2,1}", (3, 4, 2)),
         ("u8[24]", "u8[24]", (24,)),
         ("u8[2,3,4]", "u8[2,3,4]{2,1,0:T(3,2)}", (24,)),
+        # Neither a memory space, nor a round number of slots, nor the place of a dimension of size 1 changes a byte.
+        ("u8[2,3,4]", "u8[2,3,4]{2,1,0:L(8)S(1)}", (2, 3, 4)),
+        ("u8[1,2,12]", "u8[1,2,12]{2,0,1}", (2, 1, 12)),
+        ("u8[1,1,24]", "u8[1,1,24]{2,0,1}", (1, 1, 24)),
     ):
         run("relayout", tmp_path / "in", tmp_path / "out.npy", "--from", source, "--to", target)
         found = np.load(tmp_path / "out.npy")
         assert found.shape == dimensions
         run("relayout", tmp_path / "out.npy", tmp_path / "back", "--from", target, "--to", source)
         assert (tmp_path / "back").read_bytes() == bytes(range(24))
+    np.save(tmp_path / "square.npy", np.zeros((4, 4), np.uint8))
+    result = fails("relayout", tmp_path / "square.npy", tmp_path / "x", "--from", "u8[4,4]{0,1}", "--to", "u8[4,4]")
+    assert "in memory order has to be saved as array.reshape(-1)" in result
     (tmp_path / "one").write_bytes(b"x")
     run("relayout", tmp_path / "one", tmp_path / "one.npy", "--from", "u8[]", "--to", "u8[]")
     assert np.load(tmp_path / "one.npy").shape == ()
@@ -807,7 +814,7 @@ LONG = "9" * 5000
 def test_numbers_of_thousands_of_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: int
 ) -> None:
-    """Python refuses to read them, with an error of its own; and a digit may be none."""
+    """Python refuses to read them, with its own error; and a digit may not be one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_bytes(bytes(96))
     result = run_command(line.split())

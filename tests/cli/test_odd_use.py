@@ -1,4 +1,4 @@
-"""Every command where streams are closed, full or read by nobody, and where files are not what they should be.
+"""Every command where streams are closed, full or without a reader, and where files are not what they should be.
 
 Something that fails ends with one line and a status that is not 0, leaves no file behind, and says where it was.
 
@@ -279,7 +279,7 @@ def test_streams(part: int, folder: Path) -> None:
 @pytest.mark.in_turn(seconds=3)
 @pytest.mark.parametrize("part", range(4))
 def test_files(part: int, folder: Path) -> None:
-    """For somebody who is not root, to whom modes mean something."""
+    """Without root's rights, so that modes matter."""
     cases = [*file_cases()][part::4]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
@@ -292,7 +292,7 @@ def test_files(part: int, folder: Path) -> None:
 @pytest.mark.parametrize("line", ["info f32[3]", "report -", "--help"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_the_shell_closes(line: str, unbuffered: str) -> None:
-    """The same with processes of their own, for a few."""
+    """The same with separate processes, for a few."""
     command = ["sh", "-c", '"$@" <&- >&-', "sh", sys.executable, "-m", "fastindex", *line.split()]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

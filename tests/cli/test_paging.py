@@ -62,3 +62,7 @@ def test_what_is_not_understood() -> None:
         assert result.exit_code == 1, text
         assert message in result.stderr, result.stderr
     assert run(SOURCE, "--blocks", "a", "0").exit_code == 2
+    for option in ("--blocks", "--to-blocks", "--tokens"):
+        unused = run(SOURCE, option, "3")
+        assert unused.exit_code == 2
+        assert f"{option} is for POSITION or --to" in unused.stderr

@@ -59,3 +59,4 @@ def test_errors_are_one_line() -> None:
         assert result.exit_code == 1
         assert result.stderr.startswith("fastindex: ") or "error" in result.stderr.lower()
         assert "Traceback" not in result.stderr
+    assert "give --devices" in run("shard", "f32[5]", "{replicated}").stderr

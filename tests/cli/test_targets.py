@@ -138,7 +138,7 @@ for name in WRITING:
 @pytest.mark.in_turn(seconds=0.8)
 @pytest.mark.skipif(os.name == "nt", reason="modes mean little there")
 def test_a_target_that_may_only_be_written(folder: Path) -> None:
-    """For somebody to whom modes mean something, also where root runs the tests: nobody reads what is replaced."""
+    """Without root's rights, also where root runs the tests: the replaced file is not read."""
     done = subprocess.run(
         [sys.executable, "-c", BY_MODES],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""JAX's arrays and layouts; `test_interop.py` runs this file in a process of its own."""
+"""JAX's arrays and layouts; `test_interop.py` runs this file in a separate process."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_jax_refusals() -> None:
 
 
 def test_sharded_jax_arrays_are_refused() -> None:
-    """Two devices on one CPU need a process of their own."""
+    """Two devices on one CPU need a separate process."""
     program = """
 import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"

@@ -1,4 +1,4 @@
-"""PyTorch's tensors; `test_interop.py` runs this file in a process of its own."""
+"""PyTorch's tensors; `test_interop.py` runs this file in a separate process."""
 
 from __future__ import annotations
 

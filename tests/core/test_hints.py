@@ -1,4 +1,4 @@
-"""What errors say to somebody who knows another library's notation; what they propose is right."""
+"""Hints in errors for users of another library's notation, and that what they propose is right."""
 
 from __future__ import annotations
 

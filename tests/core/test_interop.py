@@ -145,7 +145,7 @@ def test_cupy() -> None:
 @pytest.mark.in_turn(seconds=10)
 @pytest.mark.parametrize("library", ["jax", "torch"])
 def test_libraries_that_start_threads(library: str) -> None:
-    """They have a process of their own, since other tests here fork."""
+    """They have a separate process, since other tests here fork."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"interop_with_{library}.py")]

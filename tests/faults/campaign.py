@@ -1,4 +1,4 @@
-"""Break fastindex at random for as long as told, and print what was tried and what was found.
+"""Break fastindex at random for a given time, and print what was tried and what was found.
 
 Usage::
 
@@ -118,7 +118,7 @@ class Turn:
     seed: int
 
     def run(self) -> Saved:
-        """Run it in a process of its own; return what it has saved."""
+        """Run it in a separate process; return what it has saved."""
         with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as folder:
             state = Path(folder) / "tally"
             arguments = ["-m", "tests.faults", self.part, str(self.seconds), str(self.seed), str(state)]
@@ -227,7 +227,7 @@ class Totals:
 
 
 class Run:
-    """Turns that several threads take, each with a process of its own."""
+    """Turns that several threads take, each with a separate process."""
 
     def __init__(self, turns: Iterator[Turn], totals: tuple[Totals, ...]) -> None:
         self._turns, self._totals = turns, totals

@@ -22,7 +22,7 @@ def run(tally: Tally) -> None:
 
 
 def run_child(tally: Tally, tool: list[str], part: str, seconds: float, more: dict[str, str], prefix: str) -> None:
-    """Run a part in a process of its own, under a tool and with more environment; add its counts with a prefix."""
+    """Run a part in a separate process, under a tool and with more environment; add its counts with a prefix."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "tally"
         command = [*tool, sys.executable, "-m", "tests.faults", part, str(seconds), str(tally.seed), str(state)]

@@ -1,8 +1,8 @@
 """SIGKILL at random calls of jobs on checkpoints, and headers and indices of checkpoints damaged at random.
 
 A job that is killed, again and again, ends as if it had not been: nothing half is under a name, nothing is written
-twice, and what is written is what the definition says. Headers are read, or refused with a reason; what is read lies
-within its file, apart, and is what the format's own library reads, where that is installed.
+twice, and the output is what the definition says. Headers are read, or refused with a reason; what is read lies
+within its file, does not overlap, and is what the format's own library reads, where that is installed.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def _try_index(tally: Tally, folder: Path) -> None:
 
 
 def _try(tally: Tally, row: str, path: Path, read: Callable[[str], TensorFiles], case: str) -> TensorFiles | None:
-    """Read a header: tensors within their files, apart, or an error that is due, soon."""
+    """Read a header: tensors within their files, not overlapping, or the expected error, soon."""
     tally.begin(case)
     tally.count(row)
     with tally.in_time(row, case, 2.0):

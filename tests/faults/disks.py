@@ -1,6 +1,6 @@
 """Full disks and failing calls under every file job: one line of an error, and the target absent, old or whole.
 
-The disk is a small tmpfs where this process may mount one, in a mount namespace of its own; else a limit on the size of
+The disk is a small tmpfs where this process may mount one, in a separate mount namespace; else a limit on the size of
 files. Failing calls come from a library that stands between the job and the C library, where there is a C compiler.
 """
 

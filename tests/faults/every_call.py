@@ -201,7 +201,7 @@ def _try(tally: Tally, case: Case, folder: Path, failing: FailingCalls) -> None:
         wrong = "status 1, and another target than before"
     if status != 0 and case.kind in ("half", "EINTR"):
         wrong = f"status {status}, {message[:300]!r}; {wrong}"
-    # Python closes the number that a map has of its own, and asks nobody.
+    # Python closes the number that a map has itself, without any call.
     is_map = failing.last() == "close" and case.job.arguments[0] == "index"
     if status == 0 and failing.last() in _MUST_NOT_FAIL and not is_map and case.kind in ("EIO", "ENOSPC", "EDQUOT"):
         wrong = "status 0 although the system said that something was not written"

@@ -1,7 +1,7 @@
 """The file jobs of the command line, what each must write, and what its target may be after a fault.
 
 Jobs run in forked children of a process that has loaded everything, so that a fault can hit any moment of the job a
-hundred times a second; now and then one is a process of its own, for the moments before.
+hundred times a second; now and then one is a separate process, for the moments before.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _relayout(
     times: int,
     options: tuple[str, ...] = ("--max-memory", "4GiB"),
 ) -> Job:
-    """A relayout of an array; with `times` its first dimension is so many times as large."""
+    """A relayout of an array; its first dimension is `times` times as large."""
     if times > 1:
         left, right = (
             text.replace("[", f"[{times},").replace("{1,0", "{2,1,0").replace("{0,1", "{0,1,2")
@@ -251,7 +251,7 @@ def _run_in_child(job: Job, folder: Path, message: Path, prepare: Callable[[], N
 
 
 def load_kernels(jobs: list[Job], folders: list[Path]) -> None:
-    """Run each job once in this process, in a folder of its own: its forks then have everything."""
+    """Run each job once in this process, in a separate folder: its forks then have everything."""
     for job, folder in zip(jobs, folders, strict=True):
         prepare_files(job, folder, None)
         main(job.command(folder), prog_name="fastindex", standalone_mode=False)

@@ -20,9 +20,9 @@ from tests.cases.hangs import HANG_SECONDS
 from tests.faults.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
-#: One in so many is forked by processes whose threads make their first calls, several by each.
+#: One in this many is forked by processes whose threads make their first calls, several by each.
 _FRESH, _FORKS = 8, 4
-#: One in so many children is spawned: a fresh process takes a second.
+#: One in this many children is spawned: a fresh process takes a second.
 _SPAWNED = 25
 
 
@@ -97,7 +97,7 @@ random, forks = Random({seed}), {forks}
 stop, wrong = threading.Event(), []
 def busy(first):
     for count in range(first, 1 << 20, 16):
-        # Every call plans anew.
+        # Every call plans again.
         if not works(1, 2, count):
             wrong.append(count)
         if stop.is_set():

@@ -148,7 +148,7 @@ def cases() -> dict[str, Case]:
 
 def are_idle() -> bool:
     """Whether no helper belongs to a call."""
-    helpers = pass_threads._crew.helpers
+    helpers = pass_threads._pool.helpers
     return all(one.fields[JOB.owner] == 0 and one.fields[JOB.state] in (WAITING, ASLEEP) for one in helpers)
 
 
@@ -173,7 +173,7 @@ def interrupted(case: Case, out: NDArray[Any], seconds: float, threads: int) -> 
     is_part = bool((old & ~new).any() and (new & ~old).any())
     out[...] = later = out.dtype.type(254)
     time.sleep(0.001)
-    assert (out == later).all(), "somebody writes after the call has raised"
+    assert (out == later).all(), "a thread writes after the call has raised"
     return is_part
 
 

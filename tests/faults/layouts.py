@@ -1,6 +1,6 @@
 """Random layouts through every kernel, between pages that kill whoever touches them.
 
-The source, the destination and all arrays of indices begin right behind, or end right before, such a page; the rest of
+The source, the destination and all arrays of indices begin right after, or end right before, such a page; the rest of
 their page is filled with a pattern that must stay. What comes out is compared with the definition in NumPy.
 """
 
@@ -58,7 +58,7 @@ class Memory(Protocol):
 
 
 class FencedMemory:
-    """Arrays that touch a page without access, before or behind them at random. Pages serve again and again."""
+    """Arrays that touch a page without access, before or after them at random. Pages serve again and again."""
 
     def __init__(self, source: Random) -> None:
         self._random = source
@@ -152,7 +152,7 @@ def _note(tally: Tally, row: str, wrong: str, memory: Memory, case: str) -> None
 
 
 def _layouts(source: Random, most_slots: int) -> list[ReferenceShape]:
-    """Up to four layouts of one array, of at most so many slots."""
+    """Up to four layouts of one array, of at most `most_slots` slots."""
     element_type = source.choice(_TYPES)
     rank = source.randint(1, 5)
     sizes = [source.choice(_SIZES) for _ in range(rank)]

@@ -12,7 +12,7 @@ from tests.faults.file_jobs import Job, file_jobs, load_kernels, prepare_files, 
 from tests.faults.tally import Tally
 
 _SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
-#: One in so many jobs is a process of its own.
+#: One in this many jobs is a separate process.
 _FRESH = 40
 
 

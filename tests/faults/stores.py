@@ -26,7 +26,7 @@ from tests.faults.tally import Tally
 from tests.oracles import reference
 
 _SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
-#: One in so many jobs is a process of its own.
+#: One in this many jobs is a separate process.
 _FRESH = 40
 _TURNED, _TILED = "f32[700,1001]{0,1:T(8,128)}", "bf16[700,1001]{1,0:T(8,128)(2,1)}"
 

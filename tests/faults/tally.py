@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-#: A part stops at so many findings: the same one over and over says nothing new.
+#: A part stops after this many findings: the same one over and over says nothing new.
 MOST_FINDINGS = 20
 _STATE_BYTES = 1 << 16
 _LONGEST_FINDING = 2000
@@ -60,7 +60,7 @@ class Tally:
         self._case_at = _STATE_BYTES // 2
 
     def in_time(self, row: str, case: str, seconds: float) -> Limit:
-        """Return a block in which `case` must end within so many seconds of processor time; else it is a finding."""
+        """Return a block in which `case` must end within `seconds` of processor time; else it is a finding."""
         return Limit(self, row, case, seconds)
 
     def going(self) -> bool:

@@ -1,7 +1,7 @@
 """Layouts through the kernels in Valgrind, which watches every access to memory.
 
 Kernels are compiled for any processor of the kind, since Valgrind does not know AVX-512. What it says of code that has
-no name is about kernels; the interpreter and the loader have findings of their own, which are not counted.
+no name is about kernels; the interpreter and the loader have findings themselves, which are not counted.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
             target = folder / "target.zarr"
             arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
             call = partial(getattr(cluster_jobs, f"{command[0]}_store"), *arguments)
-            # Nobody is killed in the first job, which says how long they take.
+            # No process is killed in the first job, which says how long they take.
             delay = tally.random.random() * longest
             victim = tally.random.choice(workers) if longest else None
             case = f"{jobs[number].name}, a worker killed after {1000 * delay:.0f} ms"

@@ -114,6 +114,28 @@ allocation 2: size 512512, preallocated-temp:
     assert report.peak_logical_nbytes == 512000 + 512512 - 2 * (512000 - 12000) - 508
 
 
+def test_other_memory_spaces_beside_the_module(tmp_path: Path) -> None:
+    """Where XLA left a gap in the fast memory, its number is taken; a space that it does not list stays an estimate."""
+    fast, host = TILED[:-1] + "S(1)}", TILED[:-1] + "S(5)}"
+    name = tmp_path / "module_0001.jit_f.after_optimizations.txt"
+    name.write_text(
+        f"HloModule m, is_scheduled=true\n\nENTRY %e (p: f32[2], q: f32[2]) -> f32[2] {{\n"
+        f"  %p = {TILED} parameter(0)\n  %q = {host} parameter(1)\n  %a = {fast} negate(%p)\n"
+        f"  ROOT %b = {TILED} negate(%a)\n}}\n"
+    )
+    name.with_name(f"{name.stem}-buffer-assignment.txt").write_text(
+        "BufferAssignment:\nallocation 0: size 512000, parameter 0, shape |f32[1000,3]| at ShapeIndex {}:\n"
+        "allocation 1: size 512000, maybe-live-out:\nallocation 2: size 700000, color 1, preallocated-temp:\n"
+        "allocation 3: size 4096, color 1, thread-local:\n"
+    )
+    (module,) = fi.hlo.report(tmp_path).modules
+    assert [(space, peak.nbytes, peak.basis) for space, peak in module.space_peaks] == [
+        (1, 700000, "buffer assignment"),
+        (5, 512000, "estimate"),
+    ]
+    assert module.space_peaks[0][1].estimate_nbytes == 512000
+
+
 def test_an_older_usage_report() -> None:
     """The form before memory spaces: all allocations first, and then the slots in each."""
     report = fi.hlo.report("""Total bytes used: 1049600 (1.00MiB)
@@ -226,7 +248,7 @@ def test_the_peak_of_a_program_for_a_tpu_is_that_of_its_memory() -> None:
     assert "XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: 21.9 MiB" in report.summary()
 
 
-def test_modules_of_a_folder_have_totals_of_their_own(tmp_path: Path) -> None:
+def test_modules_of_a_folder_have_separate_totals(tmp_path: Path) -> None:
     for name, rows in (("f", 1000), ("g", 2000)):
         text = MODULE.replace("1000", str(rows)).replace("HloModule m", f"HloModule jit_{name}, num_partitions=8")
         (tmp_path / f"module_0001.jit_{name}.after_optimizations.txt").write_text(text)
@@ -316,7 +338,7 @@ def test_objects_of_jax() -> None:
     (module,) = compiled["modules"]
     assert module["peak_basis"] == "buffer assignment"
     constants = module["assigned"]["constant_nbytes"]
-    # Reducers have a few bytes of their own.
+    # Reducers have a few bytes themselves.
     assert 0 <= module["peak_nbytes"] - constants - expected < 64
     assert "before layout assignment" in lowered["modules"][0]["notes"][0]
     assert lowered["peak_nbytes"] is None

@@ -1,4 +1,4 @@
-"""Modules that contradict themselves: each is a report whose unknown results are buffers of their own.
+"""Modules that contradict themselves: each is a report whose unknown results are separate buffers.
 
 Tests of: hlo.walk, hlo.shape_table, hlo.modules.
 """
@@ -43,7 +43,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("opcode", CALLS)
-def test_what_calls_an_empty_computation_has_results_of_its_own(opcode: str) -> None:
+def test_what_calls_an_empty_computation_has_separate_results(opcode: str) -> None:
     """As what calls one that is not in the text."""
     lines = f"%p = {A} parameter(0)", f"ROOT %r = {CALLS[opcode]}"
     empty, absent = report_of(EMPTY, *lines), report_of("", *lines)

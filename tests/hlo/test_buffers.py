@@ -67,7 +67,7 @@ def test_the_table_of_a_tuple_is_counted(name: str, tables: int) -> None:
 
 @pytest.mark.parametrize(("count", "nbytes"), [(2, 512), (128, 512), (129, 1024), (300, 1536)])
 def test_tables_of_many_results(count: int, nbytes: int) -> None:
-    """What libtpu 0.0.42.1 assigns to programs with so many results of 4096 bytes; on CPU, 8 bytes each."""
+    """What libtpu 0.0.42.1 assigns to programs with this many results of 4096 bytes; on CPU, 8 bytes each."""
     for shape, table in (("f32[8,128]{1,0:T(8,128)}", nbytes), ("f32[8,128]{1,0}", 8 * count)):
         shapes, operands = ", ".join([shape] * count), ", ".join(["%p"] * count)
         body = f"  %p = {shape} parameter(0)\n  ROOT %t = ({shapes}) tuple({operands})\n"
@@ -327,7 +327,7 @@ def test_shardings_are_said() -> None:
     assert report.to_json()["shapes"][0]["instructions"][0]["sharding"].startswith("{devices=")
 
 
-def test_modules_are_told_apart() -> None:
+def test_modules_are_distinguished() -> None:
     one = entry(f"ROOT %p = {TILED} parameter(0)", header="is_scheduled=true, num_partitions=4")
     two = entry(f"ROOT %p = {TILED} parameter(0)", f"%q = {TILED} negate(%p)").replace("HloModule m", "HloModule n")
     report = fi.hlo.report(one + two + one)

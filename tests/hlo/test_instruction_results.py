@@ -316,7 +316,7 @@ def test_a_path_as_text_is_explained(tmp_path: Path) -> None:
 
 
 #: Prints the least memory that three reports of 8 MB took, after one that imports modules and makes the tables that are
-#: kept. In a process of its own: what other tests have left takes memory of its own meanwhile.
+#: kept. In a separate process: what other tests have left takes memory, too.
 MEMORY = """
 import io, sys, tracemalloc
 import fastindex as fi

@@ -1,6 +1,6 @@
 """Programs for each TPU, compiled without one: what the report says of their memory, against XLA's buffer assignment.
 
-Tests of: hlo.tuple_tables, hlo.liveness, hlo.reports, hlo.walk.
+Tests of: hlo.fast_memory, hlo.tuple_tables, hlo.liveness, hlo.reports, hlo.walk.
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ NAMES = (
     "offloaded_v5p", "host_moments_v6e", "sorts_v6e", "sorts_tpu7x", "graph_v4", "graph_v5p", "graph_v6e",
     "embedded_v5e", "embedded_tpu7x", "quantised_v5e", "quantised_v6e", "quantised_tpu7x", "solved_v5p", "spectra_v4",
     "fully_sharded_v5e", "fully_sharded_v5p", "fully_sharded_v6e", "tensor_parallel_tpu7x", "ring_v4", "ring_v6e",
-    "exchanged_v5p", "exchanged_tpu7x",
+    "exchanged_v5p", "exchanged_tpu7x", "served_v4", "served_v6e",
 )  # fmt: skip
+#: Where XLA's order of buffers in the fast memory depends on times that the text does not have: the largest difference.
+FAST_DIFFERENCES = {
+    "experts_v5p": 0.12, "graph_v4": 0.17, "graph_v6e": 0.06, "quantised_v6e": 0.13, "quantised_tpu7x": 0.13,
+    "fully_sharded_v5e": 0.08,
+}  # fmt: skip
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="the extra tpu is not installed")
 @pytest.mark.in_turn(seconds=15)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_xla_assigned(name: str, tmp_path: Path) -> None:
-    """The main memory within 1% from the compiled object and 5% from the text; in the fast one, what must be there."""
+    """The main memory within 1% from the compiled object and 5% from the text; the fast one within 5% from the text."""
     command = [sys.executable, str(SCRIPT), str(tmp_path), name]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
@@ -40,5 +45,4 @@ def test_what_xla_assigned(name: str, tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["compiled"] == pytest.approx(found["assigned"], rel=0.01), found
     assert found["text"] == pytest.approx(found["assigned"], rel=0.05), found
-    # Buffers there have holes between them: at most half of what is alive, in these programs.
-    assert found["fast"] <= found["fast_assigned"] <= 1.6 * found["fast"], found
+    assert found["fast"] == pytest.approx(found["fast_assigned"], rel=FAST_DIFFERENCES.get(name, 0.05)), found

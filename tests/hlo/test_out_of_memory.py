@@ -3,7 +3,7 @@
 Tests of: hlo.log_lines, hlo.out_of_memory, hlo.scoped_memory.
 
 ``tests/data/hlo/out_of_memory.json`` has the facts of each message, with its source: sizes, shapes, operators and
-labels. They are printed here as the message has them: plain, behind the prefixes of loggers, within longer logs.
+labels. They are printed here as the message has them: plain, after the prefixes of loggers, within longer logs.
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ def test_random_windows(first: int) -> None:
 
 
 def evaluated(shape: fi.Shape, ranges: Sequence[range]) -> np.ndarray:
-    (slots,), _ = linear_program(shape, simplify=False).evaluate(
-        np.ix_(*(np.arange(r.start, r.stop, r.step) for r in ranges))
-    )
+    (slots,), _ = linear_program(shape).evaluate(np.ix_(*(np.arange(r.start, r.stop, r.step) for r in ranges)))
     return np.broadcast_to(slots, [len(r) for r in ranges])
 
 
@@ -118,7 +116,7 @@ def test_large_windows(text: str, window: tuple[slice, ...], described: str, thr
 
 
 def test_streamed_windows() -> None:
-    """Output large enough to go past the cache, its lines not aligned with the rows."""
+    """Output large enough for non-temporal stores, its lines not aligned with the rows."""
     shape = fi.Shape.parse("bf16[1001,1003]{1,0:T(8,128)(2,1)}")
     ranges = (range(1, 1001), range(2, 1003))
     wanted = evaluated(shape, ranges)

@@ -6,6 +6,7 @@ Tests of: arrays.index_arguments, index.indices.
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def places_of(shape: ReferenceShape, unit: str) -> np.ndarray:
 
 
 def picked(array: np.ndarray, window: Any) -> np.ndarray:
-    """What NumPy picks: slices and integers by its own rules, ranges as axes of their own."""
+    """What NumPy picks: slices and integers by its own rules, ranges as separate axes."""
     lists = [np.arange(n)[list(e) if isinstance(e, range) else e] for e, n in zip(window, array.shape, strict=True)]
     whole = array[np.ix_(*(np.atleast_1d(one) for one in lists))]
     return whole.reshape([len(one) for one in lists if one.ndim])
@@ -177,6 +178,9 @@ def test_bad_windows_and_units() -> None:
         fi.linear_index("f32[3,5]", np.s_[::0, 1])
     with pytest.raises(fi.FastIndexError, match="mode is for arrays"):
         fi.linear_index("f32[3,5]", np.s_[:, 1], mode="clip")
+    for mode in (None, 5, ["wrap"], "warp"):
+        with pytest.raises(fi.FastIndexError, match=rf"mode must be .* got {re.escape(repr(mode))}"):
+            fi.linear_index("f32[3,5]", (0, 1), mode=mode)  # type: ignore[arg-type]
     with pytest.raises(fi.ArgumentTypeError, match="do not mix"):
         fi.linear_index("f32[3,5]", ([1, 2], slice(None)))
     with pytest.raises(fi.FastIndexError, match="stream is for CUDA"):

@@ -268,13 +268,13 @@ WORKERS = ("--workers", "2", "--max-memory", "2GiB")
 
 
 def small_disk(tmp_path: Path, size: str, *words: str) -> tuple[int, str, str]:
-    """Run a command where `disk` is a small one of its own; return its status, what is left there, and stderr."""
+    """Run a command where `disk` is a separate, small one; return its status, what is left there, and stderr."""
     (tmp_path / "disk").mkdir()
     script = f'mount -t tmpfs -o size={size} none disk || exit 77; "$@"; status=$?; ls -A disk; exit $status'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-m", "fastindex", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("this system lets nobody mount")
+        pytest.skip("this system does not allow mounts")
     return done.returncode, done.stdout, done.stderr
 
 

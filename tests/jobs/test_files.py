@@ -69,7 +69,7 @@ def test_a_numpy_file_of_a_type_that_numpy_does_not_name(tmp_path: Path, name: s
     found = array_in(tmp_path / "a.npy", f"{name}[2,3]")
     assert found.dtype == dtype
     assert found.tobytes() == array.tobytes()
-    # What is written can be loaded, as bits without a name.
+    # The output can be loaded, as bits without a name.
     (tmp_path / "b.npy").write_bytes(npy_header(dtype, array.shape) + array.tobytes())
     loaded = np.load(tmp_path / "b.npy")
     assert loaded.dtype == np.dtype(f"V{dtype.itemsize}")

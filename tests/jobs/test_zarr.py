@@ -299,12 +299,12 @@ def test_a_full_disk(zarr: Any, tmp_path: Path, size: str) -> None:
     stored(zarr, tmp_path / "a.zarr", given)
     (tmp_path / "disk").mkdir()
     words = [sys.executable, "-m", "fastindex", "pack", "a.zarr", "disk/b.zarr", "--shape", "f32[300,200]"]
-    # A mount that nobody else sees, and that ends with the shell.
+    # A mount that no other process sees, and that ends with the shell.
     script = f'mount -t tmpfs -o size={size} none disk || exit 77; "$@"; status=$?; ls -A disk; exit $status'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, "sh", *words], cwd=tmp_path, capture_output=True, text=True
     )
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("this system lets nobody mount")
+        pytest.skip("this system does not allow mounts")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "fastindex: disk/b.zarr: No space left on device\n"

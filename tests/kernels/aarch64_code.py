@@ -1,6 +1,6 @@
 """Compile every kernel for AArch64, which need not be this machine, and print what its code calls as JSON.
 
-A program of its own, which `test_aarch64_code` runs with Numba's optimisations off: they are left to LLVM's AArch64
+A separate program, which `test_aarch64_code` runs with Numba's optimisations off: they are left to LLVM's AArch64
 pipeline.
 """
 
@@ -22,7 +22,7 @@ _VECTOR_INSTRUCTION = re.compile(r"^\s+\w+\s.*\b(?:q\d+|v\d+\.(?:16b|8h|4s|2d))"
 
 
 def assembly_of(module: str, machine: llvm.TargetMachine) -> str:
-    """Optimise a module and compile it; the code for the machine at hand has a data layout of its own."""
+    """Optimise a module and compile it; the code for the machine at hand has its own data layout."""
     foreign = llvm.parse_assembly(re.sub(r"^target (?:datalayout|triple) .*$", "", module, flags=re.MULTILINE))
     foreign.triple, foreign.data_layout = TRIPLE, str(machine.target_data)
     foreign.verify()

@@ -84,7 +84,7 @@ def _instructions(cubin: Path) -> list[str]:
         [nvdisasm, "-c", cubin], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
     ).stdout
     found = re.findall(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", text)
-    # Behind the end there is a jump to itself, and nothing to fill the line.
+    # After the end there is a jump to itself, and nothing to fill the line.
     while found and found[-1] in ("NOP", "BRA"):
         found.pop()
     return found

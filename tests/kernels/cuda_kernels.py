@@ -19,6 +19,7 @@ from fastindex.cuda.kernels.units import (
     look_up_kernel,
     pack_bits_kernel,
     packing_kernel,
+    page_kernel,
     weave_kernel,
 )
 from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
@@ -48,6 +49,7 @@ def code_of(source: str, target: str) -> int:
 def every_kernel() -> dict[str, Kernel]:
     found = {
         "copy": copy_kernel(),
+        "copy pages": page_kernel(),
         "fill": fill_kernel(),
         f"weave or part{VECTORS}": weave_kernel(),
         "compress": packing_kernel(expand=False),

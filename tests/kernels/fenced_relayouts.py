@@ -1,4 +1,4 @@
-"""Run every kernel on arrays that begin, or end, at a page that may not be touched. A program of its own: it may die.
+"""Run every kernel on arrays that begin, or end, at a page that may not be touched. A separate program: it may crash.
 
 Usage: fenced_relayouts.py first|last [touch]
 """

@@ -60,7 +60,7 @@ def test_arrays_of_the_types_of_ml_dtypes() -> None:
 
 
 def test_elements_that_start_anywhere() -> None:
-    """copyto goes by memory of its own; a buffer is refused."""
+    """copyto uses a separate buffer; a packed buffer is rejected."""
     memory = np.zeros(45, np.uint8)
     odd = memory[1:41].view(np.float32)
     odd[:] = np.arange(10)

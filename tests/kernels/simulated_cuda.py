@@ -136,7 +136,7 @@ def test_windows(text: str, window: Any) -> None:
     elements = list(itertools.product(*picked.ranges))
     slots = np.array([reference.linear_index(shape, element) for element in elements], np.int64).reshape(picked.shape)
     for unit, factor in (("slot", 1), ("bit", fi.Shape.parse(text).element_bits)):
-        # Rows apart, so that what lies between them shows.
+        # Rows with gaps, so that writes between them show.
         wide = to_gpu(np.full((*picked.shape, 2), -7))
         out = wide[..., 0]
         assert fi.linear_index(text, window, unit=unit, out=out) is out

@@ -55,7 +55,7 @@ def test_random_layouts(vector_bytes: int) -> None:
 
 
 def test_the_last_odd_rows_are_collected_too() -> None:
-    """Packed rows of an odd number of elements that begin with either nibble: nothing is behind the last."""
+    """Packed rows of an odd number of elements that begin with either nibble: nothing follows the last."""
     source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     chosen = movement(*sides, machine=EPYC_1M)
@@ -146,7 +146,7 @@ def test_planted_bugs_are_noticed() -> None:
         ("u1[130,8]{0,1}", "u1[130,8]{0,1:PAD(133,11)PV(one)T(*,1,5)(1)E(4)}"),
     ],
 )
-def test_half_a_byte_behind_the_last_slot_stays_zero(
+def test_half_a_byte_after_the_last_slot_stays_zero(
     source: str, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last slots are padding, which is not zero."""

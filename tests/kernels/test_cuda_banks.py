@@ -95,7 +95,7 @@ def test_what_is_read_is_where_it_is_written_from(width: int, rows: int, columns
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 @pytest.mark.parametrize("words", [False, True])
 def test_woven_rows_meet_in_no_bank_more_than_twice(width: int, words: bool) -> None:
-    """For any number of rows, on the side where they are apart and on the side where they are one."""
+    """For any number of rows, on the side with several rows and on the side where they are interleaved."""
     unit = 4 if words and width < 4 else width
     place = skewed_place(max(unit, 4))
     for rows in range(1, FEW_BYTES // width):

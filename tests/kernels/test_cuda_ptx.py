@@ -120,6 +120,7 @@ def test_the_successor_of_numba_cuda(tmp_path: Path) -> None:
 def moves_vectors(name: str) -> bool:
     return name.endswith(("16 bytes at once", "quotients")) or name in (
         "copy",
+        "copy pages",
         "transpose elements 16",
         "gather 16, written",
     )

@@ -1,4 +1,4 @@
-"""Runs the files `simulated_*` in a process of their own: the simulator is chosen once, before Numba is imported.
+"""Runs the files `simulated_*` in a separate process: the simulator is chosen once, before Numba is imported.
 
 Tests of: cuda.gathers, cuda.indices, cuda.strided_copies, cuda.transfers, cuda.kernels.casts, cuda.kernels.cast_values,
 cuda.kernels.units, cuda.launches.casts, cuda.kernels.gather_kernel, cuda.kernels.index_kernel, cuda.kernels.lanes,

@@ -1,4 +1,4 @@
-"""`compiled_once.py`, in a process of its own: other tests ask for kernels that no layout needs on this machine."""
+"""`compiled_once.py`, in a separate process: other tests ask for kernels that no layout needs on this machine."""
 
 from __future__ import annotations
 

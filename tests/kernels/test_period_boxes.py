@@ -1,4 +1,4 @@
-"""Boxes of whole periods of a coordinate that both sides cut apart: against the slow reference, between guards.
+"""Boxes of whole periods of a coordinate that the two sides tile differently: against the reference, between guards.
 
 Tests of: moving.moves.boxes.plan, moving.moves.boxes.geometry.
 """

@@ -67,18 +67,18 @@ ROOT = Path(__file__).resolve().parents[2]
 GUARD_BYTES = 4 * LINE_BYTES
 
 
-#: With two threads, every task is a call of its own, in any order.
+#: With two threads, every task is a separate call, in any order.
 SMALL_TASKS = replace(TUNING, small_call_bytes=-1, share_bytes=1)
 
 
 @pytest.fixture(params=[1 << 60, 0], ids=["cached", "streamed"])
 def tuning(request: pytest.FixtureRequest) -> Tuning:
-    """Small tasks, whose destinations are written past the cache or not, however small they are."""
+    """Small tasks, with non-temporal stores or without, however small they are."""
     return replace(SMALL_TASKS, streamed_bytes=request.param)
 
 
 class GuardedMemory:
-    """Pieces of memory at chosen distances from a line boundary, with guards before and behind them."""
+    """Pieces of memory at chosen distances from a line boundary, with guards before and after them."""
 
     def __init__(self) -> None:
         self._whole: list[tuple[Bytes, int, int]] = []
@@ -165,7 +165,7 @@ def test_deals(width: int, ways: int, tuning: Tuning) -> None:
 @pytest.mark.parametrize("kernel", ["interleave", "deinterleave"])
 @pytest.mark.parametrize("field", ["mask_low", "mask_high", "unit_bytes", "ways"])
 def test_wrong_numbers_of_lanes_are_noticed(kernel: str, field: str) -> None:
-    """Five rows of bytes: two elements of each in a lane, and six bytes that nobody needs."""
+    """Five rows of bytes: two elements of each in a lane, and six bytes that are not used."""
     made = interleaves(1, 5, 17) if kernel == "interleave" else deinterleaves(1, 5, 17)
     case = max(made, key=lambda candidate: candidate.nest.element_count)
     rng = np.random.default_rng(17)
@@ -284,7 +284,7 @@ def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> Non
         assert memory.guards_are_intact(), case
 
 
-# Between pages that nobody may touch
+# Between guard pages
 
 
 def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Copy between strided arrays that begin, or end, at a page that may not be touched. A program of its own: it may die.
+"""Copy between strided arrays that begin, or end, at a page that may not be touched. A separate program: it may crash.
 
 Usage: python -m tests.moving.fenced_copies first|last COUNT FIRST_SEED
 """

@@ -95,7 +95,7 @@ def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
         # Blocks take twice the time, columns 1.4 times: scratch memory is in the cache.
         ("f32[682,2,131]{1,2,0}", "f32[682,2,131]{2,1,0:T(2,*,128)}", "boxes"),
         ("f64[341,64,5]{0,1,2}", "f64[341,64,5]{2,1,0:T(2,*,128)}", "boxes"),
-        # Boxes write elements one by one, each to a line of its own: 1.8 times as long.
+        # Boxes write elements one by one, each to a separate line: 1.8 times as long.
         ("bf16[4572,122,45]{2,1,0:T(2,*,128)}", "bf16[4572,122,45]{0,1,2}", "columns"),
         # A chunk of short rows takes as long as several lines before anything moves: twice the time and more by loops.
         ("bf16[24576,2,10]{2,1,0:T(8,128)}", "bf16[24576,2,10]{1,2,0}", "blocks"),
@@ -115,7 +115,7 @@ def test_short_rows_and_boxes(source: str, destination: str, name: str) -> None:
     assert select_plan(Problem(*sides, slot_move(*sides), EPYC_512K_AVX2, TUNING)).name == name
 
 
-def test_padding_in_single_elements_is_dear() -> None:
+def test_padding_in_single_elements_is_expensive() -> None:
     shapes = fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(4,8)(2,1)}")
     loops = relayout_loops(*shapes)
     assert loops is not None
@@ -177,7 +177,7 @@ def test_what_is_taken_out_of_large_sparse_sources_is_streamed(source: str, dest
         ("f64[25,1000,5]{2,1,0:T(8,128)(4,1)}", "f64[25,1000,5]{0,1,2}", "column gather"),
     ],
 )
-def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, kernel: str) -> None:
+def test_pieces_of_lines_that_leave_l1_are_expensive(source: str, destination: str, kernel: str) -> None:
     """A block has many pieces of each line, and all its lines meet in a few sets of L1."""
     assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
 
@@ -193,7 +193,7 @@ def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, k
         ("c128[12288,2,6]{2,1,0:T(1,128)}", "c128[12288,2,6]{1,2,0}", "block permute"),
     ],
 )
-def test_short_rows_far_from_each_other_are_dear(source: str, destination: str, kernel: str) -> None:
+def test_short_rows_far_from_each_other_are_expensive(source: str, destination: str, kernel: str) -> None:
     assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
 
 
@@ -206,7 +206,7 @@ def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
 
 
 def test_columns_that_nothing_continues_are_put_together_with_their_padding() -> None:
-    """A transpose would end within lines that the padding behind its columns shares."""
+    """A transpose would end within lines that the padding after its columns shares."""
     found, _ = chosen("bf16[3932,50,127]{1,2,0}", "bf16[3932,50,127]{2,1,0:T(4,128)(2,1)}")
     assert "column gather" in {one.kernel for one in found}
     assert "transpose" not in {one.kernel for one in found}
@@ -239,7 +239,7 @@ def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
     raise AssertionError
 
 
-def test_lines_that_blocks_share_but_the_cache_does_not_keep_are_dear() -> None:
+def test_lines_that_blocks_share_but_the_cache_does_not_keep_are_expensive() -> None:
     """983 lines, 50 KiB apart, meet in 32 of the 1024 sets of L2; 640 bytes apart, in 512. With 4 MiB L2 keeps both."""
     near, far = (
         cost(straight(fi.Shape.parse(f"u8[983,{n},2]{{2,1,0:T({tile})}}"), fi.Shape.parse(f"u8[983,{n},2]{{0,1,2}}")))

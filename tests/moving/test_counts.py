@@ -49,7 +49,7 @@ def test_ends_of_pieces_are_those_of_every_piece(seed: int) -> None:
     places = start + stride * np.arange(count)
     expected = int((places % LINE_BYTES != 0).sum() + ((places + length) % LINE_BYTES != 0).sum())
     found = piece_ends(nest, 4, True)
-    # Begins and ends that one multiple in so many meets are so on average.
+    # Begins and ends that only some multiples meet count by their average.
     assert found == pytest.approx(expected, abs=count * math.gcd(LINE_BYTES, stride) / LINE_BYTES)
     assert piece_ends(nest, 4, False) == 0
 
@@ -98,7 +98,7 @@ def counts_by(name: str, source: str, destination: str) -> Counts:
     return next(plan.counts for plan in plans(problem) if plan.name == name)
 
 
-def test_slots_that_are_expanded_apart_are_lines_unless_their_memory_is_new() -> None:
+def test_slots_that_are_expanded_separately_are_lines_unless_their_memory_is_new() -> None:
     """Of 3 and of 300 times 2**16 slots; all of them move by transposes between."""
     small, large = (
         counts_by("loops", f"s4[{rows},65536]{{1,0:E(4)}}", f"s4[{rows},65536]{{0,1}}") for rows in (3, 300)
@@ -116,7 +116,7 @@ def test_elements_of_short_rows_are_deinterleaved_one_by_one(columns: int, by_th
     assert found.gathered == by_themselves * 18 * 8 * 7 * 20 * columns
 
 
-def test_rows_on_pages_of_their_own_are_dear_to_gather() -> None:
+def test_rows_on_separate_pages_are_expensive_to_gather() -> None:
     """Rows of 4 KiB, and rows of which two share a page."""
     far, near = (counts_by("columns", f"u8[16384,{row}]", f"u8[16384,{row}]{{0,1}}") for row in (4096, 2048))
     assert far.scratch == far.rows > 0

@@ -70,7 +70,7 @@ def run(movement: Movement, given: np.ndarray, offset: int = 0) -> np.ndarray | 
 
 #: Orders of binary digits in the destination, those of the source being 0, 1, ...; 0 to 6 are a vector of the source.
 #: With them how the half of a byte is found (tables.digit_swaps), whether the first digit of the row is swapped again,
-#: how many digits tell rows apart, and the bytes of a piece; for vectors of 64 bytes.
+#: how many digits distinguish rows, and the bytes of a piece; for vectors of 64 bytes.
 CHOSEN: list[tuple[tuple[int, ...], tuple[int, int, int, int]]] = [
     # It is another digit of the vector.
     ((3, 0, 1, 2, 4, 5, 7, 6, 8), (WITHIN, 0, 1, 64)),
@@ -97,7 +97,7 @@ CHOSEN_LANES: list[tuple[tuple[int, ...], tuple[int, int, int, bool]]] = [
     ((8, 1, 0, 7, 3, 4, 5, 6, 2), (OF_ROWS, 1, 2, False)),
     ((8, 7, 9, 1, 2, 10, 11, 3, 4, 5, 0, 6), (OF_ROWS, 0, 3, True)),
     ((7, 8, 0, 9, 10, 1, 11, 2, 3, 4, 5, 6), (OF_ROWS, 1, 4, False)),
-    # That of the source that tells lanes apart is one of the row.
+    # That of the source that distinguishes lanes is one of the row.
     ((10, 3, 7, 4, 5, 8, 9, 2, 0, 1, 6), (OF_ROWS, 0, 3, True)),
     # Lanes are neighbours in both, in another order.
     ((7, 0, 1, 2, 3, 6, 5, 4, 8), (OF_ROWS, 1, 1, True)),
@@ -122,7 +122,7 @@ def check(
 ) -> bool:
     """Whether the candidate applies; if it does, what it makes is what NumPy makes.
 
-    `how` is the bytes of a vector, and whether lines go past the cache.
+    `how` is the bytes of a vector, and whether stores are non-temporal.
     """
     source, destination = sides(sizes, left, right)
     array = np.random.default_rng(0).integers(0, 16, sizes).astype(np.uint8)

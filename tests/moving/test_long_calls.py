@@ -1,4 +1,4 @@
-"""Long calls on the main thread end at interrupts, and leave nobody at work.
+"""Long calls on the main thread end at interrupts, and leave no thread at work.
 
 Tests of: moving.pass_threads, runtime.lines.calls.
 """
@@ -35,7 +35,7 @@ def replaced(name: str, by: Callable[..., int]) -> Callable[[str], Callable[...,
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """What native calls of a plan return, each slice of which ends with the first tasks that it takes."""
-    monkeypatch.setattr(pass_threads, "_crew", made := pass_threads._Crew())
+    monkeypatch.setattr(pass_threads, "_pool", made := pass_threads._Pool())
     shortest = long_call(0)
     shortest[CALL.slice_nanoseconds] = 0
     unlimited = long_calls._slices(False)
@@ -53,7 +53,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.mark.in_turn(seconds=8)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_interrupted_calls_leave_work_undone_and_nobody_at_work(threads: int) -> None:
+def test_interrupted_calls_leave_work_undone_and_no_thread_at_work(threads: int) -> None:
     wrong, cut, parts = wrong_in_long_calls(threads, 18, threads)
     assert wrong == ""
     assert cut >= parts > 0
@@ -61,7 +61,7 @@ def test_interrupted_calls_leave_work_undone_and_nobody_at_work(threads: int) ->
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_handlers_run_between_slices_and_may_call_too(threads: int, results: list[int]) -> None:
-    """What a handler moves meanwhile has counters and helpers of its own."""
+    """What a handler moves meanwhile has separate counters and helpers."""
     plan, out, inner = fi.plan_relayout(SHAPE, f"{SHAPE}{{0,1}}"), np.zeros_like(VALUES), list[Any]()
 
     def move(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_an_array_that_changes_between_slices_ends_the_call(
     ],
 )
 def test_what_is_taken_at_a_time_is_not_too_much(source: str, destination: str) -> None:
-    """However large arrays are: nobody looks for signals in between."""
+    """However large arrays are: no signal is checked in between."""
     plan = fi.plan_relayout(source, destination)
     rows = plan._movement.compiled._calls
     assert len(rows) == len(plan._movement.passes)

@@ -50,7 +50,7 @@ def test_outputs_of_many_dimensions(images: np.ndarray) -> None:
     np.testing.assert_array_equal(fi.unpack(tiled, TILED), images)
 
 
-def test_square_arrays_are_told_apart_by_strides() -> None:
+def test_square_arrays_are_distinguished_by_strides() -> None:
     square = np.arange(9, dtype=np.float32).reshape(3, 3)
     with pytest.raises(fi.FastIndexError, match=r"byte strides are \(12, 4\), not \(4, 12\)"):
         fi.unpack(square, "f32[3,3]{0,1}")

@@ -35,7 +35,7 @@ def given(source: str) -> np.ndarray:
 
 
 def place(nbytes: int, offset: int) -> np.ndarray:
-    """Bytes that begin `offset` bytes behind a line boundary."""
+    """Bytes that begin `offset` bytes after a line boundary."""
     memory = np.full(nbytes + 2 * LINE_BYTES, 0x5A, np.uint8)
     begin = -address_of(memory) % LINE_BYTES + offset
     return memory[begin : begin + nbytes]
@@ -55,7 +55,7 @@ def test_every_candidate_writes_the_same_wherever_the_destination_begins(pair: t
         assert out.tobytes() == expected, name
 
 
-def test_a_destination_within_a_line_has_a_plan_of_its_own() -> None:
+def test_a_destination_within_a_line_has_a_separate_plan() -> None:
     moved = movement(*map(fi.Shape.parse, COLUMNS), STREAMED, EPYC_1M)
     assert moved.depends_on_lines
     assert not moved.within_lines.depends_on_lines

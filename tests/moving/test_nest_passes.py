@@ -67,7 +67,7 @@ def in_order(pairs: tuple[Places, Places]) -> Places:
 
 
 def check_copies(steps: Iterable[Pass], nests: Iterable[Nest], width: int) -> None:
-    """Passes and nests move the same bytes; each goes to a place of its own."""
+    """Passes and nests move the same bytes; each goes to a separate place."""
     found = in_order(_together([bytes_of_pass(step) for step in steps]))
     np.testing.assert_array_equal(found, in_order(byte_places(nests, width)))
     assert (np.diff(found[1]) > 0).all(), "a byte is written twice"

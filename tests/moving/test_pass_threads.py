@@ -29,7 +29,7 @@ from fastindex.moving.compiled_passes import CompiledPasses, thread_scratch
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.pass_threads import long_call
 from fastindex.runtime.machine import EPYC_1M
-from fastindex.runtime.numbers import ASLEEP, CALL, CALL_COUNTERS, CREW_JOBS, JOB, UNFINISHED, WAITING, WORKING
+from fastindex.runtime.numbers import ASLEEP, CALL, CALL_COUNTERS, JOB, POOL_JOBS, UNFINISHED, WAITING, WORKING
 from fastindex.runtime.tuning import TUNING
 from tests.moving.interrupt_points import interrupted_everywhere
 
@@ -41,9 +41,9 @@ def transposed(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return values.reshape(ROWS, COLUMNS).T.reshape(-1)
 
 
-def is_free(crew: Any) -> bool:
+def is_free(pool: Any) -> bool:
     """Whether no helper works or belongs to a call."""
-    return all(one.fields[JOB.owner] == 0 and one.fields[JOB.state] in (WAITING, ASLEEP) for one in crew.helpers)
+    return all(one.fields[JOB.owner] == 0 and one.fields[JOB.state] in (WAITING, ASLEEP) for one in pool.helpers)
 
 
 def wait_until_asleep(one: Any) -> None:
@@ -58,15 +58,15 @@ def plan() -> Any:
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = pass_threads._Crew()
-    monkeypatch.setattr(pass_threads, "_crew", made)
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = pass_threads._Pool()
+    monkeypatch.setattr(pass_threads, "_pool", made)
     yield made
     made.close()
 
 
 @pytest.mark.in_turn(seconds=2)
-def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
+def test_calls_that_follow_each_other_are_shared(plan: Any, pool: Any) -> None:
     generator = np.random.default_rng(5)
     outs = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(4)]
     for _ in range(40):
@@ -77,11 +77,11 @@ def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
             plan(values, out=out, threads=2)
         # What the helper writes is there when the call returns.
         assert all(np.array_equal(out, transposed(values)) for out in reversed(outs))
-    assert len(crew.helpers) == 1
-    assert is_free(crew)
+    assert len(pool.helpers) == 1
+    assert is_free(pool)
 
 
-def test_each_pass_has_a_counter(crew: Any) -> None:
+def test_each_pass_has_a_counter(pool: Any) -> None:
     """More passes than a helper has counters for, then fewer; none of the counters is old."""
     rng = np.random.default_rng(3)
     values = rng.random(600 * 2000, np.float32)
@@ -95,11 +95,11 @@ def test_each_pass_has_a_counter(crew: Any) -> None:
         wanted = np.zeros_like(values).reshape(100, -1)
         wanted[100 - count :] = values.reshape(100, -1)[:count][::-1]
         assert np.array_equal(out, wanted.reshape(-1))
-    assert [one.fields[JOB.pass_count] > 0 for one in crew.helpers] == [True, True]
-    assert is_free(crew)
+    assert [one.fields[JOB.pass_count] > 0 for one in pool.helpers] == [True, True]
+    assert is_free(pool)
 
 
-def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, crew: Any) -> None:
+def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, pool: Any) -> None:
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     out = np.zeros_like(values)
     assert plan(values, out=out, threads=2) is out
@@ -110,28 +110,28 @@ def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, crew: Any
             plan(values, out=bad, threads=2)
     for good in (values.tobytes(), values.view(np.uint8), values[None][0]):
         assert np.array_equal(plan(good, threads=2), transposed(values))
-    assert len(crew.helpers) == 1
-    assert is_free(crew)
+    assert len(pool.helpers) == 1
+    assert is_free(pool)
 
 
-def test_small_calls_wake_nobody(crew: Any) -> None:
+def test_small_calls_wake_no_thread(pool: Any) -> None:
     small = fi.plan_relayout("f32[700,1024]", "f32[700,1024]{0,1}")
     values = np.random.default_rng(2).random(700 * 1024, np.float32)
     for _ in range(3):
         assert np.array_equal(small(values, threads=3), values.reshape(700, 1024).T.reshape(-1))
-    assert not crew.helpers
+    assert not pool.helpers
 
 
-def test_a_thread_sleeps_after_a_while_and_is_woken(plan: Any, crew: Any) -> None:
+def test_a_thread_sleeps_after_a_while_and_is_woken(plan: Any, pool: Any) -> None:
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     for _ in range(3):
         assert np.array_equal(plan(values, threads=2), transposed(values))
-        (one,) = crew.helpers
+        (one,) = pool.helpers
         wait_until_asleep(one)
 
 
 @pytest.mark.in_turn(seconds=0.8)
-def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
+def test_many_callers_have_separate_helpers(plan: Any, pool: Any) -> None:
     def work(seed: int) -> bool:
         values = np.random.default_rng(seed).random(ROWS * COLUMNS, np.float32)
         out = np.empty_like(values)
@@ -145,43 +145,43 @@ def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
 
     with ThreadPoolExecutor(6) as callers:
         assert all(callers.map(work, range(12)))
-    assert is_free(crew)
+    assert is_free(pool)
 
 
-def test_a_caller_without_helpers_works_alone_and_has_some_the_next_time(plan: Any, crew: Any) -> None:
+def test_a_caller_without_helpers_works_alone_and_has_some_the_next_time(plan: Any, pool: Any) -> None:
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     plan(values, threads=2)
-    (taken,) = crew.helpers
+    (taken,) = pool.helpers
     taken.fields[JOB.owner] = 1
     assert np.array_equal(plan(values, threads=2), transposed(values))
-    assert len(crew.helpers) == 2
+    assert len(pool.helpers) == 2
     assert np.array_equal(plan(values, threads=2), transposed(values))
-    assert len(crew.helpers) == 2
-    assert crew.helpers[1].fields[JOB.pass_count] == 1
+    assert len(pool.helpers) == 2
+    assert pool.helpers[1].fields[JOB.pass_count] == 1
     taken.fields[JOB.owner] = 0
-    assert is_free(crew)
+    assert is_free(pool)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_a_call_that_ends_early_leaves_nobody_at_work(crew: Any, error: type[BaseException]) -> None:
+def test_a_call_that_ends_early_leaves_no_thread_at_work(pool: Any, error: type[BaseException]) -> None:
     def fails(*_: int) -> None:
         raise error
 
     with pytest.raises(error):
         pass_threads.run_with_helpers(fails, (), 1, lambda: thread_scratch.address, 2)
-    assert len(crew.helpers) == 2
-    assert is_free(crew)
+    assert len(pool.helpers) == 2
+    assert is_free(pool)
 
 
-def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, crew: Any) -> None:
+def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, pool: Any) -> None:
     """A helper that has not ended when the call does is waited for, with the interrupt at the end."""
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     plan(values, threads=2)
-    (one,) = crew.helpers
+    (one,) = pool.helpers
     wait_until_asleep(one)
     begun: list[tuple[int, int]] = []
 
-    def leaves_it_working(crew_address: int, helpers: int, scratch: int, call: int) -> int:
+    def leaves_it_working(pool_address: int, helpers: int, scratch: int, call: int) -> int:
         assert (scratch, helpers) == (thread_scratch.address, 1)
         counters = (ctypes.c_int64 * 3).from_address(call + 8 * CALL_COUNTERS)
         assert [*counters] == [0, 0, 0]
@@ -197,12 +197,12 @@ def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, crew: Any) 
     with pytest.raises(KeyboardInterrupt):
         pass_threads.run_with_helpers(leaves_it_working, (), 3, lambda: thread_scratch.address, 1)
     assert begun == [(0, 1 << 62)], "it is not free while it works, and finds nothing more to do"
-    assert is_free(crew)
+    assert is_free(pool)
     assert np.array_equal(plan(values, threads=2), transposed(values))
 
 
-def test_wherever_an_interrupt_comes_nobody_works_afterwards(
-    plan: Any, crew: Any, monkeypatch: pytest.MonkeyPatch
+def test_wherever_an_interrupt_comes_no_thread_works_afterwards(
+    plan: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
     # A slice ends with what is taken first.
@@ -214,7 +214,7 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards(
     plan(values, out=out, threads=2)
     places = set()
     for place in interrupted_everywhere(lambda: plan(values, out=out, threads=2), pass_threads):
-        assert is_free(crew), place
+        assert is_free(pool), place
         out[:] = -1
         time.sleep(0.0005)
         assert (out == -1).all(), place
@@ -224,13 +224,13 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards(
     assert np.array_equal(out, transposed(values))
 
 
-def test_wherever_an_interrupt_comes_between_slices_helpers_are_freed(plan: Any, crew: Any) -> None:
+def test_wherever_an_interrupt_comes_between_slices_helpers_are_freed(plan: Any, pool: Any) -> None:
     """However many slices there are: how many a real call has depends on what its helpers take."""
     plan(np.random.default_rng(2).random(ROWS * COLUMNS, np.float32), threads=2)
-    (one,) = crew.helpers
+    (one,) = pool.helpers
     calls = []
 
-    def comes_back_thrice(crew_address: int, helpers: int, scratch: int, call: int) -> int:
+    def comes_back_thrice(pool_address: int, helpers: int, scratch: int, call: int) -> int:
         calls.append(helpers)
         if helpers:
             one.fields[JOB.owner] = call
@@ -244,25 +244,25 @@ def test_wherever_an_interrupt_comes_between_slices_helpers_are_freed(plan: Any,
         pass_threads.run_with_helpers(comes_back_thrice, (), 1, lambda: thread_scratch.address, 1)
 
     for place in interrupted_everywhere(call, pass_threads):
-        assert is_free(crew), place
+        assert is_free(pool), place
     assert calls == [1, 0, 0, 0]
 
 
 def test_an_interrupt_while_threads_are_started_leaves_all_or_none(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
-    crews = [pass_threads._Crew()]
+    pools = [pass_threads._Pool()]
 
     def call() -> None:
-        monkeypatch.setattr(pass_threads, "_crew", crews[-1])
+        monkeypatch.setattr(pass_threads, "_pool", pools[-1])
         plan(values, threads=3)
 
     for place in interrupted_everywhere(call, pass_threads):
         assert np.array_equal(plan(values, threads=3), transposed(values)), place
-        jobs = [one.job for one in crews[-1].helpers]
-        assert (len(jobs), [*crews[-1]._table[CREW_JOBS:][:3]]) == (2, [*jobs, 0]), place
-        crews[-1].close()
-        crews.append(pass_threads._Crew())
-    crews[-1].close()
+        jobs = [one.job for one in pools[-1].helpers]
+        assert (len(jobs), [*pools[-1]._table[POOL_JOBS:][:3]]) == (2, [*jobs, 0]), place
+        pools[-1].close()
+        pools.append(pass_threads._Pool())
+    pools[-1].close()
 
 
 PROGRAM = f"""

@@ -35,7 +35,7 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 
 @pytest.fixture(params=[False, True], ids=["cached", "streamed"], autouse=True)
 def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything here holds for small arrays that are written past the cache, too."""
+    """Everything here holds for small arrays that are written with non-temporal stores, too."""
     least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
     for module in (requests, relayout_plans):
         monkeypatch.setattr(module, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
@@ -144,6 +144,7 @@ def test_bad_numbers_of_threads_are_refused(threads: Any) -> None:
         lambda: fi.relayout(buffer, PLAIN, TILED, threads=threads),
         lambda: fi.pack(VALUES, TILED, threads=threads),
         lambda: fi.unpack(buffer, PLAIN, threads=threads),
+        lambda: fi.linear_index(TILED, ([0], [0]), threads=threads),
     ]
     for call in calls:
         with pytest.raises(fi.FastIndexError, match="threads must be a positive integer"):
@@ -295,7 +296,7 @@ def test_neighbouring_outputs_are_fine(start: int) -> None:
 
 @pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(90)[::30])])
 def test_plans_of_random_pairs_write_to_out(first: int) -> None:
-    """Guards before and behind `out`, at an odd address."""
+    """Guards before and after `out`, at an odd address."""
     for seed in range(first, first + 30):
         source, destination = strategies.random_pair(seed)
         buffer = clear_unused_bits(source, random.Random(seed).randbytes(reference.nbytes(source)))
@@ -346,8 +347,7 @@ def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     # From here on, kernels answer, not NumPy.
     importlib.import_module("fastindex.runtime.machine_code")
     plan = fi.plan_relayout("f32[40,50]", "f32[40,50]{0,1}")
-    # A native call is made for an `out` that begins with a line; what is written past the cache elsewhere has a plan of
-    # its own.
+    # A native call is made for an `out` that begins with a line; non-temporal stores elsewhere have a separate plan.
     source, out = np.arange(2000, dtype=np.float32), aligned_bytes(8000).view(np.float32)
     wanted = source.reshape(40, 50).T.reshape(-1)
     for _ in range(2):

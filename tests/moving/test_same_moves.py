@@ -100,7 +100,7 @@ def test_one_box_cut_in_two(what: str, nests: list[Nest], same: bool) -> None:
 
 
 def cut(rng: random.Random, nest: Nest) -> list[Nest]:
-    """Cut a loop of a nest in two, where it begins anew, or in two loops."""
+    """Cut a loop of a nest in two, where it starts again, or in two loops."""
     at = rng.randrange(len(nest.loops))
     loop, rest = nest.loops[at], (*nest.loops[:at], *nest.loops[at + 1 :])
     if loop.size == 1:
@@ -197,7 +197,7 @@ def test_reshapes_without_shared_loops_are_equal_by_digits() -> None:
 
 
 def test_composed_plans_without_shared_loops_are_equal_by_digits() -> None:
-    """Digits of one variable against variables of their own, and a variable that does not fill its digits."""
+    """Digits of one variable against separate variables, and a variable that does not fill its digits."""
     flat = fi.plan_rearrange("a b -> (a b)", "u8[12,10]{1,0:T(5,4)}")
     both = flat.then(fi.plan_rearrange("(x y) -> y x", flat.destination, "u8[5,24]{1,0:T(3,7)}", y=5))
     assert both._slots.loops is None

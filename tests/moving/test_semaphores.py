@@ -44,9 +44,9 @@ int semaphore_signal(uint32_t semaphore) { return sem_post(&made[semaphore - 100
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = pass_threads._Crew()
-    monkeypatch.setattr(pass_threads, "_crew", made)
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = pass_threads._Pool()
+    monkeypatch.setattr(pass_threads, "_pool", made)
     yield made
     made.close()
 
@@ -61,7 +61,7 @@ def check_relayouts() -> None:
         assert np.array_equal(out, values.reshape(ROWS, COLUMNS).T.reshape(-1))
 
 
-def test_without_semaphores_no_thread_helps(monkeypatch: pytest.MonkeyPatch, crew: Any) -> None:
+def test_without_semaphores_no_thread_helps(monkeypatch: pytest.MonkeyPatch, pool: Any) -> None:
     def refuse(*arguments: Any) -> int:
         ctypes.set_errno(errno.ENOSYS)
         return -1
@@ -70,10 +70,10 @@ def test_without_semaphores_no_thread_helps(monkeypatch: pytest.MonkeyPatch, cre
     with pytest.raises(OSError, match="sem_init failed"):
         semaphores.semaphore_at(0)
     check_relayouts()
-    assert crew.helpers == []
+    assert pool.helpers == []
 
 
-def test_the_semaphores_of_macos(monkeypatch: pytest.MonkeyPatch, crew: Any, tmp_path: Path) -> None:
+def test_the_semaphores_of_macos(monkeypatch: pytest.MonkeyPatch, pool: Any, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -85,10 +85,10 @@ def test_the_semaphores_of_macos(monkeypatch: pytest.MonkeyPatch, crew: Any, tmp
     monkeypatch.setattr(semaphores, "_library", lambda: library)
     monkeypatch.setattr(semaphores, "sys", SimpleNamespace(platform="darwin"))
     check_relayouts()
-    assert len(crew.helpers) == 1
-    helper = crew.helpers[0]
+    assert len(pool.helpers) == 1
+    helper = pool.helpers[0]
     while helper.fields[JOB.state] != ASLEEP:
-        # It falls asleep when nobody has asked for some microseconds; how long that takes is the system's affair.
+        # It falls asleep without work for some microseconds; how long that takes is the system's affair.
         time.sleep(0.001)
     check_relayouts()
     # Woken once more, to end.

@@ -39,7 +39,6 @@ CHOICES = [
 def test_what_moves_as_one(source: str, destination: str, unit: str, width: int, conversion: str | None) -> None:
     move = slot_move(fi.Shape.parse(source), fi.Shape.parse(destination))
     assert (move.unit, move.width, move.conversion) == (unit, width, conversion)
-    assert move.slots_per_unit == (8 // move.source.bits if unit == "byte" else 1)
 
 
 def test_loops_count_units() -> None:

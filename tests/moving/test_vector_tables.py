@@ -122,7 +122,7 @@ def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: in
     found, pieces, lasts = units_of_table(table)
     units = units_of_block(block, phase, slot_bits)
     expected = np.append(units, np.full(len(found) - len(units), _NOTHING))
-    # What lies behind the block in its last vector is not written anywhere.
+    # What follows the block in its last vector is not written anywhere.
     np.testing.assert_array_equal(found[: len(units)], units)
     assert (found[len(units) :] < 0).all()
     assert table.block_bytes == -(-len(units) // table.nibbles)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.comparison import (
     array_of,
-    clear_unused_bits,
     differences_in_packing,
     differences_in_relayout,
     logical_array,
@@ -198,11 +196,6 @@ def test_arrays_in_every_memory_order(change: Any) -> None:
     np.testing.assert_array_equal(fi.pack(change(VALUES), TILED), fi.pack(VALUES, TILED))
 
 
-def test_broadcast_arrays() -> None:
-    row = np.broadcast_to(np.float32(3), (6, 10))
-    np.testing.assert_array_equal(fi.unpack(fi.pack(row, TILED), TILED), row)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -251,52 +244,7 @@ def test_out_is_filled_and_given_back() -> None:
     np.testing.assert_array_equal(plain, VALUES.ravel())
 
 
-def test_strided_out() -> None:
-    buffer = fi.pack(VALUES, TILED)
-    wide = np.full((6, 20), -1, np.float32)
-    fi.unpack(buffer, TILED, out=wide[:, ::2])
-    np.testing.assert_array_equal(wide[:, ::2], VALUES)
-    assert (wide[:, 1::2] == -1).all()
-    transposed = np.full((10, 6), -1, np.float32)
-    fi.unpack(buffer, TILED, out=transposed.T)
-    np.testing.assert_array_equal(transposed.T, VALUES)
-
-
-def test_nothing_is_written_around_out() -> None:
-    """Guard zones before and behind the buffer keep their bytes, at every alignment."""
-    for source, destination in (
-        ("u8[37,41]{1,0:T(8,16)(4,1)}", "u8[37,41]{0,1}"),
-        ("bf16[37,41]{1,0}", "bf16[37,41]{1,0:T(8,16)(2,1)}"),
-        ("f32[37,41]{0,1}", "f32[37,41]{1,0}"),
-        ("c128[7,5]{0,1}", "c128[7,5]{1,0:T(2,2)}"),
-        ("u4[37,41]{1,0:E(4)}", "u4[37,41]{0,1:T(8)E(4)}"),
-    ):
-        shape = fi.Shape.parse(destination)
-        buffer = random.Random(1).randbytes(fi.Shape.parse(source).nbytes)
-        buffer = clear_unused_bits(reference.parse(source), buffer)
-        expected = reference.relayout(buffer, reference.parse(source), reference.parse(destination))
-        dtype = np.dtype(np.uint8) if shape.element_bits < 8 else shape.element_type.numpy_dtype
-        for offset in range(0, 64, 7):
-            guarded = np.full(shape.nbytes + 192, 0xA5, np.uint8)
-            out = np.frombuffer(guarded.data, dtype, shape.nbytes // dtype.itemsize, 64 + offset)
-            fi.relayout(buffer, source, destination, out=out)
-            assert guarded[64 + offset : 64 + offset + shape.nbytes].tobytes() == expected
-            guarded[64 + offset : 64 + offset + shape.nbytes] = 0xA5
-            assert (guarded == 0xA5).all(), (destination, offset)
-
-
 # Plans
-
-
-def test_a_plan_does_what_relayout_does() -> None:
-    source, destination = "f32[6,10]", TILED
-    plan = fi.plan_relayout(source, destination)
-    np.testing.assert_array_equal(plan(VALUES.ravel()), fi.relayout(VALUES.ravel(), source, destination))
-    out = np.empty(fi.Shape.parse(destination).slot_count, np.float32)
-    assert plan(VALUES.ravel(), out=out, threads=2) is out
-    assert not plan.is_bitcast
-    assert plan.describe()
-    assert fi.plan_relayout(source, destination) is plan
 
 
 @pytest.mark.parametrize(
@@ -399,7 +347,7 @@ def test_random_relayouts_of_medium_arrays(first: int) -> None:
 
 @pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(120)[::10])])
 def test_random_relayouts_past_the_cache(first: int) -> None:
-    """The same where the destination is large enough to be written past the cache."""
+    """The same where the destination is large enough for non-temporal stores."""
     for seed in range(first, first + 10):
         source, destination = map(str, strategies.medium_pair(seed, 2_500_000))
         if fi.Shape.parse(source).nbytes + fi.Shape.parse(destination).nbytes > 1 << 26:

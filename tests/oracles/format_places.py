@@ -387,7 +387,7 @@ def q6_k_high(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, An
 
 
 def repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
-    # Blocks of 32 of so many rows: runs of s bytes of each row in turn, byte j with value j low, j + 16 high.
+    # Blocks of 32 of `rows` rows: runs of s bytes of each row in turn, byte j with value j low, j + 16 high.
     rows, run = p["rows"], p["interleave"]
     byte, value = i[1] % 16, i[1] % 32
     block = (i[0] // rows * (n[1] // 32) + i[1] // 32) * rows * 16

@@ -1,4 +1,4 @@
-"""Count the buffers of an HLO module the slow way; run as a process of its own, since XLA may abort.
+"""Count the buffers of an HLO module the slow way; run as a separate process, since XLA may abort.
 
 ``python hlo_buffers.py FILE`` prints, as JSON, a list of [shape text, count]. The module is read by jaxlib and
 decoded with a small reader of protobuf's wire format, so no text is parsed here. Values flow until nothing changes:

@@ -1,4 +1,4 @@
-"""Ask jaxlib for the result shapes of an HLO module; run as a process of its own, since XLA may abort.
+"""Ask jaxlib for the result shapes of an HLO module; run as a separate process, since XLA may abort.
 
 ``python hlo_instructions.py FILE`` prints, as JSON, a list of [leaf shape text, count], and the number of
 instructions. The shapes are read from the serialized module with a small decoder of protobuf's wire format,

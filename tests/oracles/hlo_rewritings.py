@@ -172,7 +172,7 @@ class Rewriter:
                 continue
             body = bodies[name]
             while "\0" in body:
-                # What is written where it is named.
+                # Results that are written where they are named.
                 body = re.sub("\0([^\0]*)\0", lambda found: "{" + bodies[found[1]] + "}", body)
             entry = "ENTRY " if block.is_entry and not (self.happens("headings") and block is blocks[-1]) else ""
             shown.append(f"{entry}{self.percent(block.name)}{self.signature(block)} {{{body}\n}}{block.after}")

@@ -1,4 +1,4 @@
-"""jaxlib's HloSharding in a process of its own, since it aborts on some texts; as a script, this is that process."""
+"""jaxlib's HloSharding in a separate process, since it aborts on some texts; as a script, this is that process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jaxlib in a process of its own, since it aborts on some inputs; run as a script this file is that process."""
+"""jaxlib in a separate process, since it aborts on some inputs; run as a script this file is that process."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Case:
 
 
 def random_case(rng: random.Random, most: int = 20000) -> Case:
-    """Split, merge, permute and pad, up to so many elements."""
+    """Split, merge, permute and pad, up to `most` elements."""
     names = [f"a{i}" for i in range(rng.randint(1, 6))]
     axes = {name: rng.choice((1, 2, 2, 3, 4, 5, 8, 16)) for name in names}
     while math.prod(axes.values()) > most:

@@ -1,4 +1,4 @@
-"""XLA's own SPMD partitioner, run on host devices in a process of its own: what each device holds of an array."""
+"""XLA's own SPMD partitioner, run on host devices in a separate process: what each device holds of an array."""
 
 from __future__ import annotations
 

@@ -27,6 +27,9 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     for level in avx512 avx2 default; do
         ATEN_CPU_CAPABILITY=$level python -m pytest -q -rs tests/weights/test_vendor_formats.py
     done
+    # Loaders: gptqmodel is imported from its source.
+    pip install transformers==5.24.0 accelerate pillow datasets pypcre tokenicer logbar device-smi threadpoolctl defuser
+    HF_HUB_OFFLINE=1 python -m pytest -q -rs tests/weights/test_vendor_loaders.py
 
 On 2026-11-27 all of them agreed: 94 tests at a level, each of which skips the two other levels of PyTorch's
 ``aten_int4pack_cpu``. On 2026-11-28 so did those of bytes of codes (hqq to onnxruntime) and of sparse metadata: 33.

@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 import fastindex.paged as fp
+from fastindex.arrays.arrays import described
 from fastindex.paged import page_passes
 from fastindex.runtime import first_answer
 from tests.kernels.fenced_relayouts import FencedMemory
@@ -25,7 +26,9 @@ def main(where: str, count: int = 150) -> None:
     if where == "touch":
         # A cache that is longer than its pool: what the fences are there to catch.
         cache = fp.Cache("bf16[num_blocks=4,2,block_size=16,kv_heads=4,head_dim=64]")
-        with mock.patch("fastindex.paged.copies.address_of_pool", lambda cache, pool, *_: (pool.ctypes.data, pool)):
+        with mock.patch(
+            "fastindex.paged.copies.address_of_pool", lambda cache, pool, *_: (pool.ctypes.data, [described(pool)])
+        ):
             fp.copy(cache, cache, memory(64, 0), memory(cache.nbytes, 0), [0], [3])
         return
     moved = 0

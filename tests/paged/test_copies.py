@@ -320,14 +320,6 @@ def test_buffers_that_are_refused() -> None:
         fp.copy(CACHE, CACHE, pool, other, *arguments, threads=0)
 
 
-def test_a_gpu_array_is_refused_by_name() -> None:
-    class OnGpu:
-        __cuda_array_interface__ = {"shape": (32,), "typestr": "<i4", "data": (4096, False), "version": 3}  # noqa: RUF012
-
-    with pytest.raises(UnsupportedError, match="source_buffer is on a GPU"):
-        fp.copy(CACHE, CACHE, OnGpu(), np.zeros(32, np.int32), [1], [2])
-
-
 def test_buffers_of_any_type_and_dimensions(engine: str) -> None:
     pool = np.arange(32, dtype=np.int32)
     moved = bytearray(128)

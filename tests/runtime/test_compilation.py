@@ -252,7 +252,7 @@ def stderr_on_terminal(package: Path, **variables: str) -> str:
 
 
 @pytest.mark.in_turn(seconds=3)
-def test_a_terminal_is_told_why_it_waits(package):
+def test_a_terminal_shows_why_it_waits(package):
     first = stderr_on_terminal(package)
     assert first.startswith("fastindex: compiling kernels (once for this machine, kept in ")
     assert first.count("\n") == 1

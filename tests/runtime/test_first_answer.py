@@ -120,7 +120,7 @@ def test_strided_arrays(first: int) -> None:
         assert by_numpy.tobytes() == by_kernel.tobytes(), (seed, str(shape))
 
 
-# Processes of their own
+# Separate processes
 
 
 def output_of(program: str, **environment: str) -> str:
@@ -185,7 +185,7 @@ def test_many_small_questions_do() -> None:
     assert output_of(program).split() == ["13"]
 
 
-def test_everything_by_numpy_where_it_is_told_so() -> None:
+def test_everything_by_numpy_where_it_is_set() -> None:
     program = SMALL + (
         "assert fi.linear_index('f32[1000,1000]', np.s_[...]).sum() == 10**6 * (10**6 - 1) // 2\n"
         "large = np.arange(3 << 20, dtype=np.uint8).reshape(3, 1024, 1024)\n"

@@ -103,7 +103,7 @@ def test_machines_of_one_target_share_their_kernels(pair: tuple[str, str]) -> No
 @pytest.mark.parametrize(
     ("machine", "pitch"), [(EPYC_1M, 64 * 64), (SMALL_256K, 64 * 64), (NEON_4M, 256 * 64)], ids=["48K", "32K", "64K"]
 )
-def test_transposes_are_told_which_rows_meet_in_a_set(machine: Machine, pitch: int) -> None:
+def test_transposes_know_which_rows_meet_in_a_set(machine: Machine, pitch: int) -> None:
     """Sixteen rows of bytes are staged at a time, eight of two bytes: more than the ways of some caches."""
     ways = machine.caches.l1.ways
     for element, rows in (("u8", 16), ("bf16", 8), ("f32", 0)):

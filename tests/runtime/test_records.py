@@ -29,7 +29,7 @@ def test_places_are_those_of_fields() -> None:
     [(GATHER, GatherGeometry), (ASSEMBLY, AssemblyGeometry), (STREAM, StreamGeometry)],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_the_numbers_of_a_kernel_stand_behind_those_of_its_chunks(places: Any, record: Any) -> None:
+def test_the_numbers_of_a_kernel_follow_those_of_its_chunks(places: Any, record: Any) -> None:
     assert list(places) == list(range(4, 4 + len(record._fields)))
     assert list(passes.CHUNKS) == [0, 1, 2, 3]
 
@@ -41,8 +41,8 @@ def test_places_are_those_of_the_array_that_a_record_makes() -> None:
     assert numbers[passes.STRIDED.last_nibble] == record.last_nibble == 90
 
 
-def test_what_stands_behind_a_record() -> None:
-    assert len(pass_jobs.CrewTable._fields) == pass_jobs.CREW_JOBS
+def test_what_follows_a_record() -> None:
+    assert len(pass_jobs.PoolTable._fields) == pass_jobs.POOL_JOBS
     assert len(pass_jobs.LongCall._fields) == pass_jobs.CALL_COUNTERS
 
 

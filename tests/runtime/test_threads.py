@@ -228,7 +228,7 @@ def functions_of(thread: int) -> set[str]:
     return found
 
 
-def test_wherever_an_interrupt_comes_nobody_works_afterwards():
+def test_wherever_an_interrupt_comes_no_thread_works_afterwards():
     """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
     caller, places, works = threading.get_ident(), set(), set()
 

@@ -56,7 +56,7 @@ def check_texts(texts: list[str]) -> None:
             assert Sharding.from_proto(bytes.fromhex(answer["proto"])) == sharding
         assert pickle.loads(pickle.dumps(sharding)) == sharding, text
         tiled = sharding.kind == "tiled"
-        # Where axes of size 1 stand for groups of their own, XLA leaves groups as tiles that are the whole sharding.
+        # Where axes of size 1 stand for separate groups, XLA leaves groups as tiles that are the whole sharding.
         if sharding.kind != "tuple" and ("=1" not in text or "mesh" not in text):
             assert tiled == ("devices" in answer), text
         if "devices" in answer and tiled:

@@ -1,6 +1,6 @@
 """From one division to another: every transfer against the slow reference, what must move, and moving it.
 
-Tests of: moving.box_copies, sharding.transfers.
+Tests of: index.box_nests, sharding.transfers.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_bad_input() -> None:
         fi.sharding.unshard([values[:4], None], "f32[8]", "{devices=[2]<=[2]}")
 
 
-def test_replicas_have_buffers_of_their_own() -> None:
+def test_replicas_have_separate_buffers() -> None:
     first, second = fi.sharding.shard(np.zeros(4, np.float32), "f32[4]", "{replicated}", 2)
     first[0] = 1
     assert second[0] == 0

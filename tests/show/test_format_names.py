@@ -119,6 +119,13 @@ def test_wrong_logical_orders() -> None:
         fi.layouts.layout_name(fi.Shape("f32", (2, 3)), logical="NHWC")
     with pytest.raises(fi.FastIndexError, match="depends on the array"):
         fi.layouts.named_layout("TPU")
+    for call in (
+        lambda: fi.layouts.named_layout(5),  # type: ignore[arg-type]
+        lambda: fi.layouts.named_layout("NHWC", logical=5),  # type: ignore[arg-type]
+        lambda: fi.layouts.layout_name("f32[2,3,4,5]", logical=5),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(fi.ArgumentTypeError, match="must be text such as 'NHWC', got 5"):
+            call()
 
 
 def test_a_name_for_another_array() -> None:

@@ -286,7 +286,7 @@ def test_figure_2_of_the_document() -> None:
     assert red.count("M") == inner
 
 
-def test_each_level_of_tiles_has_lines_of_its_own() -> None:
+def test_each_level_of_tiles_has_separate_lines() -> None:
     """16 by 16 slots in tiles of 8, 4 and 2: two straight lines inside for the first, then 4, then 8."""
     picture = fi.draw("s8[16,16]{1,0:T(8,8)(4,4)(2,2)}")
     lines = re.findall(r'<path class="l(\d)" d="([^"]*)"', picture.svg())
@@ -442,7 +442,7 @@ def test_what_cannot_be_drawn(text: str) -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(TypeError, match="draw takes"):
+    with pytest.raises(fi.ArgumentTypeError, match="draw takes"):
         fi.draw(3)  # type: ignore[arg-type]
     with pytest.raises(fi.ParseError):
         fi.draw("f32[3")

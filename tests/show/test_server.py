@@ -42,7 +42,7 @@ def client() -> Any:
     return TestClient(application(PORT), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
 
-def test_what_is_told_of_a_shape(client: Any) -> None:
+def test_what_is_said_of_a_shape(client: Any) -> None:
     answer = client.get("/describe", params={"shape": "f32[100000,3]{1,0:T(8,128)}"}).json()
     assert answer["numbers"]["nbytes"] == 51_200_000
     assert answer["change"]["shape"] == "f32[100000,3]{0,1:T(8,128)}"
@@ -120,7 +120,7 @@ def test_responses_load_nothing_from_elsewhere(client: Any) -> None:
 @pytest.fixture
 def address() -> Iterator[str]:
     command = [sys.executable, "-m", "fastindex", "explore", TILED, "--no-browser"]
-    # A group of its own, with Ctrl-C as a terminal gives it.
+    # A separate group, with Ctrl-C as a terminal gives it.
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
@@ -142,7 +142,7 @@ def test_the_command_serves_and_stops(address: str) -> None:
         assert b"fastindex explore" in response.read()
 
 
-def test_idle_connections_keep_nobody_out(address: str) -> None:
+def test_idle_connections_block_no_user(address: str) -> None:
     port = int(address.partition("//127.0.0.1:")[2].partition("/")[0])
     idle = [socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) for _ in range(40)]
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))

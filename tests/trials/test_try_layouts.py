@@ -274,7 +274,7 @@ def test_on_the_devices_that_are_there() -> None:
 
 TINY = """
 import jax, jax.numpy as jnp, numpy as np, fastindex as fi
-jax.devices()  # libtpu is asked in a process of its own, whatever this one has begun
+jax.devices()  # libtpu is asked in a separate process, whatever this one has begun
 
 def f(params, x):
     return jnp.cumsum(params["w"].T, 0), x + 1

@@ -288,7 +288,7 @@ def message_of(call: Callable[[], Any]) -> str:
 
 
 def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
-    """Python refuses to read them, with an error of its own."""
+    """Python refuses to read them, with its own error."""
     rules = [{"names": "l.*", "stack": "l"}]
     for digits in (LONG, "9" * 19):
         source = saved(tmp_path / "model.safetensors", {"l.0": 1, f"l.{digits}": 2})

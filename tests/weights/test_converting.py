@@ -248,7 +248,8 @@ def test_config_and_small_files(tmp_path: Path) -> None:
     """Other files go along; config.json says what is there now, with values from the old one."""
     tensors = {f"{LAYER}.{key}": one for key, one in awq(vendors.layer(384, 192, 3)).items()}
     tensors |= {"lm_head.weight": GATE, "norm.weight": GATE[0]}
-    config = {"a": 1, "quantization_config": {"quant_method": "awq", "group_size": GROUP_SIZE, "bits": 4}}
+    config: dict[str, Any] = {"a": 1}
+    config["quantization_config"] = {"quant_method": "awq", "group_size": GROUP_SIZE, "bits": 4}
     source = saved(tmp_path / "in", tensors, config)
     for name in ("tokenizer.json", "generation_config.json", "notes.txt", "pytorch_model.bin"):
         (source / name).write_text(f"{{}} {name}")
@@ -262,6 +263,19 @@ def test_config_and_small_files(tmp_path: Path) -> None:
     assert (found["a"], found["quantization_config"]["quant_method"]) == (1, "compressed-tensors")
     assert found["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == GROUP_SIZE
     assert found["quantization_config"]["ignore"] == ["lm_head"]
+    # One group over all inputs is another strategy; an output that has no tensor is tied to the embedding.
+    config["quantization_config"]["group_size"] = -1
+    del tensors["lm_head.weight"]
+    saved(source, tensors, config)
+    fi.weights.convert_checkpoint(source, tmp_path / "one", "awq-to-compressed-tensors")
+    quantization = json.loads((tmp_path / "one" / "config.json").read_text())["quantization_config"]
+    weights = {"num_bits": 4, "type": "int", "symmetric": False, "strategy": "channel"}
+    assert quantization["config_groups"]["group_0"]["weights"] == weights
+    assert quantization["ignore"] == ["lm_head"]
+    for cases in ({"4": 1}, 3):
+        values = {"rules": [{"names": "*"}], "config": {"a": {"${quantization_config.group_size}": cases}}}
+        with pytest.raises(fi.FastIndexError, match=r"group_size\} is -1, and the recipe says nothing of that value"):
+            fi.weights.convert_checkpoint(source, tmp_path / "no", values)
     for changed, reason in (
         ({"quant_method": "gptq", "group_size": 128}, "quant_method is 'gptq', and the recipe is for 'awq'"),
         ({"version": "gemv", "group_size": 128}, "version is 'gemv', and the recipe is for 'gemm' or 'GEMM'"),

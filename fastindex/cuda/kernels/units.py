@@ -14,7 +14,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
-from fastindex.cuda.kernels.loops import four_places
+from fastindex.cuda.kernels.loops import four_places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
     high_halves,
@@ -103,6 +103,25 @@ def _whole(width: int) -> tuple[Reader, Writer]:
 def copy_kernel() -> Kernel:
     """Make the kernel that copies units; a kind for each of `WIDTHS`."""
     return unit_kernel("copy", [_whole(width) for width in WIDTHS])
+
+
+@cache
+def page_kernel() -> Kernel:
+    """Make the kernel that copies units at many pairs of offsets; a kind for each of `WIDTHS`.
+
+    Parameters: destination, source, table, units of a page, loops, the number of the kind, the table of pages, (source,
+    destination) for each, the number of blocks for a page, and the constants of a division by it.
+    """
+    move = one_of([_mover(*_whole(width)) for width in WIDTHS])
+
+    def copy_pages(destination, source, table, count, loops, kind, pages, each, magic, shift):  # type: ignore[no-untyped-def]
+        block = np.int64(cuda.blockIdx.x)
+        page = np.int64(np.uint32(quotient(block, magic, shift)))
+        n = (block - page * each) * (4 * THREADS) + cuda.threadIdx.x
+        here, there = load_int64(pages + 16 * page), load_int64(pages + 16 * page + 8)
+        move(kind, destination + there, source + here, n, count, _offsets(n, count, table, loops), 0)
+
+    return Kernel(copy_pages, "iiiiiiiiii", "copy pages", resident=4)
 
 
 @cache

@@ -54,11 +54,14 @@ class KnownMemory:
         Source of the number.
     assigned : AssignedMemory or None
         Bytes by purpose, if known.
+    is_rounded : bool
+        Whether `nbytes` is a sum of rounded numbers, maybe of several memory spaces: `memory_analysis()` for a TPU.
     """
 
     nbytes: int
     basis: Basis
     assigned: AssignedMemory | None = None
+    is_rounded: bool = False
 
 
 def stage_of(file: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.hlo.assignments import memory_of_compiled
+from fastindex.hlo.assignments import has_total, memory_of_compiled
 from fastindex.hlo.grammar import HloSink
 from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.read.compressed import compression_of, plain_name
@@ -154,7 +154,7 @@ def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str,
     # For TPUs, XLA gives sums but no buffer assignment.
     peak = getattr(analysis, "peak_memory_in_bytes", 0)
     said = f"XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: {bytes_text(peak)}"
-    known = KnownMemory(assigned.total, "memory analysis", assigned)
+    known = KnownMemory(assigned.total, "memory analysis", assigned, is_rounded=not has_total(analysis))
     return known, (said,) if isinstance(peak, int) and peak else ()
 
 

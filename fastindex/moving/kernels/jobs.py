@@ -21,11 +21,11 @@ from fastindex.runtime.numbers import (
     CALL,
     CALL_COUNTERS,
     CLOSED,
-    CREW,
-    CREW_JOBS,
     JOB,
     MISSING,
     PAIR_CALL,
+    POOL,
+    POOL_JOBS,
     POSTED,
     REFUSED,
     UNFINISHED,
@@ -137,41 +137,41 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 
 
 @subroutine()
-def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
+def _wait_for_helpers(pool, owner):  # type: ignore[no-untyped-def]
     """Wait a limited time for the helpers of a call; free them once all are idle, and return how many still work."""
-    count, left = entry(crew, CREW.size), 0
+    count, left = entry(pool, POOL.size), 0
     for i in range(count):
-        job = entry(crew, CREW_JOBS + i)
+        job = entry(pool, POOL_JOBS + i)
         if entry(job, JOB.owner) == owner:
-            left += not _withdrawn(job, entry(crew, CREW.spins))
+            left += not _withdrawn(job, entry(pool, POOL.spins))
     if not left:
         for i in range(count):
-            exchange(entry(crew, CREW_JOBS + i) + 8 * JOB.owner, owner, 0)
+            exchange(entry(pool, POOL_JOBS + i) + 8 * JOB.owner, owner, 0)
     return left
 
 
 @subroutine()
-def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+def _lead(pool, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
     limit, asked, counters = begin_slice(call), 0, call + 8 * CALL_COUNTERS
-    for i in range(entry(crew, CREW.size)):
-        job = entry(crew, CREW_JOBS + i)
+    for i in range(entry(pool, POOL.size)):
+        job = entry(pool, POOL_JOBS + i)
         if asked < helpers and exchange(job + 8 * JOB.owner, 0, call) == 0:
             _post(job, passes, count, target, source, padding, counters)
             asked += 1
     found = (helpers - asked) * MISSING
     if not run_all(passes, count, target, source, padding, scratch, counters, limit):
         return found + UNFINISHED
-    return found + _wait_for_helpers(crew, call)
+    return found + _wait_for_helpers(pool, call)
 
 
 @kernel
-def lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+def lead(pool, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
     """Run or resume passes on this thread and on free helpers, until all tasks are done or the time slice ends.
 
     Parameters
     ----------
-    crew : int64
-        Address of a `CrewTable`.
+    pool : int64
+        Address of a `PoolTable`.
     helpers : int64
         The most helpers to use; 0 to resume a call.
     passes, count, target, source, padding, scratch : int64
@@ -185,16 +185,16 @@ def lead(crew, helpers, passes, count, target, source, padding, scratch, call): 
         Number of helpers that still work, plus `MISSING` for each helper that was not available, plus `UNFINISHED` if
         the time slice ended with tasks left.
     """
-    return _lead(crew, helpers, passes, count, target, source, padding, scratch, call)
+    return _lead(pool, helpers, passes, count, target, source, padding, scratch, call)
 
 
 @kernel
-def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
+def lead_plain(pool, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` for arrays of another kind.
 
     Parameters
     ----------
-    crew, helpers, call : int64
+    pool, helpers, call : int64
         As for `lead`.
     source, target, pair, scratch : int64
         As for `run_plain`.
@@ -207,17 +207,17 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
         entry(pair, PAIR_CALL.pass_count),
         entry(pair, PAIR_CALL.padding),
     )
-    return _lead(crew, helpers, passes, count, place, begin, padding, scratch, call)
+    return _lead(pool, helpers, passes, count, place, begin, padding, scratch, call)
 
 
 @kernel
-def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
+def dismiss(pool, call, count):  # type: ignore[no-untyped-def]
     """End a call: start no further task, and return once none of its helpers works.
 
     Parameters
     ----------
-    crew : int64
-        Address of a `CrewTable`.
+    pool : int64
+        Address of a `PoolTable`.
     call : int64
         Address of a `LongCall`.
     count : int64
@@ -225,7 +225,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
     """
     for k in range(count):
         set_entry(call, CALL_COUNTERS + k, _ALL_TAKEN)
-    while _wait_for_helpers(crew, call):
+    while _wait_for_helpers(pool, call):
         _call_c(entry(call, CALL.nap), _NAP_MICROSECONDS)
 
 

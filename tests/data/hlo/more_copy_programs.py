@@ -1,7 +1,7 @@
 """Programs of other kinds than those of ``copy_programs.py``, which compiles them too.
 
 Packed and narrow element types, convolutions, dots with batches, gathers, sorts, stacked outputs of scans, loops whose
-trips nobody knows, conditionals, collectives, recomputation, custom calls, donated buffers, windows, complex numbers.
+unknown trip counts, conditionals, collectives, recomputation, custom calls, donated buffers, windows, complex numbers.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _add_loops(program: Callable[..., Any], of: Callable[..., Any]) -> None:
 
     @program("v4", of(f32, 40, 60), of(f32, 60, 60), of(f32))
     def loops_without_end(x: Any, w: Any, limit: Any) -> Any:
-        """A loop in a loop; nobody knows how often either runs."""
+        """A loop in a loop; how often either runs is unknown."""
 
         def inner(state: Any) -> Any:
             y = jnp.sort(state[0].T, 0).T @ w

@@ -1,7 +1,7 @@
 """Files that people have: compressed texts, protos, profiles, and what is no HLO at all.
 
 ``tests/data/hlo/files`` has a program as XLA dumps it, in text and as a proto, and a profile of four runs of it on two
-devices; ``record.py`` there makes them anew.
+devices; ``record.py`` there makes them again.
 
 Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
 hlo.read.kinds.

@@ -300,8 +300,8 @@ def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
 
 def _ends(variable: Variable, modulus: int) -> list[bool]:
     """Return the kinds of blocks along a coordinate: False for full ones, True for a partial one at its end."""
-    count, rest = divmod(variable.extent, modulus)
-    return [False] * (count > 0) + [True] * (rest > 0)
+    count, remainder = divmod(variable.extent, modulus)
+    return [False] * (count > 0) + [True] * (remainder > 0)
 
 
 def _coarse_source(left: Digits, moduli: Mapping[Variable, int], coarse: Mapping[Variable, Variable]) -> Digits:

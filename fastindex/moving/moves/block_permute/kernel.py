@@ -206,13 +206,13 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
             steps = vectors, pattern_step
             addresses = target, source, count, offsets, patterns, padding
             if count == 0:
-                place, rest = target, vectors
+                place, remaining = target, vectors
                 if literal(size) < LINE_BYTES:
                     for _ in range(vectors * literal(size) // LINE_BYTES):
                         copy_vector(place, padding, 64)
                         place += LINE_BYTES
-                    rest = vectors % (LINE_BYTES // literal(size))
-                for _ in range(rest):
+                    remaining = vectors % (LINE_BYTES // literal(size))
+                for _ in range(remaining):
                     pad_vector(size, streamed, place, padding)
                     place += literal(size)
             else:

@@ -129,7 +129,7 @@ def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_
     for variable in variables:
         own = _own(variable, left, right)
         levels = shared_levels(*own, variable.extent)
-        if levels is not None and not _leaves_rest(variable, levels, own[1], rest_slots):
+        if levels is not None and not _leaves_remainder(variable, levels, own[1], rest_slots):
             continue
         if any(shared_levels(side, _linear(variable), variable.extent) is None for side in own):
             return None
@@ -138,7 +138,7 @@ def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_
     return joints
 
 
-def _leaves_rest(variable: Variable, levels: Levels, right: Digits, most_slots: int) -> bool:
+def _leaves_remainder(variable: Variable, levels: Levels, right: Digits, most_slots: int) -> bool:
     """Whether digits leave a remainder of a coordinate that spans at most `most_slots` of the destination."""
     span = variable.extent * min([d.weight for d in right], default=0)
     return span <= most_slots and len(list(cut_into_boxes(variable.extent, levels))) > 1
@@ -172,9 +172,9 @@ def _part_of(joint: Joint, parts: int) -> int | None:
     """Return the size of one of `parts` parts of a period or coordinate; None if it splits rows of both sides."""
     if parts == 1:
         return min(joint.period, joint.variable.extent)
-    size, rest = divmod(joint.period, parts)
+    size, remainder = divmod(joint.period, parts)
     largest = (max(d.low for d in side) for side in (joint.left, joint.right))
-    whole = not rest and size % 2 == 0 and size < joint.variable.extent and any(size % low == 0 for low in largest)
+    whole = not remainder and size % 2 == 0 and size < joint.variable.extent and any(size % low == 0 for low in largest)
     return size if whole else None
 
 
@@ -302,12 +302,12 @@ def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
         period = max(size, of.period)
         step = of.places(period)
     for begin in range(0, min(period, of.size), size):
-        count, rest = divmod(of.size - begin, period)
-        if count + (rest >= size):
-            yield _Part(range(begin, begin + size), Loop(count + (rest >= size), *step), (0, 0))
-    if rest := of.size % size:
-        before = (of.size - rest) // period
-        values = range((of.size - rest) % period, (of.size - rest) % period + rest)
+        count, remainder = divmod(of.size - begin, period)
+        if count + (remainder >= size):
+            yield _Part(range(begin, begin + size), Loop(count + (remainder >= size), *step), (0, 0))
+    if remainder := of.size % size:
+        before = (of.size - remainder) // period
+        values = range((of.size - remainder) % period, (of.size - remainder) % period + remainder)
         yield _Part(values, Loop(1, 0, 0), (before * step[0], before * step[1]))
 
 

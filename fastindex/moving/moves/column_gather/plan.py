@@ -364,8 +364,8 @@ def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
     slots = len(block.sources) if len(block.starts) == 1 else 0
     first = int(block.is_padding.argmin())
     for count in range(slots // per_line, 1, -1):
-        size, rest = divmod(slots, count)
-        if rest or size % per_line or size <= first or block.is_padding[size + first]:
+        size, remainder = divmod(slots, count)
+        if remainder or size % per_line or size <= first or block.is_padding[size + first]:
             continue
         step = int(block.sources[size + first] - block.sources[first])
         if not 0 < step < per_line:

@@ -60,7 +60,7 @@ class _Steps(NamedTuple):
         For each further step, the digit of the place that it swaps with one of the row number.
     order : list of int
         For each digit of the final place, its position before the last permutation.
-    rest : list of Loop
+    in_vector : list of Loop
         The digits that number the pieces of a vector, least significant first.
     left : list of Loop
         The digits of the row number after the steps.
@@ -74,7 +74,7 @@ class _Steps(NamedTuple):
     within: int
     places: list[int]
     order: list[int]
-    rest: list[Loop]
+    in_vector: list[Loop]
     left: list[Loop]
     first: list[int]
 
@@ -134,7 +134,7 @@ def _digit_pass(nest: Nest, context: Context) -> Draft | None:
             inside = vectors.here + vectors.lanes + found.rows
             around = [k for k in digits if k not in inside] + others
             read = [k.source_stride for k in around + vectors.lanes + found.rows]
-            pieces = [k.destination_stride for k in found.rest]
+            pieces = [k.destination_stride for k in found.in_vector]
             written = [k.destination_stride for k in around + found.left]
             if not any(stride % _PER_BYTE for stride in read + pieces + written):
                 in_line = [_PER_BYTE * vectors.piece_bytes << k for k in range(len(pieces))]
@@ -211,10 +211,10 @@ def _steps(vectors: _Vectors) -> _Steps | None:
         swapped.append(place)
         places[place], row_digits[row] = row_digits[row], places[place]
         interleaved = [interleaved[0], places[place], *interleaved[1:-1]]
-    rest = [k for k in places if k not in wanted]
+    in_vector = [k for k in places if k not in wanted]
     places = interleaved if vectors.lanes else places
-    order = [places.index(k) for k in (*wanted, *rest)]
-    return _Steps(rows, halves, again, within, swapped, order, rest + vectors.lanes, row_digits, first)
+    order = [places.index(k) for k in (*wanted, *in_vector)]
+    return _Steps(rows, halves, again, within, swapped, order, in_vector + vectors.lanes, row_digits, first)
 
 
 def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, past_cache: tuple[bool, bool]) -> Draft:
@@ -232,7 +232,7 @@ def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, 
 
     def tables() -> Tables:
         starts = np.array(_offsets([k.source_stride for k in (*vectors.lanes, *found.rows)]), np.int64)
-        places = _offsets([k.destination_stride for k in (*found.rest, *found.left)])
+        places = _offsets([k.destination_stride for k in (*found.in_vector, *found.left)])
         patterns = np.concatenate(list((_lane_patterns if vectors.lanes else _patterns)(found))).view(np.int64)
         return np.concatenate([starts, patterns]), np.array(places, np.int64)
 

@@ -106,8 +106,8 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
     if column < run:
         last = run - per_line
         interleave_rows(width, ways, 0, scratch, source + last * w, rows)
-        rest = (run - column) * column_bytes
-        copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, rest, streamed)
+        remaining = (run - column) * column_bytes
+        copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, remaining, streamed)
 
 
 @subroutine("streamed", inline=True)
@@ -230,8 +230,8 @@ def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scra
         last = run - per_line
         deinterleave_line(width, ways, 0, 0, places, source + last * count * w)
         for i in range(count):
-            rest = entry(places, i) + (column - last) * w
-            copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
+            tail = entry(places, i) + (column - last) * w
+            copy_short(target + entry(rows, i) + column * w, tail, (run - column) * w)
 
 
 @subroutine("width", "ways", "streamed", inline=True)

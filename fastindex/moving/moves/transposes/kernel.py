@@ -366,12 +366,12 @@ def _start_of_panel(source, target, table, task, width):  # type: ignore[no-unty
     row_blocks = (entry(geometry, TRANSPOSE.row_count) + row_block - 1) // row_block
     column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
     inner_count = entry(geometry, TRANSPOSE.inner_iterations)
-    rest, inner = divmod(task, inner_count)
-    rest, row_index = divmod(rest, row_blocks)
-    rest, column_index = divmod(rest, column_blocks)
+    outer, inner = divmod(task, inner_count)
+    outer, row_index = divmod(outer, row_blocks)
+    outer, column_index = divmod(outer, column_blocks)
     source += row_index * entry(geometry, TRANSPOSE.row_source_stride) + column_index * column_block * width
     target += row_index * row_block * width + column_index * entry(geometry, TRANSPOSE.column_target_stride)
-    source, target = outer_place(table, rest * inner_count + inner, source, target)
+    source, target = outer_place(table, outer * inner_count + inner, source, target)
     return source, target, row_index, column_index
 
 

@@ -1,0 +1,213 @@
+"""Assign the fast memory of a TPU core (VMEM, on v4 also CMEM): the offsets that XLA's compiler chooses, estimated.
+
+The compiler decides for one buffer after the other whether it gets fast memory, the most beneficial first: by the time
+that its readers save, divided by the square root of its size. Each goes into the smallest gap that is free from its
+first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps therefore stay
+open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional to the bytes
+that are read and written, as for instructions limited by memory.
+
+Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
+``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate; AllocateCrossProgramPrefetchBuffer: what is fetched
+for the next run is kept throughout), ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices
+only those by time). The alignment and the weight of loops are those of libtpu 0.0.52.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+#: Memory spaces in which the compiler places values by their benefit.
+SPACES = frozenset((1, 3))
+#: Alignment of offsets.
+UNIT_NBYTES = 1 << 12
+#: Executions of a loop's body that the compiler assumes.
+LOOP_WEIGHT = 5
+#: Limit on the buffers placed, largest first: the time is quadratic in their number.
+_MOST_BUFFERS = 2000
+
+Interval = tuple[int, int]
+
+
+class FastUse(NamedTuple):
+    """The uses of a value that has a buffer in fast memory, and maybe others in other memories.
+
+    Attributes
+    ----------
+    last : int
+        Step of the last use, in any memory, through which the buffer could have been kept.
+    uses : int
+        Instructions that read or write the value in fast memory, those in loops counted `LOOP_WEIGHT` times.
+    """
+
+    last: int
+    uses: int
+
+
+class FastBuffer(NamedTuple):
+    """A buffer in fast memory.
+
+    Attributes
+    ----------
+    nbytes : int
+    parts : sequence of (int, int)
+        First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
+    end : int
+        Its last step.
+    value : FastUse
+    """
+
+    nbytes: int
+    parts: Sequence[tuple[int, int]]
+    end: int
+    value: FastUse
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """Sort key: the most beneficial first."""
+        return -self.value.uses * math.sqrt(self.nbytes), -self.nbytes, self.parts[0][0]
+
+
+def fast_uses(
+    groups: Iterable[tuple[int, Sequence[Interval], int]],
+    moves: Iterable[tuple[int, int]],
+    loops: Sequence[Interval] = (),
+) -> Mapping[int, FastUse]:
+    """Return the uses of the value of each buffer.
+
+    Parameters
+    ----------
+    groups : iterable of (int, sequence of (int, int), int)
+        A buffer, its live ranges, and its uses in fast memory.
+    moves : iterable of (int, int)
+        Pairs of buffers of which one gets a copy of the other.
+    loops : sequence of (int, int)
+        First and last step of each loop. A value is not kept through a loop without a use of it.
+
+    Examples
+    --------
+    A value at steps 0 to 9 in the main memory, whose copy in fast memory is read twice, the last time at step 4:
+
+    >>> fast_uses([(0, [(0, 9)], 0), (1, [(1, 4)], 2)], [(1, 0)])[1]
+    FastUse(last=9, uses=2)
+
+    It is used before and after a loop, but not in it:
+
+    >>> fast_uses([(0, [(0, 2), (9, 9)], 0), (1, [(1, 2)], 1)], [(1, 0)], [(3, 8)])[1]
+    FastUse(last=2, uses=1)
+    """
+    found = {buffer: (ranges, uses) for buffer, ranges, uses in groups}
+    members = {buffer: [buffer] for buffer in found}
+    for first, second in moves:
+        if first in members and second in members and members[first] is not members[second]:
+            large, small = members[first], members[second]
+            if len(large) < len(small):
+                large, small = small, large
+            large += small
+            members.update(dict.fromkeys(small, large))
+    between = _Loops(loops)
+    uses: dict[int, FastUse] = {}
+    for every in {id(every): every for every in members.values()}.values():
+        if len(every) == 1:
+            ranges, count = found[every[0]]
+            uses[every[0]] = FastUse(ranges[-1][1], count)
+            continue
+        count = sum(found[buffer][1] for buffer in every)
+        runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
+        for buffer in every:
+            end = found[buffer][0][-1][1]
+            uses[buffer] = FastUse(runs[bisect_right(runs, end, key=itemgetter(0)) - 1][1], count)
+    return uses
+
+
+class _Loops:
+    """The loops of a program, to find whether one runs between two steps."""
+
+    def __init__(self, loops: Sequence[Interval]) -> None:
+        ordered = sorted(loops)
+        self._begins = [begin for begin, _ in ordered]
+        #: The least last step of a loop and of all that begin after it.
+        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
+
+    def runs(self, ranges: Sequence[Interval]) -> list[Interval]:
+        """Join ranges, given in order, that have no whole loop between them."""
+        runs: list[Interval] = []
+        for start, end in ranges:
+            if runs:
+                place = bisect_right(self._begins, runs[-1][1])
+                if place == len(self._ends) or self._ends[place] >= start:
+                    runs[-1] = runs[-1][0], max(runs[-1][1], end)
+                    continue
+            runs.append((start, end))
+        return runs
+
+
+def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
+    """Return the bytes of fast memory that are assigned.
+
+    Examples
+    --------
+    The second buffer ends before the first one begins, but its value is used again later, in the main memory:
+
+    >>> read_twice, read_again_later = FastUse(5, 3), FastUse(9, 1)
+    >>> first = FastBuffer(8192, [(4, 8192)], 5, read_twice)
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], 2, read_again_later)])
+    16384
+    """
+    placed: list[_Rectangle] = []
+    most = 0
+    chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
+    for buffer in sorted(chosen, key=attrgetter("order")):
+        last = max(buffer.end, buffer.value.last)
+        if len(buffer.parts) == 1:
+            parts, offset = buffer.parts, _smallest_gap(*buffer.parts[0], last, placed)
+        else:
+            orders = buffer.parts, buffer.parts[::-1]
+            offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
+        most = max(most, offset + buffer.nbytes)
+        for start, nbytes in parts:
+            end = -(-(offset + nbytes) // UNIT_NBYTES) * UNIT_NBYTES if len(parts) == 1 else offset + nbytes
+            insort(placed, (offset, end, start, buffer.end))
+            offset += nbytes
+    return most
+
+
+#: A buffer that has its place: first byte and the one after the last, first and last step.
+_Rectangle = tuple[int, int, int, int]
+
+
+def _smallest_gap(start: int, nbytes: int, last: int, placed: Sequence[_Rectangle]) -> int:
+    """Return the offset of the smallest gap that is free in all steps, or of the end of what is placed."""
+    size = -(-nbytes // UNIT_NBYTES) * UNIT_NBYTES
+    smallest, offset, at = sys.maxsize, -1, 0
+    for low, high, first, end in placed:
+        if first <= last and start <= end:
+            if size <= low - at < smallest:
+                smallest, offset = low - at, at
+            if high > at:
+                at = high
+    return at if offset < 0 else offset
+
+
+def _lowest(parts: Sequence[tuple[int, int]], last: int, placed: Sequence[_Rectangle]) -> int:
+    """Return the lowest offset at which each part, one after the other, is free from its own first step on."""
+    taken: list[tuple[int, int]] = []
+    before = 0
+    for start, nbytes in parts:
+        # Between these two offsets of the first part, this part would overlap.
+        taken += [
+            (low - before - nbytes, high - before) for low, high, first, end in placed if first <= last and start <= end
+        ]
+        before += nbytes
+    at = 0
+    for low, high in sorted(taken):
+        if low >= at:
+            break
+        at = max(at, -(-high // UNIT_NBYTES) * UNIT_NBYTES)
+    return at
