@@ -7,8 +7,12 @@
 # halves. No GPU is needed to see it: PTX is compiled for one, whose capability is given in place of the driver's.
 #
 # Output seen (shuffles, and conversions from float64 to float32):
-#   numba-cuda: float64 2 and 0, int64 2 and 0, float32 1 and 0
-#   numba-cuda-mlir: float64 1 and 1, int64 1 and 0, float32 1 and 0
+#   numba_cuda: float64 2 and 0
+#   numba_cuda: int64 2 and 0
+#   numba_cuda: float32 1 and 0
+#   numba_cuda_mlir: float64 1 and 1
+#   numba_cuda_mlir: int64 1 and 0
+#   numba_cuda_mlir: float32 1 and 0
 #
 # Ends with 0 while that is so, with 1 once it changes.
 set -euo pipefail
