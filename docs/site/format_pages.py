@@ -45,7 +45,25 @@ block; their interactive pages locate every code. [Quantised weights](../how-to/
 def page() -> str:
     """Return the page in Markdown."""
     names = dict.fromkeys(row.name for row in ROWS)
-    return _HEAD + "\n".join(_section(name, [row for row in ROWS if row.name == name]) for name in names) + _rest()
+    return (
+        _HEAD
+        + _table()
+        + "\n".join(_section(name, [row for row in ROWS if row.name == name]) for name in names)
+        + _rest()
+    )
+
+
+def _table() -> str:
+    """Return what `formats` returns, a row for each name."""
+    lines = ["| name | dimensions | bits | parameters |", "|---|---|---|---|"]
+    for one in fi.weights.formats():
+        if one["refused"] is not None:
+            continue
+        widths = sorted(one["bits"], key=lambda width: width or 0)
+        bits = ", ".join("whole bytes" if width is None else str(width) for width in widths)
+        parameters = ", ".join(f"`{key}={value!r}`" for key, value in one["parameters"].items())
+        lines.append(f"| [{one['name']}](#{one['name']}) | {', '.join(one['dimensions'])} | {bits} | {parameters} |")
+    return "\n".join(lines) + "\n\n"
 
 
 def _section(name: str, rows: list[Row]) -> str:

@@ -1,7 +1,7 @@
-"""Extract message text from log lines: JSON records, quoted fields, escapes, HTML or plain text.
+"""Extract message text from log lines: JSON records, quoted fields, escapes, HTML, XML or plain text.
 
-Docker and Kubernetes log one JSON record per line; loggers write ``msg="..."``, exports are CSV or YAML, and web pages
-HTML. All wrap the same lines of text, which are unwrapped here without knowing the format.
+Docker and Kubernetes log one JSON record per line; loggers write ``msg="..."``, exports are CSV, YAML or XML, and web
+pages HTML. All wrap the same lines of text, which are unwrapped here without knowing the format.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _TAG = re.compile(r"</?(?:[a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>")
 _ENTITY = re.compile(r"&(?:quot|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
 #: A quoted field: at the start of a line, or after a separator or the "=" or ":" of a name.
 _QUOTED = re.compile(r"""(?:^|(?<=[=,:;\s\[({]))("(?:[^"\\]|\\.|"")*"|'(?:[^'\\]|\\.|'')*')""")
+#: A quoted value within a CSV field that began in an earlier line.
+_DOUBLED = re.compile(r'=""[^"\s]')
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": ""}
 #: Longer lines are not log records.
@@ -48,14 +50,14 @@ def texts_of(line: str) -> list[str]:
     """
     if len(line) > _LONGEST:
         return [line]
-    if "\x1b" in line:
-        line = _COLOUR.sub("", line)
     return [part for text in _unwrapped(line, 0) for part in text.split("\n")]
 
 
 def _unwrapped(line: str, depth: int) -> list[str]:
     if depth > _DEEPEST:
         return [line]
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
     if _ENTITY.search(line) or _BREAK.search(line):
         line = html.unescape(_TAG.sub("", _BREAK.sub("\n", line))).replace("\xa0", " ")
         return _unwrapped(line, depth + 1)
@@ -63,7 +65,7 @@ def _unwrapped(line: str, depth: int) -> list[str]:
     if found is None:
         found = [text for text in map(_field, _QUOTED.findall(line)) if _TELLING.search(text)]
         if not found or _is_text_itself(line):
-            return [line]
+            return [line.replace('""', '"') if _DOUBLED.search(line) else line]
     return [part for text in found for part in _unwrapped(text, depth + 1)]
 
 
@@ -83,7 +85,8 @@ def _record(line: str) -> list[str] | None:
         return None
     if not isinstance(record, dict | list):
         return None
-    return [text for text in _strings(record) if _TELLING.search(text)] or [""]
+    # A string may be a record, too.
+    return [text for text in _strings(record) if text.startswith("{") or _TELLING.search(text)] or [""]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -92,7 +95,7 @@ def _strings(value: Any) -> Iterator[str]:
     while waiting:
         item = waiting.pop()
         if isinstance(item, str):
-            yield item.rstrip("\r\n")
+            yield _COLOUR.sub("", item).rstrip("\r\n")
         elif isinstance(item, dict):
             waiting += reversed(list(item.values()))
         elif isinstance(item, list):

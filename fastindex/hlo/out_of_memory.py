@@ -48,7 +48,7 @@ _USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_S
 _SPACE_ONLY = re.compile(r"Ran out of memory in memory space (\w+)")
 _HBM_ONLY = re.compile(
     rf"Ran out of memory on HBM, .*?HLO temporaries \({_SIZE}\) exceeds available HBM \({_SIZE}\)"
-    r"(?:\. HLO module: ([^\s]+?)\.?(?=\s|$))?"
+    r"(?:\. HLO module: ([\w.\-]*[\w\-]))?"
 )
 _SCOPED = re.compile(
     rf"Ran out of memory in memory space (\w+) while allocating on stack for (.*?)\. "
@@ -63,10 +63,10 @@ _AT_RUN_TIME = re.compile(
     rf"(?:, {_SIZE} reserved, and {_SIZE} reservable)?"
 )
 _SECTION = re.compile(r"Largest program allocations in (\w+):")
-_PEAK_BUFFERS = re.compile(r"Peak buffers:(?:\s|$)")
+_PEAK_BUFFERS = re.compile(r"Peak buffers:(?![\w\\])")
 _PART = re.compile(
     r"(reserved|program|arguments|HLO temp|scoped|global|overlays|parameter allocation|constant allocation|"
-    rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_SIZE}(?=\s|$|\()"
+    rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_SIZE}(?=[^\w.]|$)"
 )
 _FIELD = re.compile(
     r"(?:^|\s)(?:\d+\.\s+)?(Size|Operator|Shape|Unpadded size|Extra memory due to padding|Tag|"
@@ -80,7 +80,7 @@ _WORDS = re.compile(
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
 )
 #: Start of an allocation: its number in the list.
-_NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:(?:\s|$))")
+_NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:(?![\w\\]))")
 _SEPARATOR = "===="
 _SINGLE = re.compile(
     r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?\[shape = '([^']*)', space=(\w+).*?tag = '([^']*)'"
@@ -91,7 +91,8 @@ _LIST_SIGN = re.compile(r"Largest program allocations in|Peak buffers:|\b\d+\. S
 _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
 _REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
-_LABEL = re.compile(r"%?([\w.\-]+)(?: = |$)")
+#: The name of an instruction; in a log, other columns or a record may follow.
+_LABEL = re.compile(r"%?([\w.\-]+)(?: = |$|[,;\t\x1b<\]]| [{|])")
 #: A shape at the start of a text; in a log, anything may follow.
 _SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
 _KIND = re.compile(r"[\w\- ]*\w")
@@ -216,8 +217,8 @@ class MessageReader:
         if found and self._current is not None:
             self._open = found.group(1).replace("Label", "label")
             self._current.fields.setdefault(self._open, found.group(2).strip())
-        elif self._current is not None and self._open in ("Operator", "XLA label") and line.strip():
-            # Operation names may contain line breaks.
+        elif self._current is not None and self._current.fields.get(self._open, "").count('"') % 2:
+            # Operation names, in quotes, may contain line breaks.
             self._current.fields[self._open] += " " + line.strip()
 
     def _take_heading(self, line: str) -> bool:
@@ -367,8 +368,10 @@ def _place(item: _Listed) -> Place:
     # For kernel memory: which window or scratch buffer it is.
     tag = item.fields.get("Tag", "").split(". ")[0].rstrip(".")
     has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
+    # What has no shape is described in words.
+    words = _KIND.match(label) if not has_shape else None
     return Place(
-        name.group(1) if name else "" if has_shape else label,
+        name.group(1) if name else words.group() if words else "",
         role=role,
         op_name=", ".join(part for part in (best.op_name, tag) if part),
         source_file=best.source_file,

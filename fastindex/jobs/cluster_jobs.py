@@ -29,9 +29,9 @@ from fastindex.arrays.fills import Casting, logical_result
 from fastindex.core.shape import Shape
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
-from fastindex.jobs.layout_jobs import Progress
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
+from fastindex.runtime.progress import Progress
 
 #: A task holds its input, its output, and data in transit to other workers, each more than once.
 _TASKS_IN_MEMORY = 32

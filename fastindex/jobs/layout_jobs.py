@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from types import EllipsisType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from fastindex.jobs.zarr_arrays import (
 )
 from fastindex.moving.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
 from fastindex.moving.relayout_calls import plan_relayout
+from fastindex.runtime.progress import Progress
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
@@ -57,26 +58,6 @@ def memory_limit(max_memory: int | None) -> int:
     (True, True)
     """
     return (resident_bytes() or 0) + DEFAULT_MEMORY_BYTES if max_memory is None else max_memory
-
-
-class Progress(Protocol):
-    """Receives the progress of a job."""
-
-    def start(self, total: int) -> None:
-        """Receive the total number of bytes to write."""
-
-    def advance(self, count: int) -> None:
-        """Receive the number of bytes written since the last call."""
-
-
-class NoProgress:
-    """Discards the progress of a job."""
-
-    def start(self, total: int) -> None:
-        """Ignore the total."""
-
-    def advance(self, count: int) -> None:
-        """Ignore the bytes written."""
 
 
 def pack_file(

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Protocol
 
 from fastindex.errors import FastIndexError
 from fastindex.first_use import PACKAGE_FOLDER
@@ -22,6 +21,7 @@ from fastindex.runtime.levels import LEVELS, Level
 from fastindex.runtime.machine import Target, this_machine
 from fastindex.runtime.machine_code import CALLED, address, is_missing, write_kernel
 from fastindex.runtime.numbers import Kernel
+from fastindex.runtime.progress import Progress
 from fastindex.runtime.threads import thread_count
 
 #: Program of a worker process that compiles kernels.
@@ -30,16 +30,6 @@ _LEAST_KERNELS_OF_A_PROCESS = 4
 #: Compilers create and keep millions of reference cycles; at Python's default of 700, garbage collection takes a
 #: sixth of the time.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
-
-
-class Progress(Protocol):
-    """Receiver of progress."""
-
-    def start(self, total: int) -> None:
-        """Receive the total number of kernels."""
-
-    def advance(self, count: int) -> None:
-        """Receive the number of kernels compiled since the last call."""
 
 
 def warm_up(progress: Progress | None = None) -> int:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from fastindex.index.numbers import narrow_quotient
 from fastindex.moving.kernels.passes import run_all
 from fastindex.paged.numbers import COLLECTED, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
-from fastindex.runtime.kernels import inlined, instructions, kernel, subroutine
+from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
 from fastindex.runtime.lines.memory import (
     barrier,
@@ -22,7 +21,6 @@ from fastindex.runtime.lines.memory import (
     entry,
     fence,
     int32_at,
-    literal,
     load_at,
     load_stored,
     pointer,
@@ -207,7 +205,7 @@ _LOOKED_UP = 64
 _INT64, _INT32 = 0, 2
 _I64 = ir.IntType(64)
 
-_quotient = inlined(narrow_quotient)
+_quotient = subroutine()(narrow_quotient)
 
 
 @subroutine(inline=True)
@@ -223,7 +221,7 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
     return turns * interleave + remainder - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
 
 
-@instructions("code", result=types.int64)
+@instructions("code")
 def _count_on(builder: Any, target: Any, positions: Any, first: Any, base: Any, code: int) -> Any:
     """Write slots ``base, base + 1, ...`` for 8 tokens; return 0 if the positions are ``first, first + 1, ...``."""
     lanes = ir.VectorType(_I64, 8)
@@ -245,7 +243,7 @@ def _splat(builder: Any, number: Any, lanes: Any) -> Any:
 @subroutine("table_code", "position_code")
 def _map_each(table_code, position_code, map_, request, at, count, target):  # type: ignore[no-untyped-def]
     """Write the slots of `count` tokens of a request; return the number of tokens out of bounds."""
-    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
+    table_bytes, position_bytes = 8 - 2 * table_code, 8 - 2 * position_code
     row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
     positions = pointer(entry(map_, SLOT_MAP.positions) + at * position_bytes)
     limit = entry(entry(map_, SLOT_MAP.limits), request)
@@ -275,7 +273,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target):  #
     """Same as `_map_each`, but with one table lookup per run of consecutive positions within a block."""
     if entry(map_, SLOT_MAP.ranks) > 1:
         return _map_each(table_code, position_code, map_, request, at, count, target)
-    table_bytes, position_bytes = 8 - 2 * literal(table_code), 8 - 2 * literal(position_code)
+    table_bytes, position_bytes = 8 - 2 * table_code, 8 - 2 * position_code
     row = pointer(entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes))
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)

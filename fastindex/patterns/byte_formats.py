@@ -18,6 +18,8 @@ _OPENVINO = "OpenVINO CPU plugin; openvino.helpers.pack_data agrees for 1, 3 and
 _THREE_BITS = tuple(v // 4 * 8 + 6 - v % 4 * 2 + k if k < 2 else 23 - v for v in range(8) for k in range(3))
 _SIX_BITS = tuple(v // 2 * 8 + 4 - v % 2 * 4 + k if k < 4 else 18 - 2 * v + k for v in range(4) for k in range(6))
 
+_TEN_OF_A_WORD = (*(27 - 3 * v + k for v in range(10) for k in range(3)), 30, 31)
+
 
 def _first_high(bits: int) -> dict[str, Any]:
     """Return the fields of a row whose bytes have their first code in the high bits."""
@@ -104,6 +106,8 @@ BYTE_ROWS: tuple[Row, ...] = (
     *rows_of("quanto", *((b, {}, _distant_rows(b)) for b in (4, 2)), source=_QUANTO),
     *(Row("hqq", _distant_rows(b), b, divides={"M": 8 // b}, source=_HQQ, **_first_high(b)) for b in (4, 2, 1)),
     Row("hqq", "u8[M,K]{1,0}", 8, source=_HQQ),
+    # Ten codes in 30 bits of a word, the first one highest.
+    Row("hqq", "u1[10,M/10,K,b]{3,0,2,1:T(*,32)E(1)}", 3, source=_HQQ, order=_TEN_OF_A_WORD, order_bits=1),
     *rows_of(
         "torchao_uintx",
         *((b, {}, f"u{b}[M,{8 // b},K/{8 // b}]{{1,2,0:E({b})}}") for b in (4, 2, 1)),

@@ -1,6 +1,7 @@
 """Named formats of quantised weights, their scales and blocked tensors: their parameters, and a row for each layout.
 
-Rows are defined in `fastindex.patterns.format_row`; formats that put whole codes into bytes are in `byte_formats`.
+Rows are defined in `fastindex.patterns.format_row`; those that put whole codes into bytes are in
+`byte_formats`, those of GGUF and llama.cpp in `gguf_formats`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Any
 
 from fastindex.patterns.byte_formats import BYTE_ROWS
 from fastindex.patterns.format_row import Row, rows_of
+from fastindex.patterns.gguf_formats import GGUF_ROWS
 
 #: The parameters of each format, with the vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -35,12 +37,14 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "gguf_body": {"type": "q4_0"},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
     "ggml_q8_0_repacked_body": {"rows": 4, "interleave": 4},
+    "ggml_repacked_body": {"type": "q4_k", "rows": 8, "interleave": 8},
     "fractal_nz": {"c0": None},
     "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
     "vnni": {"factor": None},
     "vllm_paged_key": {"x": None},
     "aten_int4pack_cpu": {"capability": "avx2"},
     "cutlass_mixed_gemm": {"sm": 80},
+    "nunchaku": {"precision": "int4"},
     "onednn": {"tag": None},
 }
 
@@ -96,25 +100,9 @@ _GPTQ_BITS = "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}"
 _VLLM, _AWQ, _GPTQ = "vLLM quant_utils.py", "AutoAWQ", "AutoGPTQ qlinear"
 _MARLIN, _CT = "vLLM marlin_utils.py, marlin_utils_test.py", "compressed-tensors"
 _TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_moe/core.py"
-_GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder_t", "PyTorch"
+_NUNCHAKU = "nunchaku lora/flux/packer.py"
+_LT, _TORCH = "cuBLASLt cublasLtOrder_t", "PyTorch"
 
-# Bits, layout, values per block, meaning, and types; a code split into low and high bits has two parts in a block.
-_GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
-    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "integers", ("q4_0", "q4_1")),
-    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "codes", ("q5_0", "q5_1", "mxfp4", "iq4_nl")),
-    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 256, "codes", ("iq4_xs",)),
-    (4, "u4[M,K/16,2,8]{2,3,1,0:E(4)}", 64, "codes", ("nvfp4",)),
-    (4, "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 256, "codes", ("q4_k", "q5_k")),
-    (4, "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 256, "codes", ("q6_k",)),
-    (2, "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 256, "codes", ("q2_k", "q3_k", "q6_k", "tq2_0")),
-    (1, "u1[M,K]{1,0:E(1)}", 32, "codes", ("q5_0", "q5_1")),
-    (1, "u1[M,K/256,8,32]{2,3,1,0:E(1)}", 256, "codes", ("q3_k", "q5_k")),
-    (2, "u2[M,K]{1,0:E(2)}", 64, "codes", ("q2_0",)),
-    (1, "u1[M,K]{1,0:E(1)}", 128, "codes", ("q1_0",)),
-    (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0", "q8_1")),
-)
-
-_REPACK = "llama.cpp ggml-cpu/repack.cpp"
 _SM80_ORDER = (80, 90, 120, 121)
 
 # A half-word of hopper_mx_value, bits 0 to 3 of four codes: three in sign order, the fourth in the remaining bits.
@@ -339,6 +327,29 @@ ROWS: tuple[Row, ...] = (
         divides={"M": 32, "C": 2},
         source=f"{_TORCH} _semi_structured_conversions.py",
     ),
+    Row("mxfp6", "u1[M,K,b]{2,1,0:E(1)}", 6, divides={"K": 4}, source=f"{_CT} pack_fp6_to_uint8"),
+    *(
+        Row(
+            "nunchaku",
+            f"u{bits}[N/128,8,2,8,K/{256 // bits},2,4,{32 // bits}]{{7,5,2,6,3,1,4,0{':E(4)' if bits < 8 else ''}}}",
+            bits,
+            when={"precision": precision},
+            divides={"N": 128, "K": 512 // bits},
+            stored=stored,
+            source=f"{_NUNCHAKU} pack_weight",
+        )
+        for bits, precision, stored in ((4, "int4", "signed"), (4, "fp4", "codes"), (8, "int4", "signed"))
+    ),
+    Row(
+        "nunchaku_scales", "u16[N/128,8,2,4,2,G]{4,2,3,1,5,0}", 16, divides={"N": 128}, source=f"{_NUNCHAKU} pack_scale"
+    ),
+    Row(
+        "nunchaku_scales",
+        "u8[N/128,4,4,8,G/4,4]{5,1,2,3,4,0}",
+        8,
+        divides={"N": 128, "G": 4},
+        source=f"{_NUNCHAKU} pack_micro_scale",
+    ),
     Row("nvfp4", "u4[M,K]{1,0:E(4)}", 4, divides={"K": 2}, source=f"{_CT} pack_fp4_to_uint8"),
     Row(
         "blocked_scales",
@@ -444,30 +455,7 @@ ROWS: tuple[Row, ...] = (
         whole=("2*layout1/chunk",),
         source="aiter ops/shuffle.py",
     ),
-    *(
-        Row("gguf_body", text, bits, when={"type": kind}, divides={"K": multiple}, stored=stored, source=_GGUF)
-        for bits, text, multiple, stored, kinds in _GGUF_BODIES
-        for kind in kinds
-    ),
-    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, stored="integers", source=_GGUF),
-    Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
-    Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),
-    Row(
-        "ggml_q4_0_repacked_body",
-        "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}",
-        4,
-        divides={"M": "rows", "K": 32},
-        stored="signed",
-        source=_REPACK,
-    ),
-    Row(
-        "ggml_q8_0_repacked_body",
-        "u8[M/rows,rows,K/32,32/interleave,interleave]{4,1,3,2,0}",
-        8,
-        divides={"M": "rows", "K": 32},
-        stored="signed",
-        source=_REPACK,
-    ),
+    *GGUF_ROWS,
     Row("col32", "e[M,N]{0,1:T(32,1)}", source=_LT),
     Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
     Row("col32_2r_4r4", "e[M/32,4,4,2,N/32,32]{5,3,1,2,0,4}", source=_LT),

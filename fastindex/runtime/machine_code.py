@@ -254,7 +254,9 @@ def cache_folder() -> Path | None:
 # Dependencies of code
 
 #: Paths within the package of the sources of compiled kernels, and of their bytecode.
-KERNEL_SOURCES = re.compile(r"(runtime/kernels|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers))\.pyc?")
+KERNEL_SOURCES = re.compile(
+    r"(runtime/(kernels|lowering|operations)|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers))\.pyc?"
+)
 
 
 def kernel_sources() -> Iterator[str]:

@@ -12,7 +12,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, slot_count, tile_axes
-from fastindex.errors import UnsupportedError
+from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.show.spelling import tile_text, tiles_text, times_text
 from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
 
@@ -215,10 +215,18 @@ def cheapest_change(shape: Shape) -> Change | None:
     changes = [
         Change(description, changed, shape.nbytes - changed.nbytes)
         for description, changed in _candidates(shape)
-        if changed.nbytes < shape.nbytes
+        if _has_size(changed) and changed.nbytes < shape.nbytes
     ]
     best = max((change.saved_nbytes for change in changes), default=0)
     return next((change for change in changes if change.saved_nbytes >= _GOOD_ENOUGH * best), None)
+
+
+def _has_size(shape: Shape) -> bool:
+    """Whether the bytes of a shape fit int64; those of a very large array may only in its own layout."""
+    try:
+        return shape.nbytes >= 0
+    except LayoutError:
+        return False
 
 
 def change_sentence(shape: Shape) -> str:

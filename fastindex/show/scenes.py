@@ -382,7 +382,8 @@ class _Grid:
             return ()
         columns = self._columns()
         rows = self._rows(len(columns))
-        ranges = [range(self.shape.dimensions[d]) for d in self._others]
+        # `product` makes a tuple of each range, and no panel has a number beyond the first few.
+        ranges = [range(min(self.shape.dimensions[d], _MOST_PANELS)) for d in self._others]
         panels = []
         for fixed in itertools.islice(itertools.product(*ranges), _MOST_PANELS):
             places: list[int | str] = [":"] * self.shape.rank

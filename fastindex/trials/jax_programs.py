@@ -256,7 +256,7 @@ def compile_with_layouts(
     )
     compiled = jitted.lower(*avals).compile()
     analysis = compiled.memory_analysis()
-    names = [name for name in dir(analysis) if name.endswith("_in_bytes")]
+    names = [name for name in dir(analysis) if name.endswith("_bytes")]
     return CompiledProgram(
         compiled.as_text() or "",
         {name: int(getattr(analysis, name)) for name in names},

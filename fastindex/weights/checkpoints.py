@@ -20,13 +20,14 @@ from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, place_inside
-from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit, unpack_stored
+from fastindex.jobs.layout_jobs import memory_limit, unpack_stored
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray
 from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place, stored_zarr_buffer
 from fastindex.lazy import untraced
 from fastindex.moving.box_jobs import plan_boxes
 from fastindex.moving.relayout_calls import unpack
+from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.weights.manifests import ZARR, Manifest, moved_of, read_manifest
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
 from fastindex.weights.safetensors_files import header_of, packed_shape

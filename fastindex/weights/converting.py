@@ -22,10 +22,11 @@ from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import open_raw, read_whole
-from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit
+from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
+from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Expression, Stored

@@ -23,9 +23,9 @@ from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
-from fastindex.jobs.layout_jobs import Progress
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.named_formats import check_name
+from fastindex.runtime.progress import Progress
 from fastindex.weights.format_rules import shape_of
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes

@@ -21,11 +21,12 @@ from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_patt
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.jobs.layout_jobs import NoProgress, Progress, memory_limit
+from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
 from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
+from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.format_rules import shape_of

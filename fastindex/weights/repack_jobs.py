@@ -11,10 +11,11 @@ import numpy as np
 
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import Bytes, open_input
-from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
+from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES
 from fastindex.jobs.writing import OutputFile, header_for
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
 from fastindex.runtime.first_answer import without_kernels
+from fastindex.runtime.progress import Progress
 from fastindex.weights.repack_arguments import (
     check_words,
     checked_bits,

@@ -253,8 +253,9 @@ def _cut(
     for one, own in zip(rows, spelled, strict=True):
         step = math.lcm(step, 1 if one is None else multiple_of(one, one.letters[own.index(key)]))
     if len(letters) == 1:
-        # The format merges all dimensions into one.
+        # The format merges all dimensions into one; slices are whole bytes.
         inner = math.prod(shape[1:])
+        step = math.lcm(step, *(8 // math.gcd(8, end.bits) for end in ends if end.row is not None))
         return Cut(shape, 0, math.lcm(step, inner) // inner) if inner else None
     at = len(shape) - len(letters) + letters.index(key)
     return Cut(shape, at, step) if at >= 0 else None

@@ -36,7 +36,7 @@ _AVX2 = (
 _AVX512 = f"{_AVX2},+adx,+aes,+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vbmi,+avx512vl,+evex512"
 TARGETS = {"haswell": _AVX2, "icelake-server": _AVX512}
 
-_SYMBOL = re.compile(r'"[^"\n]*"|(?:cfunc\.)?_ZN[\w.$]+|\.const\.[\w.$<>]+')
+_SYMBOL = re.compile(r'"[^"\n]*"|fastindex[\w.]+')
 #: What says how symbols are linked, and nothing of what runs.
 _LINKAGE = re.compile(r"\.(file|globl|weak|type|size|comm|ident|hidden)\b|\.section\s.*\.note")
 
@@ -81,14 +81,11 @@ def line(target: str, name: str, assembly: str) -> str:
 def compile_here(target: str, names: Sequence[str]) -> None:
     """Compile kernels in this process, all without names, and print their lines."""
     from fastindex.moving.warmup import every_kernel
-    from fastindex.runtime.kernels import compiled
+    from fastindex.runtime.kernels import assembly
 
     for name, kernel in every_kernel().items():
         if not names or name in names:
-            library = compiled(kernel).library
-            # LLVM prepares a module in place when it makes code of it; the frozen text is of one that was run.
-            library.codegen._tm.emit_object(library._final_module)
-            sys.stdout.write(f"{line(target, name, library.get_asm_str())}\n")
+            sys.stdout.write(f"{line(target, name, assembly(kernel))}\n")
             sys.stdout.flush()
 
 

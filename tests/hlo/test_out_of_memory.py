@@ -13,6 +13,7 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def csv_lines(text: str) -> str:
     return "time,stream,message,pod\n" + "\n".join(lines) + "\n"
 
 
-WRAPPED = {
+WRAPPED: dict[str, Callable[[str], str]] = {
     "a JSON record a line": records,
     "a JSON file": payloads,
     "logfmt": lambda text: "".join(f"t=1 level=error msg={json.dumps(line)} host=a\n" for line in text.split("\n")),
@@ -180,7 +181,16 @@ WRAPPED = {
     "CSV": csv_lines,
     "one CSV record": lambda text: 'a,b,"' + text.replace('"', '""') + '",c\n',
     "YAML": lambda text: "".join("- textPayload: '" + line.replace("'", "''") + "'\n" for line in text.split("\n")),
+    "a CSV record of several lines": lambda text: 'a,b\n1,"' + text.replace('"', '""') + '"\n',
+    "CSV without quotes": lambda text: "".join(f"1,{line},pod-1\n" for line in text.split("\n")),
+    "YAML of several keys": lambda text: "".join(
+        f"- id: a\n  textPayload: {json.dumps(line)}\n  severity: ERROR\n" for line in text.split("\n")
+    ),
     "HTML": html_lines,
+    "XML": lambda text: "".join(f"<e t='1'><m>{html.escape(line)}</m></e>\n" for line in text.split("\n")),
+    "XML, as it is": lambda text: "".join(f"<e><m><![CDATA[{line}]]></m></e>\n" for line in text.split("\n")),
+    "colours in JSON records": lambda text: records("\n".join(f"\x1b[31m{line}\x1b[0m" for line in text.split("\n"))),
+    "JSON records in JSON records": lambda text: records(records(text).rstrip("\n")),
     "text after each line": lambda text: "".join(f"{line} | pod=a-1 container=main\n" for line in text.split("\n")),
     "a colour after each line": lambda text: "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.split("\n")),
     "CRLF": lambda text: text.replace("\n", "\r\n"),
@@ -190,7 +200,20 @@ WRAPPED = {
 @pytest.mark.parametrize("wrapped", WRAPPED)
 @pytest.mark.parametrize("facts", MESSAGES, ids=source_name)
 def test_logs_as_they_are_kept(facts: dict[str, Any], wrapped: str) -> None:
-    check(fi.hlo.report(WRAPPED[wrapped](message(facts))), facts)
+    report = fi.hlo.report(WRAPPED[wrapped](message(facts)))
+    check(report, facts)
+    # A name over several lines is not put together again from several records.
+    if all(line.count('"') % 2 == 0 for line in message(facts).split("\n")):
+        assert words_of(report) == words_of(fi.hlo.report(message(facts)))
+
+
+def words_of(report: fi.hlo.Report) -> list[object]:
+    """Everything that a report says in words."""
+    rows = [
+        (str(use.shape), [(place.instruction, place.op_name, place.source_text, place.role) for place in use.places])
+        for use in report.uses
+    ]
+    return [[(module.label, module.notes) for module in report.modules], rows]
 
 
 def test_a_list_that_cannot_be_read_is_said() -> None:
@@ -325,8 +348,9 @@ def test_the_windows_of_a_kernel() -> None:
     ]
 
 
-def test_allocations_without_tiles_or_a_shape() -> None:
-    report = fi.hlo.report(
+@pytest.mark.parametrize("wrapped", [None, *WRAPPED])
+def test_allocations_without_tiles_or_a_shape(wrapped: str | None) -> None:
+    text = (
         "Ran out of memory in memory space vmem. Used 29.95M of 16.00M vmem. Exceeded vmem capacity by 13.95M.\n\n"
         "  Largest program allocations in vmem:\n\n  1. Size: 29.66M\n"
         "     XLA label: register allocator spill slots call depth 2\n     Allocation type: scoped\n"
@@ -334,11 +358,13 @@ def test_allocations_without_tiles_or_a_shape() -> None:
         "     Extra memory due to padding: 62.5K (42.7x expansion)\n     XLA label: fusion.9\n"
         f"     Allocation type: scoped\n     {SEPARATOR}\n"
     )
+    report = fi.hlo.report(WRAPPED[wrapped](text) if wrapped else text)
     padded, spilled = report.uses
     assert (padded.nbytes, padded.logical_nbytes, round(padded.padding_ratio, 2)) == (65536, 1536, 42.67)
     assert padded.to_json()["padding_ratio"] == padded.padding_ratio
     assert spilled.nbytes == spilled.logical_nbytes == size_of("29.66M")
     (place,) = spilled.places
+    assert padded.places[0].instruction == "fusion.9"
     assert (place.instruction, place.role) == ("register allocator spill slots call depth 2", "scoped")
     assert report.problems == ()
 

@@ -39,7 +39,7 @@ def main() -> None:
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=PROCESSOR, opt=3, reloc="pic")
     found = {}
     for name, kernel in every_kernel().items():
-        code = assembly_of(compiled(kernel).library.get_llvm_str(), machine)
+        code = assembly_of(str(compiled(kernel)), machine)
         calls = sorted(set(re.findall(r"^\s+bl?\s+([A-Za-z_]\S*)", code, re.MULTILINE)))
         defined = set(re.findall(r"^(\w+):", code, re.MULTILINE))
         found[name] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-#: What Numba puts around every function, and what every C library has. Not among them: division of 128 bits
+#: What Python has, and every C library. Not among them: division of 128 bits
 #: (`__udivti3`) and atomics out of line (`__aarch64_ldadd8_relax`), which a process may lack.
-PROVIDED = ("Py", "NRT_", "numba_", "memcpy", "memmove", "memset")
+PROVIDED = ("Py", "memcpy", "memmove", "memset")
 
 #: Kernels that move one element at a time, or only call others, or only tell other threads what to call.
 SCALAR = {

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numba import njit
 
 import fastindex as fi
 from fastindex import FastIndexError, OutOfBoundsError
@@ -23,27 +22,29 @@ from fastindex.index import compiled as compiled_programs
 from fastindex.index import executors as execution
 from fastindex.index import numbers as index_table
 from fastindex.index.compiled import step_table
-from fastindex.index.numbers import block_length, high_product, narrow_quotient, wide_quotient
-from fastindex.runtime.kernels import inlined
+from fastindex.index.numbers import block_length, narrow_quotient, wide_quotient
+from fastindex.runtime import kernels, machine_code
+from fastindex.runtime.lines.memory import entry, set_entry
 from fastindex.runtime.machine_code import loaded_kernels
+from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 
 # Arithmetic
 
-inlined(high_product)
-_narrow = inlined(narrow_quotient)
-_wide = inlined(wide_quotient)
 
-
-@njit(error_model="numpy")
-def divide(numerators, quotients, magic, shift, wide):
-    for i in range(len(numerators)):
+@kernels.kernel
+def divide(numerators, quotients, count, magic, shift, wide):
+    for i in range(count):
         if wide:
-            quotients[i] = _wide(numerators[i], magic, shift)
+            set_entry(quotients, i, wide_quotient(entry(numerators, i), magic, shift))
         else:
-            quotients[i] = _narrow(numerators[i], magic, shift)
+            set_entry(quotients, i, narrow_quotient(entry(numerators, i), magic, shift))
+
+
+_LOADED = machine_code._in_memory(kernels.machine_code(Kernel(__name__, "divide")))
+_divide = _LOADED.function
 
 
 def signed(number):
@@ -52,8 +53,9 @@ def signed(number):
 
 def quotients(numerators, divisor, limit):
     constants = division(divisor, limit)
-    result = np.empty(len(numerators), np.int64)
-    divide(np.array(numerators), result, signed(constants.magic), constants.shift, int(constants.wide))
+    numbers, result = np.array(numerators, np.int64), np.empty(len(numerators), np.int64)
+    magic, wide = signed(constants.magic), int(constants.wide)
+    _divide(numbers.ctypes.data, result.ctypes.data, len(numbers), magic, constants.shift, wide)
     return result.tolist()
 
 
@@ -109,8 +111,8 @@ def test_the_arithmetic_runs_without_a_compiler():
 def test_too_small_a_magic_number_shows():
     """Planted: rounded down instead of up."""
     constants = division(7, 1000)
-    result = np.empty(1, np.int64)
-    divide(np.array([994]), result, constants.magic - 1, constants.shift, 0)
+    numbers, result = np.array([994]), np.empty(1, np.int64)
+    _divide(numbers.ctypes.data, result.ctypes.data, 1, constants.magic - 1, constants.shift, 0)
     assert result[0] != 142
 
 

@@ -237,6 +237,10 @@ def quanto(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any])
 
 
 def hqq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    if bits == 3:
+        # Words of 32 bits, of which the two highest are not used.
+        rows = up(n[0], 10) // 10
+        return (i[0] % rows * n[1] + i[1]) * 32 + 27 - i[0] // rows * 3
     rows = n[0] // (8 // bits)
     return (i[0] % rows * n[1] + i[1]) * 8 + 8 - bits - i[0] // rows * bits
 
@@ -394,6 +398,40 @@ def repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any
     return (block + byte // run * rows * run + i[0] % rows * run + byte % run) * 8 + value // 16 * 4
 
 
+def ggml_repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Bytes of a block of GGUF, of which those of `rows` rows take turns, run by run.
+    rows, run = p["rows"], p["interleave"]
+    values = 32 if p["type"] in ("iq4_nl", "mxfp4") else 256
+    count = values * bits // 8
+    place = gguf((0, i[1]), n, bits, p)
+    assert isinstance(place, int)
+    block, byte = divmod(place // 8, count)
+    at = (i[0] // rows * (n[1] // values) + block) * rows * count
+    return (at + byte // run * rows * run + i[0] % rows * run + byte % run) * 8 + place % 8
+
+
+def nunchaku(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Tiles of 128 rows by 32 bytes. A thread has four words of each 16 rows: two rows 8 apart, two halves of the tile.
+    row, k = i[0] % 128, i[1] * bits // 32
+    tile = i[0] // 128 * (n[1] * bits // 256) + k // 8
+    thread = row // 16 * 32 + row % 8 * 4 + k % 4
+    return (tile * 1024 + thread * 4 + row % 16 // 8 * 2 + k % 8 // 4) * 32 + i[1] * bits % 32
+
+
+def nunchaku_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, column = i[0] % 128, i[1]
+    if bits == 8:
+        tile = i[0] // 128 * (n[1] // 4) + column // 4
+        return (tile * 512 + row % 8 * 64 + row % 32 // 8 * 16 + row // 32 * 4 + column % 4) * 8
+    # The pairs of eights 0 1 8 9, 2 3 10 11 and so on of 16 rows.
+    at = row // 16 * 16 + row % 8 // 2 * 4 + row % 16 // 8 * 2 + row % 2
+    return ((i[0] // 128 * n[1] + column) * 128 + at) * 16
+
+
+def mxfp6(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[0] * n[1] + i[1]) * 6
+
+
 def col32(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     return (i[1] // 32 * n[0] * 32 + i[0] * 32 + i[1] % 32) * bits
 
@@ -532,6 +570,10 @@ DEFINITIONS: dict[str, Definition] = {
     "gguf_q6_k_high": q6_k_high,
     "ggml_q4_0_repacked_body": repacked,
     "ggml_q8_0_repacked_body": repacked_q8,
+    "ggml_repacked_body": ggml_repacked,
+    "nunchaku": nunchaku,
+    "nunchaku_scales": nunchaku_scales,
+    "mxfp6": mxfp6,
     "col32": col32,
     "col4_4r2_8c": col4,
     "col32_2r_4r4": col32_4r4,
@@ -607,6 +649,7 @@ SIZES: dict[str, Sizes] = {
     "coreml": whole_bytes,
     "openvino": lambda n, bits, p: up(math.prod(n) * bits, 24 if bits in (3, 6) else 8),
     "quanto": lambda n, bits, p: up(n[0], 8 // bits) * n[1] * bits,
+    "hqq": lambda n, bits, p: up(n[0], 10) // 10 * n[1] * 32 if bits == 3 else math.prod(n) * bits,
     "awq": awq_bits,
     "gptq": gptq_bits,
     "pack_quantized": words,

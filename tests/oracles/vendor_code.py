@@ -23,6 +23,10 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     # Building gptqmodel takes a compiler of CUDA; its source is enough.
     pip download --no-deps --no-build-isolation --no-binary :all: -d vendors gptqmodel==7.7.0
     tar xzf vendors/gptqmodel-7.7.0.tar.gz -C vendors/unpacked
+    # llama-cpp-python's archive has the source of llama.cpp, of which some functions are compiled.
+    pip download --no-deps --no-binary :all: -d vendors llama-cpp-python==0.3.36
+    tar xzf vendors/llama_cpp_python-0.3.36.tar.gz -C vendors/unpacked
+    # nunchaku is not on PyPI, where another package has its name: its repository, 1.2.0dev, belongs on the path.
     export PYTHONPATH=$(printf '%s:' vendors/unpacked/*)
     for level in avx512 avx2 default; do
         ATEN_CPU_CAPABILITY=$level python -m pytest -q -rs tests/weights/test_vendor_formats.py

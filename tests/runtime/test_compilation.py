@@ -13,27 +13,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from numba import njit
 from numba.core.registry import cpu_target
 
 from fastindex.runtime import first_answer, machine_code, numbers
 from fastindex.runtime import kernels as compilation
-from fastindex.runtime.lines.memory import literal
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPER = "def step(x):\n    return x + {step}\n"
 MODULE = """
-from fastindex.runtime.kernels import inlined, kernel
+from fastindex.runtime.kernels import kernel
 from fastindex.kernels.helper import step
-
-inlined_step = inlined(step)
 
 @kernel
 def total(count):
     result = 0
     for value in range(count):
-        result += inlined_step(value)
+        result += step(value)
     return result
 """
 #: Prints what a kernel returns, whether it was compiled here, and whether the compiler was imported.
@@ -55,6 +51,8 @@ def package(tmp_path):
     (tmp_path / "fastindex" / "__init__.py").touch()
     for name in (
         "runtime/kernels",
+        "runtime/lowering",
+        "runtime/operations",
         "runtime/machine_code",
         "runtime/first_answer",
         "runtime/levels",
@@ -95,7 +93,7 @@ def files_of(package: Path) -> list[Path]:
 
 
 @pytest.mark.in_turn(seconds=4)
-def test_compiled_once_and_again_after_an_edit_in_an_inlined_module(package):
+def test_compiled_once_and_again_after_an_edit_in_a_module_that_it_calls(package):
     assert run(package) == COMPILED
     assert run(package) == KEPT
     (package / "fastindex/kernels/helper.py").write_text(HELPER.format(step=2))
@@ -342,20 +340,6 @@ def test_code_calls_nothing_but_what_is_there():
         kernel = machine_code.CALLED.get(name) or numbers.Kernel(
             "fastindex.moving.moves.streams.kernel", "copy_chunks", (1, 0)
         )
-        functions = compilation.compiled(kernel).library._final_module.functions
+        functions = compilation.compiled(kernel).functions
         outside = {one.name for one in functions if one.is_declaration and not one.name.startswith("llvm.")}
-        assert outside <= {"memcpy", "memset", "memmove"}, (name, outside)
-
-
-def test_a_subroutine_is_compiled_once_for_all_constants_but_its_literals() -> None:
-    @compilation.subroutine("width")
-    def scaled(width, place, flags):  # type: ignore[no-untyped-def]
-        return literal(width) * place + (1 if flags[1] else 0)
-
-    @njit
-    def caller(number):  # type: ignore[no-untyped-def]
-        first = scaled(2, 0, (number, True)) + scaled(2, number, (3, False))
-        return first + scaled(4, 5, (number, number > 0))
-
-    assert caller(7) == 1 + 14 + 21
-    assert sorted(signature[0].literal_value for signature in scaled.signatures) == [2, 4]
+        assert outside <= {"memcpy", "memset", "memmove", *machine_code.OF_PYTHON}, (name, outside)

@@ -31,7 +31,7 @@ first_answer.COMPILED_FOLDER = Path(sys.argv[1])
 from fastindex.moving.warmup import every_kernel
 import numpy as np
 import fastindex as fi
-kernels = every_kernel()
+kernels = every_kernel(16)
 for name in sys.argv[2:]:
     machine_code.address(kernels[name])
 found = [len(machine_code.compiled_kernels()), "numba" in sys.modules]

@@ -435,6 +435,12 @@ def test_an_array_without_elements() -> None:
     assert "no elements" in str(picture)
 
 
+def test_panels_of_a_dimension_of_any_size() -> None:
+    few, many = (fi.draw(f"u8[{size},7,2,3]").scene.panels for size in (7, 1 << 50))
+    assert [panel.label for panel in many] == [panel.label for panel in few]
+    assert len(fi.draw(f"u8[2,{1 << 50},2,3]").scene.panels) == len(few)
+
+
 @pytest.mark.parametrize("text", ["(f32[2], f32[3])", "token[]", "f32[?,3]", "f32[3]{0:D(C)}"])
 def test_what_cannot_be_drawn(text: str) -> None:
     with pytest.raises(fi.UnsupportedError):

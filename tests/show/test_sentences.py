@@ -172,3 +172,12 @@ def test_explanations_and_reports_agree() -> None:
     text = "f32[100000,3]{1,0:T(8,128)}"
     (use,) = report(f"HloModule m\nENTRY e {{ ROOT p = {text} parameter(0) }}").uses
     assert use.cause_text in fi.explain(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["f32[1000000007,998244353]{1,0:T(1000003,17)(13,19)}", "u8[72057594037927935,3]{1,0:T(1,128)}"]
+)
+def test_changes_whose_bytes_overflow_are_not_advised(text: str) -> None:
+    """The array has a size, and other layouts of it do not."""
+    said = fi.explain(text)
+    assert said.startswith(text)

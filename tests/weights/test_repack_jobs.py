@@ -113,6 +113,17 @@ def test_parts_are_the_whole(bits: int) -> None:
     assert count >= {3: 7, 4: 40, 8: 70}[bits], count
 
 
+@pytest.mark.parametrize(("bits", "name"), [(4, "nncf"), (2, "tflite"), (1, "openvino"), (3, "coreml"), (6, "coreml")])
+def test_parts_of_rows_in_broken_bytes(bits: int, name: str) -> None:
+    """Rows of 41 codes end within a byte, so parts are as many rows as end with one."""
+    for names in (("plain", name), (name, "plain"), (name, name)):
+        formats = repack_jobs.Formats(names, (33, 41), bits, ())
+        cut = formats.plan().cut
+        assert cut is not None
+        assert cut.step == {4: 2, 2: 4, 1: 8, 3: 8, 6: 4}[bits]
+        assert all(parts_alike(names, (33, 41), bits, rows) for rows in (1, 2))
+
+
 def bits_of(name: str) -> tuple[int | None, ...]:
     return next(tuple(one["bits"]) for one in fi.weights.formats() if one["name"] == name)
 

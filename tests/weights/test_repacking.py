@@ -1,7 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
 Tests of: weights.repacking, weights.repack_plans, weights.repack_sides, weights.repack_arguments,
-patterns.format_table, patterns.format_row, patterns.byte_formats, patterns.named_formats.
+patterns.format_table, patterns.format_row, patterns.byte_formats, patterns.gguf_formats, patterns.named_formats.
 """
 
 from __future__ import annotations
@@ -80,11 +80,18 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("modelopt", 4, {}, [(2, 1), (6, 5), (8, 16)]),
     *(("quanto", bits, {}, [(1, 4), (5, 3), (8, 4), (7, 16)]) for bits in (2, 4)),
     *(("hqq", bits, {}, [(8, 1), (16, 5), (64, 40)]) for bits in (1, 2, 4, 8)),
+    ("hqq", 3, {}, [(10, 1), (16, 5), (64, 40), (3, 2)]),
     *(("torchao_uintx", bits, {}, [(1, 8), (3, 40), (5, 64)]) for bits in (1, 2, 4)),
     ("exllama", 4, {}, [(8, 3), (24, 7), (40, 5)]),
     ("bnb_nf4_cpu", 4, {}, [(32, 2), (64, 6), (96, 10)]),
     *(("sparse_24_metadata", bits, {}, [(32, 2), (64, 6), (96, 4)]) for bits in (16, 32)),
     ("bnb_nf4", 4, {}, [(1,), (64,), (3, 5), (7, 64)]),
+    ("mxfp6", 6, {}, [(1, 4), (3, 16), (5, 40)]),
+    ("nunchaku", 4, {}, [(128, 128), (256, 128), (128, 384)]),
+    ("nunchaku", 4, {"precision": "fp4"}, [(128, 128), (256, 128), (128, 384)]),
+    ("nunchaku", 8, {}, [(128, 64), (256, 64), (128, 192)]),
+    ("nunchaku_scales", 16, {}, [(128, 1), (256, 7), (384, 10)]),
+    ("nunchaku_scales", 8, {}, [(128, 4), (256, 12), (384, 20)]),
     ("nvfp4", 4, {}, [(1, 2), (3, 16), (5, 42)]),
     ("blocked_scales", 8, {}, [(128, 4), (1, 1), (300, 7), (256, 12)]),
     ("trtllm_scales_8x4", 8, {}, [(8, 4), (1, 1), (19, 7)]),
@@ -125,6 +132,11 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("ggml_q4_0_repacked_body", 4, {"rows": 8, "interleave": 8}, [(8, 32), (16, 96), (24, 64)]),
     ("ggml_q8_0_repacked_body", 8, {}, [(4, 32), (8, 96), (12, 64)]),
     ("ggml_q8_0_repacked_body", 8, {"rows": 8, "interleave": 8}, [(8, 32), (16, 96), (24, 64)]),
+    *(("ggml_repacked_body", 4, {"type": kind}, [(8, 256), (16, 512)]) for kind in ("q4_k", "q5_k", "q6_k")),
+    *(("ggml_repacked_body", 2, {"type": kind}, [(8, 256), (16, 512)]) for kind in ("q2_k", "q6_k")),
+    ("ggml_repacked_body", 1, {"type": "q5_k", "interleave": 4}, [(8, 256), (16, 512)]),
+    ("ggml_repacked_body", 4, {"type": "iq4_nl", "rows": 4, "interleave": 4}, [(4, 32), (8, 96), (12, 64)]),
+    ("ggml_repacked_body", 4, {"type": "mxfp4"}, [(8, 32), (16, 96), (24, 64)]),
     ("col32", 8, {}, [(1, 32), (7, 40), (64, 64)]),
     ("col4_4r2_8c", 8, {}, [(8, 32), (7, 40), (64, 64)]),
     ("col32_2r_4r4", 8, {}, [(32, 32), (7, 40), (64, 64)]),
@@ -158,7 +170,7 @@ def stored(codes: Any, name: str, bits: int, parameters: dict[str, Any]) -> Any:
     """Codes as they are stored: where that is two's complement, the top bit of unsigned codes is flipped."""
     if name == "ggml_q4_0_repacked_body":
         return codes ^ np.uint8(8)
-    if name in ("tflite", "modelopt"):
+    if name in ("tflite", "modelopt") or parameters.get("precision", name) in ("nunchaku", "int4"):
         return codes ^ np.uint8(1 << bits - 1)
     is_q8 = name == "ggml_q8_0_repacked_body" or parameters.get("type") in ("q8_0", "q8_1")
     return codes ^ np.uint8(128) if is_q8 else codes

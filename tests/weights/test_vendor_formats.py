@@ -5,6 +5,10 @@ Each is skipped where its package is not installed; `test_repacking` has definit
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -17,6 +21,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 from tests.oracles.vendor_code import functions, module
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -266,6 +271,52 @@ def test_hqq(bits: int) -> None:
     torch = module("torch")
     own = functions("hqq", "core/bitpack.py", "BitPack", uint8=torch.uint8, int32=torch.int32, Tensor=torch.Tensor)
     agree(getattr(own["BitPack"], f"pack_{bits}bit_u8"), "hqq", [(8, 3), (64, 40), (16, 5)], bits)
+
+
+def test_hqq_words() -> None:
+    torch = module("torch")
+    own = functions("hqq", "core/bitpack.py", "BitPack", uint8=torch.uint8, int32=torch.int32, Tensor=torch.Tensor)
+    agree(own["BitPack"].pack_3bit_32, "hqq", [(10, 3), (64, 40), (1, 1), (101, 7)], 3)
+
+
+def test_mxfp6() -> None:
+    """Its packer takes values, so codes become E2M3 numbers first."""
+    torch = module("torch")
+    helpers = module("compressed_tensors.compressors.mxfp6.helpers")
+
+    def pack(codes: Any) -> Any:
+        numbers = helpers.kE2M3ToFloat[codes & 31]
+        return helpers.pack_fp6_to_uint8(torch.where(codes & 32 != 0, -numbers, numbers))
+
+    agree(pack, "mxfp6", [(1, 4), (7, 32), (64, 96)], 6)
+
+
+def test_nunchaku() -> None:
+    """Of the source of nunchaku 1.2; the package of this name on PyPI is another."""
+    around = functions("nunchaku", "lora/flux/packer.py", "MmaWeightPackerBase")
+    around["ceil_divide"] = lambda a, b: -(-a // b)
+    packer = functions("nunchaku", "lora/flux/packer.py", "NunchakuWeightPacker", **around)["NunchakuWeightPacker"]
+    shapes = [(128, 128), (256, 384), (384, 640)]
+    for bits in (4, 8):
+        agree(packer(bits).pack_weight, "nunchaku", shapes, bits, signed=True)
+    agree(packer(4).pack_weight, "nunchaku", shapes, 4, precision="fp4")
+    torch = module("torch")
+
+    def scale(given: Any) -> Any:
+        return packer(4).pack_scale(given.view(torch.float16), 64)
+
+    agree(lambda s: scale(s).view(torch.int16), "nunchaku_scales", [(128, 1), (256, 7), (384, 10)], 16, "uint16")
+
+    def micro(given: Any) -> Any:
+        numbers = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)[given.int()].to(torch.bfloat16)
+        return packer(4).pack_micro_scale(numbers, 16).view(torch.uint8)
+
+    for sizes in ((128, 4), (256, 12), (384, 40)):
+        codes = np.random.default_rng(1).integers(0, 126, sizes, dtype=np.uint8)
+        expected = micro(torch.from_numpy(codes)).numpy().tobytes()
+        got = fi.weights.repack(codes, "plain", "nunchaku_scales", shape=sizes, bits=8)
+        assert got.tobytes() == expected
+        assert np.array_equal(fi.weights.repack(got, "nunchaku_scales", "plain", shape=sizes, bits=8), codes)
 
 
 @pytest.mark.parametrize("bits", [2, 4])
@@ -638,3 +689,61 @@ def test_aten_int4pack(capability: str) -> None:
     agree(lambda q: pack(q, 2), "aten_int4pack_cpu", shapes, 4, capability=capability)
     if capability != "avx512":
         agree(lambda q: pack(q, 2), "aten_int4pack_cpu", [(32, 16), (96, 2)], 4, capability=capability)
+
+
+#: Blocks of llama.cpp: rows, type, and bits, begin and end of a field there; its begin in the result; bytes of a run.
+REPACKED = [
+    ("q4_Kx8", 8, "q4_K", 4, (16, 144), 128, (4, 8)),
+    ("q5_Kx8", 8, "q5_K", 4, (48, 176), 384, (4, 8)),
+    ("q5_Kx8", 8, "q5_K", 1, (16, 48), 128, (4, 8)),
+    ("q6_Kx8", 8, "q6_K", 4, (0, 128), 144, (4, 8)),
+    ("q6_Kx8", 8, "q6_K", 2, (128, 192), 1168, (4, 8)),
+    ("q2_Kx8", 8, "q2_K", 2, (16, 80), 160, (8,)),
+    ("iq4_nlx4", 4, "iq4_nl", 4, (2, 18), 8, (4,)),
+    ("iq4_nlx8", 8, "iq4_nl", 4, (2, 18), 16, (8,)),
+    ("mxfp4x4", 4, "mxfp4", 4, (1, 17), 4, (4,)),
+    ("mxfp4x8", 8, "mxfp4", 4, (1, 17), 8, (8,)),
+]
+
+
+def of_llama_cpp(folder: Path) -> ctypes.CDLL:
+    """Its functions that repack a block, compiled from its source, which the archive of llama-cpp-python has."""
+    places = [Path(one, "vendor/llama.cpp/ggml") for one in sys.path]
+    root = next((one for one in places if (one / "src/ggml-cpu/repack.cpp").exists()), None)
+    if root is None or shutil.which("g++") is None:
+        pytest.skip("there is no source of llama.cpp, or no g++")
+    source = (root / "src/ggml-cpu/repack.cpp").read_text()
+    code = "#define GGML_COMMON_DECL_CPP\n#include <cstdlib>\n#include <cstring>\n"
+    code += '#include "ggml-common.h"\n#include "ggml.h"\n#include "ggml-backend-impl.h"\n#include "repack.h"\n'
+    code += 'extern "C" void ggml_abort(const char *, int, const char *, ...) { abort(); }\n'
+    for name, kind in dict.fromkeys((one[0], one[2]) for one in REPACKED):
+        begin = source.index(f"static block_{name} make_block_{name}(")
+        code += source[begin : source.index("\n}\n", begin) + 3]
+        code += f'extern "C" int size_{name}() {{ return sizeof(block_{name}); }}\n'
+        code += f'extern "C" int size_of_{name}() {{ return sizeof(block_{kind}); }}\n'
+        code += f'extern "C" void {name}(block_{kind} *a, int n, block_{name} *b) {{ *b = make_block_{name}(a, n); }}\n'
+    (folder / "repack.cpp").write_text(code)
+    include = [f"-I{root / one}" for one in ("src", "include", "src/ggml-cpu")]
+    command = ["g++", "-w", "-std=c++17", "-shared", "-fPIC", *include, "repack.cpp", "-o", "repack.so"]
+    subprocess.run(command, cwd=folder, check=True, timeout=HANG_SECONDS)
+    return ctypes.CDLL(str(folder / "repack.so"))
+
+
+def test_llama_cpp_repacks(tmp_path: Path) -> None:
+    library = of_llama_cpp(tmp_path)
+    for name, rows, kind, bits, (begin, end), at, runs in REPACKED:
+        count, size = (getattr(library, f"{one}{name}")() for one in ("size_of_", "size_"))
+        values = 8 * (end - begin) // bits
+        for run, tiles, blocks in itertools.product(runs, (1, 3), (1, 2)):
+            given = np.random.default_rng(run).integers(0, 256, (tiles, blocks, rows, count), dtype=np.uint8)
+            made = np.zeros((tiles, blocks, size), np.uint8)
+            for tile, block in np.ndindex(tiles, blocks):
+                getattr(library, name)(given[tile, block].ctypes, run, made[tile, block].ctypes)
+            expected = made[:, :, at : at + rows * (end - begin)].tobytes()
+            body = given[..., begin:end].transpose(0, 2, 1, 3).tobytes()
+            keys: dict[str, Any] = {"shape": (tiles * rows, blocks * values), "bits": bits}
+            codes = fi.weights.repack(body, "gguf_body", "plain", type=kind.lower(), **keys)
+            more = {"type": kind.lower(), "rows": rows, "interleave": run}
+            got = fi.weights.repack(codes, "plain", "ggml_repacked_body", **keys, **more)
+            assert got.tobytes() == expected, (name, bits, run)
+            assert np.array_equal(fi.weights.repack(got, "ggml_repacked_body", "plain", **keys, **more), codes)

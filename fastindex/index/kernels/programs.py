@@ -13,7 +13,7 @@ import numpy as np
 
 from fastindex.index.kernels.steps import beyond, run_step
 from fastindex.index.numbers import COLUMNS, COUNTED, HEADER, INT64_BYTES, LINE, RAISE, SWAPPED, WRAP, block_length
-from fastindex.runtime.kernels import inlined, kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import (
     barrier,
@@ -47,7 +47,7 @@ _PREFETCH_DISTANCE = 256
 # Reading input
 
 
-@inlined
+@subroutine()
 def _load_any(source: Any, offset: Any, code: Any) -> Any:
     """Read one integer stored as `code`, bytes swapped or not."""
     if code >= SWAPPED:
@@ -63,7 +63,7 @@ def _load_any(source: Any, offset: Any, code: Any) -> Any:
     return load_stored(source, offset, code)
 
 
-@inlined
+@subroutine()
 def _load_strided(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any) -> Any:
     """Copy `count` int64, `stride` bytes apart, to ``row[begin:]``; strides of 2 to 4 int64 read whole lines."""
     done, source = 0, pointer(address)
@@ -87,7 +87,7 @@ def _load_strided(row: Any, begin: Any, count: Any, address: Any, offset: Any, s
         store(row, begin + i, load_stored(source, offset + stride * i, 0))
 
 
-@inlined
+@subroutine()
 def _load_run(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any, code: Any) -> Any:
     """Copy `count` numbers, `stride` bytes apart, to ``row[begin:]``."""
     source = pointer(address)
@@ -114,7 +114,7 @@ def _load_run(row: Any, begin: Any, count: Any, address: Any, offset: Any, strid
             store(row, begin + i, _load_any(source, offset + stride * i, code))
 
 
-@inlined
+@subroutine()
 def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, code: Any) -> Any:
     """Copy the elements ``begin:begin + count`` of an array, in the order of its axes, to `row`.
 
@@ -136,7 +136,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
         outer += 1
 
 
-@inlined
+@subroutine()
 def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Return the offset in bytes of run number `outer` along the last axis."""
     offset = 0
@@ -147,7 +147,7 @@ def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     return offset
 
 
-@inlined
+@subroutine()
 def _any_beyond(row: Any, count: Any, last: Any) -> Any:
     outside = False
     for i in range(count):
@@ -155,7 +155,7 @@ def _any_beyond(row: Any, count: Any, last: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
     for i in range(count):
         value = entry(source, i)
@@ -164,7 +164,7 @@ def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
         store(row, i, value)
 
 
-@inlined
+@subroutine()
 def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
     for i in range(count):
         value = entry(source, i)
@@ -173,7 +173,7 @@ def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
         store(row, i, value)
 
 
-@inlined
+@subroutine()
 def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Return the address of a block of an input: in its array where it can be used in place, else `row`."""
     code, flat = entry(operand, CODE), entry(operand, FLAT)
@@ -201,7 +201,7 @@ def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand:
 # Writing output
 
 
-@inlined
+@subroutine()
 def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Copy a block to an array with strides."""
     from_row = pointer(source)
@@ -225,7 +225,7 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
         outer += 1
 
 
-@inlined
+@subroutine()
 def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
     if streamed and entry(operand, FLAT):
         copy_run(entry(operand, ADDRESS) + begin * INT64_BYTES, row, count * INT64_BYTES, True)
@@ -237,10 +237,10 @@ def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operan
 # The kernel
 
 
-_block_length = inlined(block_length)
+_block_length = subroutine()(block_length)
 
 
-@inlined
+@subroutine()
 def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: Any) -> Any:
     """Return the length of the first block, such that later ones start at a cache line of the first output."""
     if streamed == 0 or outputs == 0:

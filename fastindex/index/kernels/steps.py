@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 
 from fastindex.index import numbers as steps
-from fastindex.runtime.kernels import inlined
+from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import barrier, entry, load, pointer, store
 
-_narrow_product = inlined(steps.narrow_product)
-_narrow_quotient = inlined(steps.narrow_quotient)
-_high_product = inlined(steps.high_product)
-_wide_quotient = inlined(steps.wide_quotient)
+_narrow_product = subroutine()(steps.narrow_product)
+_narrow_quotient = subroutine()(steps.narrow_quotient)
+_high_product = subroutine()(steps.high_product)
+_wide_quotient = subroutine()(steps.wide_quotient)
 
 
-@inlined
+@subroutine()
 def _row(at: Any, step: Any, column: Any) -> Any:
     return pointer(entry(at, entry(step, column)))
 
 
-@inlined
+@subroutine()
 def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
     x0, x1 = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1)
     c0, c1 = entry(step, steps.COEFFICIENT), entry(step, steps.COEFFICIENT + 1)
@@ -34,7 +34,7 @@ def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
         store(target, i, _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i)))
 
 
-@inlined
+@subroutine()
 def _four_operands(at: Any, step: Any) -> Any:
     return (
         _row(at, step, steps.OPERAND),
@@ -44,12 +44,12 @@ def _four_operands(at: Any, step: Any) -> Any:
     )
 
 
-@inlined
+@subroutine()
 def _four(step: Any, column: Any) -> Any:
     return entry(step, column), entry(step, column + 1), entry(step, column + 2), entry(step, column + 3)
 
 
-@inlined
+@subroutine()
 def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
@@ -64,7 +64,7 @@ def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _wide_sum(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
@@ -78,12 +78,12 @@ def _wide_sum(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def beyond(value: Any, last: Any) -> Any:
     return np.uint64(value) > np.uint64(last)
 
 
-@inlined
+@subroutine()
 def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     x4, x5 = _row(at, step, steps.OPERAND + 4), _row(at, step, steps.OPERAND + 5)
@@ -96,7 +96,7 @@ def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
         store(target, i, total + _narrow_product(c4, load(x4, i)) + _narrow_product(c5, load(x5, i)))
 
 
-@inlined
+@subroutine()
 def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
@@ -121,7 +121,7 @@ def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _one_quotient(at: Any, step: Any, count: Any) -> Any:
     x0, x1, target = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1), _row(at, step, steps.TARGET)
     c0, c1 = entry(step, steps.COEFFICIENT), entry(step, steps.COEFFICIENT + 1)
@@ -135,7 +135,7 @@ def _one_quotient(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _four_quotients(at: Any, step: Any, count: Any) -> Any:
     numerator, last = _row(at, step, steps.OPERAND), entry(step, steps.LAST)
     m0, m1, m2, m3 = _four(step, steps.MAGIC)
@@ -153,7 +153,7 @@ def _four_quotients(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
     numerator, target = _row(at, step, steps.OPERAND), _row(at, step, steps.TARGET)
     magic, shift, last = entry(step, steps.MAGIC), entry(step, steps.SHIFT), entry(step, steps.LAST)
@@ -165,7 +165,7 @@ def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _check(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     l0, l1, l2, l3 = _four(step, steps.LAST)
@@ -176,7 +176,7 @@ def _check(at: Any, step: Any, count: Any) -> Any:
     return outside
 
 
-@inlined
+@subroutine()
 def _mark(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     l0, l1, l2, l3 = _four(step, steps.LAST)
@@ -187,7 +187,7 @@ def _mark(at: Any, step: Any, count: Any) -> Any:
         store(target, i, -np.int64(outside))
 
 
-@inlined
+@subroutine()
 def _marked(at: Any, step: Any, count: Any) -> Any:
     value, marks = _row(at, step, steps.OPERAND), _row(at, step, steps.OPERAND + 1)
     target = _row(at, step, steps.TARGET)
@@ -195,7 +195,7 @@ def _marked(at: Any, step: Any, count: Any) -> Any:
         store(target, i, load(value, i) | load(marks, i))
 
 
-@inlined
+@subroutine()
 def run_step(at: Any, step: Any, count: Any) -> Any:
     """Run one step; return whether a check failed."""
     operation = entry(step, steps.OPERATION)

@@ -14,13 +14,13 @@ from fastindex.index.numbers import (
     WINDOW_QUOTIENT,
     WINDOW_SIZES,
 )
-from fastindex.runtime.kernels import inlined, kernel
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import barrier, entry, fence, load, pointer, set_entry, store
 from fastindex.runtime.numbers import LINE_BYTES
 
 
-@inlined
+@subroutine()
 def _sum(numbers: Any, form: Any, values: Any) -> Any:
     total = entry(numbers, form + FORM_CONSTANT)
     for term in range(entry(numbers, form + FORM_TERMS)):
@@ -29,12 +29,12 @@ def _sum(numbers: Any, form: Any, values: Any) -> Any:
     return total
 
 
-@inlined
+@subroutine()
 def _after_form(numbers: Any, form: Any) -> Any:
     return form + FORM_FIRST_TERM + 2 * entry(numbers, form + FORM_TERMS)
 
 
-@inlined
+@subroutine()
 def _steps_left(remainder: Any, divisor: Any, gain: Any) -> Any:
     """Count the steps up to the one at which the quotient changes."""
     if gain > 0:
@@ -42,7 +42,7 @@ def _steps_left(remainder: Any, divisor: Any, gain: Any) -> Any:
     return remainder // -gain + 1
 
 
-@inlined
+@subroutine()
 def _begin_segment(numbers: Any, values: Any, row: Any, step: Any, found: Any) -> Any:
     """Run the program; store the first value, the steps until a quotient changes, and the table in `found`."""
     axes = entry(numbers, WINDOW.outer_axes)
@@ -75,7 +75,7 @@ def _begin_segment(numbers: Any, values: Any, row: Any, step: Any, found: Any) -
     barrier()
 
 
-@inlined
+@subroutine()
 def _add(target: Any, source: Any, base: Any, count: Any) -> Any:
     out, table = pointer(target), pointer(source)
     for i in range(count):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from fastindex.moving.numbers import (
     BOX_CALL,
@@ -86,8 +85,8 @@ def call_kernel(
     builder: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
 ) -> None:
     """Call the kernel at an address; its two literals are compiled in."""
-    # Numba's C signature: every argument is an int64, and None is returned as a pointer.
-    declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
+    # The signature of `FOR_C`.
+    declared = ir.FunctionType(_INT64, [_INT64] * 8)
     compiled = builder.inttoptr(address, declared.as_pointer())
     builder.call(compiled, [_INT64(0), _INT64(0), target, source, table, scratch, first, last])
 
@@ -107,7 +106,7 @@ def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
     )
 
 
-@instructions(result=types.int64)
+@instructions()
 def exchange(builder: Any, counter: Any, expected: Any, wanted: Any) -> Any:
     """Compare and exchange a shared int64: write `wanted` if it equals `expected`; return its previous value."""
     place = builder.inttoptr(counter, _INT64.as_pointer())

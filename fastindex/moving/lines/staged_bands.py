@@ -10,14 +10,9 @@ Where columns start off a line boundary, the last partial line of each column is
 
 from __future__ import annotations
 
-from numba.extending import overload
-
 from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
 from fastindex.runtime.kernels import subroutine
-from fastindex.runtime.lines.memory import entry, literal, set_entry
-
-#: Element sizes that are staged, in bytes; kernels for other sizes contain no code of this module.
-STAGED_WIDTHS = (1, 2)
+from fastindex.runtime.lines.memory import entry, set_entry
 
 # Groups of rows per band; lines of all rows of a group that are staged; prefetch distance in lines. A chunk may have
 # one more line of each row: rows off a line boundary do, and a chunk of one line would delay all others.
@@ -62,7 +57,7 @@ def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
 @subroutine("width", inline=True)
 def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
     """Write the next two staged lines of each of four columns; `done` such steps have been written before."""
-    group, pending = 16 // literal(width), scratch + _PENDING
+    group, pending = 16 // width, scratch + _PENDING
     table = entry(pending, _TABLES + done // group) + 8 * (done % group)
     stage = scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES
     if entry(pending, _CARRIED) == ALIGNED:
@@ -75,9 +70,10 @@ def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
 
 
 @subroutine("width")
-def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
+def write_staged(width, scratch):  # type: ignore[no-untyped-def]
+    """Write the staged lines."""
     half = entry(scratch + _PENDING, _HALF)
-    for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
+    for done in range(entry(scratch + _PENDING, _COUNT) * (16 // width)):
         _write_next(width, scratch, half, done)
     set_entry(scratch + _PENDING, _COUNT, 0)
 
@@ -89,8 +85,28 @@ def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
 
 
 @subroutine("width")
-def _staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
-    w = literal(width)
+def staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
+    """Stage a band, and write the lines staged before; the last chunk of the band stays staged.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target : int64
+        Address of the first column at the first row of the panel.
+    sources : (int64, int64)
+        Addresses of this panel and of the next one.
+    tables : (int64, int64)
+        Addresses of the offsets of rows and of columns.
+    band : (int64, int64, int64, int64)
+        First row, end of rows, first column of the second line of a row or 0, number of columns.
+    carried : int64
+        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, the last line of each column may stay carried, and
+        there are at most `MOST_CARRIED` columns.
+    scratch : int64
+        Address of `STAGED_BYTES` bytes of scratch memory.
+    """
+    w = width
     per_line, group = 64 // w, 16 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
     (source, upcoming), pending = sources, scratch + _PENDING
@@ -138,56 +154,3 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
         set_entry(pending, _BEGIN, begin)
         for line in range(count):
             set_entry(pending, _TABLES + line, columns + 8 * _column(begin + line, column_first, last, per_line))
-
-
-def write_staged(width: int, scratch: int) -> None:
-    """Write the staged lines."""
-    raise NotImplementedError
-
-
-@overload(write_staged, prefer_literal=True, jit_options={"nogil": True})
-def _write_staged_of_width(width, scratch):  # type: ignore[no-untyped-def]
-    if width.literal_value in STAGED_WIDTHS:
-        return lambda width, scratch: _write_staged(width, scratch)
-    return lambda width, scratch: None
-
-
-def staged_band(
-    width: int,
-    target: int,
-    sources: tuple[int, int],
-    tables: tuple[int, int],
-    band: tuple[int, int, int, int],
-    carried: int,
-    scratch: int,
-) -> None:
-    """Stage a band, and write the lines staged before; the last chunk of the band stays staged.
-
-    Parameters
-    ----------
-    width : literal int
-        1 or 2.
-    target : int64
-        Address of the first column at the first row of the panel.
-    sources : (int64, int64)
-        Addresses of this panel and of the next one.
-    tables : (int64, int64)
-        Addresses of the offsets of rows and of columns.
-    band : (int64, int64, int64, int64)
-        First row, end of rows, first column of the second line of a row or 0, number of columns.
-    carried : int64
-        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, the last line of each column may stay carried, and
-        there are at most `MOST_CARRIED` columns.
-    scratch : int64
-        Address of `STAGED_BYTES` bytes of scratch memory.
-    """
-    raise NotImplementedError
-
-
-@overload(staged_band, prefer_literal=True, jit_options={"nogil": True})
-def _staged_band_of_width(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
-    if width.literal_value in STAGED_WIDTHS:
-        return lambda width, target, sources, tables, band, carried, scratch: _staged_band(
-            width, target, sources, tables, band, carried, scratch
-        )
-    return lambda width, target, sources, tables, band, carried, scratch: None

@@ -41,8 +41,9 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
         expected, PAIR.target_dtype
     ):
         return 0, 0
-    counts = entry(entry(source, _SIZES), 0), entry(entry(target, _SIZES), 0)
-    if counts != (entry(expected, PAIR.source_count), entry(expected, PAIR.target_count)):
+    if entry(entry(source, _SIZES), 0) != entry(expected, PAIR.source_count):
+        return 0, 0
+    if entry(entry(target, _SIZES), 0) != entry(expected, PAIR.target_count):
         return 0, 0
     wanted = CONTIGUOUS | WRITEABLE
     if not entry(source, _FLAGS) & CONTIGUOUS or (entry(target, _FLAGS) & wanted) != wanted:

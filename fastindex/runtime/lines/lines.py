@@ -20,7 +20,6 @@ from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
     for_each,
-    literal,
     load_at,
     offset_by,
     prefetch,
@@ -167,9 +166,6 @@ def transpose_rows(
     ``upcoming + upcoming_rows[i]`` is prefetched.
     """
     lines = _Lines(width)
-    if lines.count > 32 or (lines.count == 32 and squares == 1):
-        # Never reached: it would take too many registers, or elements have one or two bytes and are staged.
-        return
     transposed = []
     for square in range(squares):
         numbers = range(square * lines.count, (square + 1) * lines.count)
@@ -207,9 +203,6 @@ def transpose_stage_lanes(builder: Any, width: int, target: Any, columns: Any, s
 
     `width` is 1 or 2; `columns` is the address of an int64 table of byte offsets from `target`.
     """
-    if width > 2:
-        # Never reached: `transpose_rows` serves these widths.
-        return
     pair = [
         lane_transpose(builder, _gather_lanes(builder, stage, first_row, width), width)
         for first_row in (0, LINE_BYTES // width)
@@ -319,7 +312,7 @@ def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, so
     """
     rows = []
     for place in range(2):
-        source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
+        source, is_odd = sources[place], odd[place]
         rows.append(load_nibbles(builder, source, is_odd, count) if shifted else load_at(builder, source, count, 1))
     for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
         store_at(builder, pairs, address, False)
@@ -381,7 +374,7 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
 @subroutine("width")
 def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
     """Transpose a square of staged rows, one line each, into one line per column, at a pitch of `pitch_bytes`."""
-    w = literal(width)
+    w = width
     if w <= 2:
         for part in range(4):
             transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)

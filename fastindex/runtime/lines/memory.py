@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from fastindex.runtime.kernels import instructions
@@ -89,13 +88,7 @@ def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:
 # Tables and single elements
 
 
-@instructions("value", result=types.int64)
-def literal(builder: Any, value: int) -> Any:
-    """Return a literal argument as a constant that the compiler folds."""
-    return _INT64(value)
-
-
-@instructions(result=types.int64)
+@instructions()
 def entry(builder: Any, table: Any, position: Any) -> Any:
     """Read the int64 at a position of the table at an address, or at a pointer.
 
@@ -117,7 +110,7 @@ def _place(builder: Any, table: Any, position: Any) -> Any:
     return builder.inttoptr(builder.add(table, builder.mul(position, _INT64(8))), _INT64.as_pointer())
 
 
-@instructions(result=types.int64)
+@instructions()
 def byte_at(builder: Any, address: Any) -> Any:
     """Read the byte at an address as int64."""
     return builder.zext(builder.load(builder.inttoptr(address, _INT8.as_pointer())), _INT64)
@@ -129,7 +122,7 @@ def set_byte(builder: Any, address: Any, value: Any) -> None:
     builder.store(builder.trunc(value, _INT8), builder.inttoptr(address, _INT8.as_pointer()))
 
 
-@instructions(result=types.int64)
+@instructions()
 def int32_at(builder: Any, address: Any) -> Any:
     """Read the int32 at an address as int64."""
     return builder.sext(builder.load(builder.inttoptr(address, _INT32.as_pointer()), align=4), _INT64)
@@ -164,7 +157,7 @@ def copy_strided(builder: Any, target: Any, source: Any, size_bytes: Any, count:
 
     def write(size: int) -> None:
         with cgutils.for_range(builder, count) as loop:
-            offsets = [builder.mul(loop.index, stride) for stride in cgutils.unpack_tuple(builder, strides)]
+            offsets = [builder.mul(loop.index, stride) for stride in strides]
             _copy(builder, builder.add(target, offsets[0]), builder.add(source, offsets[1]), size)
 
     for_each(builder, size_bytes, VECTOR_BYTES, write)
@@ -213,13 +206,13 @@ def _written_scope(builder: Any) -> Any:
     return module.add_metadata([module.add_metadata([ir.MetaDataString(module, "written"), domain])])
 
 
-@instructions(result=types.CPointer(types.int64))
+@instructions()
 def pointer(builder: Any, address: Any) -> Any:
     """Return a pointer to int64 from an address."""
     return builder.inttoptr(address, _INT64.as_pointer())
 
 
-@instructions(result=types.int64)
+@instructions()
 def load(builder: Any, source: Any, index: Any) -> Any:
     """Read the int64 at ``source[index]``, which nothing writes before the next `barrier`."""
     return _not_written(builder, builder.load(builder.gep(source, [index]), align=1))
@@ -237,7 +230,7 @@ def store(builder: Any, target: Any, index: Any, value: Any) -> None:
     written.set_metadata("alias.scope", _written_scope(builder))
 
 
-@instructions("code", result=types.int64)
+@instructions("code")
 def load_stored(builder: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
     """Read one integer of storage type `code`, `offset_bytes` after `source`, as int64."""
     if isinstance(code, int):

@@ -33,7 +33,7 @@ from fastindex.moving.moves.block_permute.numbers import (
 from fastindex.moving.numbers import HIGH_NIBBLE, TABLE
 from fastindex.runtime.kernels import instructions, kernel, subroutine
 from fastindex.runtime.lines.lines import copy_short, shuffle
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, load_at, offset_by, prefetch, store_at
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, load_at, offset_by, prefetch, store_at
 from fastindex.runtime.machine_code import features
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -125,7 +125,7 @@ def assemble_vector(
         see `patterns_of_piece`; address of a vector of padding.
     """
     sizes = min(piece_bytes, vector_bytes), patterns_of_piece(nibbles)
-    target, source, count, offsets, patterns, padding = cgutils.unpack_tuple(builder, addresses)
+    target, source, count, offsets, patterns, padding = addresses
     places = source, offsets, patterns
     made = builder.and_(*(load_at(builder, address, vector_bytes, 1) for address in (padding, patterns)))
     if pieces:
@@ -153,7 +153,7 @@ def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # ty
     vectors, pattern_step = steps
     for _ in range(vectors):
         assemble_vector(size, read, nibbles, streamed, known, (target, source, count, offsets, patterns, padding))
-        target += literal(size)
+        target += size
         offsets += 8 * count
         patterns += pattern_step
 
@@ -207,21 +207,21 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
             addresses = target, source, count, offsets, patterns, padding
             if count == 0:
                 place, remaining = target, vectors
-                if literal(size) < LINE_BYTES:
-                    for _ in range(vectors * literal(size) // LINE_BYTES):
+                if size < LINE_BYTES:
+                    for _ in range(vectors * size // LINE_BYTES):
                         copy_vector(place, padding, 64)
                         place += LINE_BYTES
-                    remaining = vectors % (LINE_BYTES // literal(size))
+                    remaining = vectors % (LINE_BYTES // size)
                 for _ in range(remaining):
                     pad_vector(size, streamed, place, padding)
-                    place += literal(size)
+                    place += size
             else:
                 end = min(line + at_once, line_count)
                 _ask(upcoming, lines, line, end)
                 line = end
             _put_run(size, nibbles, streamed, short, addresses, steps)
             left -= vectors
-            target += vectors * literal(size)
+            target += vectors * size
             offsets += 8 * count * vectors
             patterns += pattern_step * vectors
 
@@ -258,10 +258,10 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
     every, ahead = entry(geometry, ASSEMBLY.lines_every), entry(geometry, ASSEMBLY.lines_ahead)
     lines, between = block + entry(block, VECTOR_HEADER.pieces_begin) + 8 * pieces, 8 * (pieces + line_count)
     low, span = entry(geometry, ASSEMBLY.low), entry(geometry, ASSEMBLY.high) - entry(geometry, ASSEMBLY.low)
-    readable = source + entry(geometry, ASSEMBLY.readable_bytes) - literal(size)
+    readable = source + entry(geometry, ASSEMBLY.readable_bytes) - size
     tables = block, between, padding_of(scratch)
-    whole_lines = streamed and run & 63 == 0 and literal(size) == 64
-    whole_vectors = not streamed and run % literal(size) == 0
+    whole_lines = streamed and run & 63 == 0 and size == 64
+    whole_vectors = not streamed and run % size == 0
     vectors = max(entry(geometry, ASSEMBLY.vectors) - entry(geometry, ASSEMBLY.filled), 1)
     at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
     stream = NOTHING_PENDING
@@ -286,7 +286,7 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
                     _ask(upcoming, lines, 0, line_count)
             if not whole_vectors:
                 stream = go_to(stream, place, scratch, streamed)
-            if span < literal(size) and read + low > readable:
+            if span < size and read + low > readable:
                 # A vector would reach beyond the source.
                 copy_short(scratch + _STAGE, read + low, span)
                 read = scratch + _STAGE - low

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from fastindex.algebra.cast_numbers import (
     CAST,
@@ -37,22 +36,22 @@ _HALF, _FLOAT = ir.HalfType(), ir.FloatType()
 SCRATCH_BYTES = CAST_LANES * 8
 
 
-@instructions("code", result=types.int64)
+@instructions("code")
 def read_bytes(builder: Any, code: int) -> Any:
     """Return the bytes of an element of the source type of a conversion, as a constant."""
-    return _INT64(bytes_read(names_of(code)[0]))
+    return bytes_read(names_of(code)[0])
 
 
-@instructions("code", result=types.int64)
+@instructions("code")
 def written_bytes(builder: Any, code: int) -> Any:
     """Return the bytes of an element of the target type of a conversion, as a constant."""
-    return _INT64(bytes_written(names_of(code)[1]))
+    return bytes_written(names_of(code)[1])
 
 
-@instructions("code", result=types.int64)
+@instructions("code")
 def together(builder: Any, code: int) -> Any:
     """Return how many elements `cast_lines` converts at once, as a constant."""
-    return _INT64(elements_at_once(code))
+    return elements_at_once(code)
 
 
 @instructions("code", "lanes")

@@ -54,7 +54,6 @@ from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
     fence,
-    literal,
     load_at,
     offset_by,
     prefetch_at,
@@ -144,7 +143,7 @@ def transpose_in_lanes(
 def write_lanes(builder: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> None:
     """Join the lanes of four vectors at `source` to four lines; write each at `offset` from one of four targets."""
     lines = enumerate(lines_of_lanes(builder, source))
-    written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
+    written = [(line, builder.add(targets[k], offset)) for k, line in lines]
     store_lines(builder, written, streamed)
 
 
@@ -196,7 +195,7 @@ def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, pad
     """
     row_count, row_bytes = counts
     stage, nothing = addresses + _STAGE, padding << shifted
-    whole = literal(nibbles) == 1
+    whole = nibbles == 1
     last = end - LINE_BYTES - shifted if row_bytes < LINE_BYTES else end
     for i in range(row_count):
         row = entry(rows, i)
@@ -223,7 +222,7 @@ def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type
     to read is (table of row addresses, number of rows, offsets of chunks, number of chunks). What to write is (places
     of columns, destination of a block's first line, table of lines, number of lines, bytes, number of chunks).
     """
-    (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
+    (g, b), (at_source, at_target, end), h = step, starts, nibbles
     geometry, groups, bands = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
     row_bytes, chunks = entry(group, COLUMN_GROUP.row_bytes), entry(group, COLUMN_GROUP.chunks)
@@ -281,7 +280,7 @@ def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type:
     (whether places count nibbles, pitch of vectors in bytes, whether blocks are whole lines).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
-    lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)
+    lane, h = LANE_BYTES // width * nibbles, nibbles
     by_rows = h == 2 or (lane >= _MANY_ROWS and chunks >= _LONG_ROW)
     is_followed = h == 1 and lane >= _MANY_ROWS and chunks >= _FOLLOWED_ROW
     is_followed = is_followed and abs(entry(addresses, 1) - entry(addresses, 0)) >= _PAGE_BYTES
@@ -322,7 +321,7 @@ def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # t
     `places` is the address of the first column's place, `targets` is (base added to places, address of padding),
     `lines` is (address of the table of lines, number of lines).
     """
-    every = 8 * (LANE_BYTES // literal(width)) * literal(nibbles)
+    every = 8 * (LANE_BYTES // width) * nibbles
     (target, padding), (table, count) = targets, lines
     first, second, third, fourth = (
         entry(places, 0),
@@ -359,8 +358,8 @@ def _append(width, nibbles, state, place, column, lines, collected, scratch):  #
     """
     source, pitch = collected
     (stream, streamed), (table, count, run) = state, lines
-    lane, half = LANE_BYTES // literal(width), 0
-    if literal(nibbles) == 2:
+    lane, half = LANE_BYTES // width, 0
+    if nibbles == 2:
         # The vectors of low nibbles precede those of high nibbles.
         column, half = column >> 1, column & 1
     vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
@@ -382,7 +381,7 @@ def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # typ
     added to places, table of lines, number of lines, bytes).
     """
     left, column, places, source, target, table, count, nbytes = job
-    lane, h = LANE_BYTES // literal(width), literal(nibbles)
+    lane, h = LANE_BYTES // width, nibbles
     if whole_lines:
         # Neighbouring columns are written one after the other: a non-temporal line waits for its neighbour.
         own, targets = places + 8 * column, (target, padding_of(scratch))
@@ -428,7 +427,7 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
     whole_lines = entry(geometry, COLUMNS.whole_lines) != 0
     # Lines off a line boundary use ordinary stores: a non-temporal store would write each in two parts.
     streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
-    of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
+    of_chunk = LANE_BYTES // width * nibbles * (1 if whole_lines else 4)
     form, in_turn = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.in_turn) != 0
     _write_padding_row(entry(table, TABLE.first), group_count, scratch)
     state = NOTHING_PENDING, streamed

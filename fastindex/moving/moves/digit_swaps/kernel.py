@@ -32,7 +32,7 @@ from fastindex.moving.moves.digit_swaps.numbers import KEPT, OF_ROWS, SWAP, WITH
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import instructions, kernel
 from fastindex.runtime.lines.lines import from_table, paired, shuffle
-from fastindex.runtime.lines.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
+from fastindex.runtime.lines.memory import entry, fence, load_at, offset_by, store_at, store_lines
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
@@ -76,8 +76,8 @@ def _swap_columns(
         Addresses of the chunk on both sides, of the offsets of its rows, of the patterns, of the offsets of its pieces.
     numbers : (count, source stride, target stride, whether whole lines are written with non-temporal stores)
     """
-    target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, places)
-    count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
+    target, source, row_table, pattern_table, piece_table = places
+    count, source_stride, target_stride, streamed = numbers
     past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
     permuted = (_lanes if piece_bytes == LANE_BYTES else _vectors)(builder, row_digits, halves, again, pattern_table)
     per_row = LINE_BYTES // LANE_BYTES if piece_bytes == LANE_BYTES else 1
@@ -184,7 +184,7 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
     geometry, rows, pieces = entry(table, TABLE.geometry), entry(table, TABLE.first), entry(table, TABLE.second)
     halves, again = entry(geometry, SWAP.halves), entry(geometry, SWAP.again)
     past_cache = entry(geometry, SWAP.streamed) if target % LINE_BYTES == 0 else 0
-    patterns = rows + (8 << literal(ways)) * (LINE_BYTES // LANE_BYTES if literal(width) == LANE_BYTES else 1)
+    patterns = rows + (8 << ways) * (LINE_BYTES // LANE_BYTES if width == LANE_BYTES else 1)
     block = entry(geometry, CHUNKS.per_task)
     source_stride = entry(geometry, CHUNKS.source_stride) // block
     target_stride = entry(geometry, CHUNKS.target_stride) // block

@@ -12,7 +12,7 @@ from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added
 from fastindex.moving.moves.gathers.numbers import GATHER, MOST_PIECE_BYTES
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch
 from fastindex.runtime.numbers import LINE_BYTES
 
 #: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and a line that is read after them.
@@ -21,7 +21,7 @@ SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
 
 @subroutine("width", inline=True)
 def _gather(width, target, source, places, count, asked):  # type: ignore[no-untyped-def]
-    w, whole = literal(width), count & ~7
+    w, whole = width, count & ~7
     upcoming, lines, line_count, at_once = asked
     last = 0
     for i in range(0, whole, 8):

@@ -15,7 +15,7 @@ from fastindex.moving.moves.nibble_pairs.numbers import PAIR
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, pair_groups, pair_rows
-from fastindex.runtime.lines.memory import entry, literal, prefetch, prefetch_to_l2
+from fastindex.runtime.lines.memory import entry, prefetch, prefetch_to_l2
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128
@@ -36,7 +36,7 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     odd = (sources[0] & 1, sources[1] & 1)
     first, second = source + (sources[0] >> 1), source + (sources[1] >> 1)
     size = (elements + 1) >> 1
-    reach = max(first, second) + 64 + literal(shifted)
+    reach = max(first, second) + 64 + shifted
     at = 0
     if size <= _SHORT_BYTES and reach <= end:
         # Loading a whole line would often touch the next one, which has not been prefetched.

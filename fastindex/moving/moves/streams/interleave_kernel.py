@@ -37,7 +37,7 @@ from fastindex.runtime.lines.lines import (
     prefetch_ends,
     prefetch_rows,
 )
-from fastindex.runtime.lines.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
+from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, set_entry, stream_line
 
 # Scratch memory of an interleave: pending bytes, a line of each of up to 16 rows, and the addresses of these.
 _ROWS_STAGE = PENDING_CAPACITY
@@ -83,7 +83,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
     are prefetched already).
     """
     source, upcoming = sources
-    w, count = literal(width), literal(ways)
+    w, count = width, ways
     per_line, column_bytes = 64 // w, count * w
     head = (-target) & 63 if streamed else 0
     if head % column_bytes:
@@ -209,7 +209,7 @@ def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scra
     `sources` is (address of the stream, address of the next one, 0 if that is prefetched already).
     """
     source, upcoming = sources
-    w, count = literal(width), literal(ways)
+    w, count = width, ways
     per_line = 64 // w
     head = (-(target + entry(rows, 0))) & 63 if streamed else 0
     places = scratch + _STAGED_PLACES
@@ -237,7 +237,7 @@ def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scra
 @subroutine("width", "ways", "streamed", inline=True)
 def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deinterleave a stream into rows of any alignment, piece by piece; `counts` is (rows, elements of each)."""
-    w, (count, run) = literal(width), counts
+    w, (count, run) = width, counts
     per_line = 64 // w
     places = scratch + _STAGED_PLACES
     for first in range(0, run, 1024 // w):

@@ -37,7 +37,6 @@ from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
     fence,
-    literal,
     prefetch,
     prefetch_to_l2,
     set_entry,
@@ -69,7 +68,7 @@ def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
 @subroutine("width")
 def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[no-untyped-def]
     """Copy up to a line of each row to the stage, at a pitch of a line."""
-    size = columns * literal(width)
+    size = columns * width
     if size == 64:
         for i in range(row_count):
             copy_vector(stage + i * 64, source + entry(rows, i), 64)
@@ -98,15 +97,15 @@ def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-de
 @subroutine("width", inline=True)
 def _is_few(width, column_count):  # type: ignore[no-untyped-def]
     """Whether rows are so short that their elements are moved one by one."""
-    few = FEW_COLUMNS if literal(width) > 1 else FEW_BYTE_COLUMNS
-    return column_count < 64 // literal(width) and column_count <= few
+    few = FEW_COLUMNS if width > 1 else FEW_BYTE_COLUMNS
+    return column_count < 64 // width and column_count <= few
 
 
 @subroutine("width", inline=True)
 def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  # type: ignore[no-untyped-def]
     """Transpose rows of few elements, element by element, to columns `pitch_bytes` apart."""
     (first, end), (row_count, column_count) = band, counts
-    w = literal(width)
+    w = width
     for i in range(first, end):
         read, place = _short_row(i, sources, rows, row_count, column_count * w), target + (i - first) * w
         for j in range(column_count):
@@ -121,7 +120,7 @@ def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untype
     base of the next one), `band` is (first row, end of rows, number of columns).
     """
     (source, upcoming), (first, end, column_count) = sources, band
-    w = literal(width)
+    w = width
     later, following = column * w + _AHEAD_BYTES, first + 128 // w
     if later < column_count * w:
         return source + later, rows + 8 * first
@@ -140,7 +139,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
     up to a line later than in another column. `sources` is (base of this panel, base of the next one).
     """
     source, upcoming = sources
-    w = literal(width)
+    w = width
     per_line = 64 // w
     rows, columns = tables
     first, last, begins_on_lines, ends_on_lines = band
@@ -185,7 +184,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
 @subroutine("width", "streamed", inline=True)
 def _whole_band(width, target, sources, tables, band, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; `band` is (first row, end of rows, column to align to, columns)."""
-    w = literal(width)
+    w = width
     per_line = 64 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
     source = sources[0]
@@ -227,7 +226,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
 @subroutine("width", inline=True)
 def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; they begin at its own line boundary, up to a line after the first row."""
-    w = literal(width)
+    w = width
     per_line = 64 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
     source = sources[0]
@@ -261,7 +260,7 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
 @subroutine("width")
 def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
     """Run a panel whose columns have a line boundary after `lead[0]` rows, and its rows after `lead[1]` columns."""
-    w = literal(width)
+    w = width
     per_line = 64 // w
     lead, column_first = lead
     row_count, column_count, is_first, following = panel
@@ -282,7 +281,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
             if w <= 2 and streamed:
-                staged_band(width, target, sources, tables, lines, literal(ALIGNED), scratch + EDGE_BYTES)
+                staged_band(width, target, sources, tables, lines, ALIGNED, scratch + EDGE_BYTES)
             else:
                 _whole_band(width, target, sources, tables, lines, streamed, scratch)
         else:
@@ -296,7 +295,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
 @subroutine("width", inline=True)
 def _staged_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """Write the lines of a shifted panel that begin in its bands, staged; return the first row of the others."""
-    w = literal(width)
+    w = width
     per_line = 64 // w
     window = 2 * per_line
     (rows, columns), (row_count, column_count, _, following) = tables, panel
@@ -313,7 +312,7 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
         done = max(row_count // window * window - per_line, 0)
         while done < row_count and done + window <= row_count + following:
             lines = (done, row_count + following, column_first, count)
-            staged_band(width, target, at, places, lines, literal(FIRST_SHIFTED), scratch + EDGE_BYTES)
+            staged_band(width, target, at, places, lines, FIRST_SHIFTED, scratch + EDGE_BYTES)
             done += per_line
         write_staged(width, scratch + EDGE_BYTES)
     return done
@@ -322,7 +321,7 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
 @subroutine("width")
 def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """Run a panel whose columns have different offsets from a line boundary."""
-    w = literal(width)
+    w = width
     per_line = 64 // w
     row_count, column_count, is_first, following = panel
     window = (_FEW_COLUMNS_LINES if _is_few(width, column_count) else 2) * per_line
@@ -347,7 +346,7 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
 @subroutine("width", "streamed", inline=True)
 def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Run a panel in bands; `panel` is (rows, columns, whether it begins its columns, rows that follow)."""
-    w = literal(width)
+    w = width
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows with equal offsets from a line boundary are best read from a boundary on.
     column_first = ((-(sources[0] + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
@@ -400,7 +399,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     begin_staging(scratch + EDGE_BYTES, entry(geometry, TRANSPOSE.evicting_pitch))
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
     column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
-    w = literal(width)
+    w = width
     following = _start_of_panel(source, target, table, first, w)
     for task in range(first, last):
         at_source, at_target, row_index, column_index = following
