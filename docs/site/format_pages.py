@@ -57,6 +57,8 @@ def _table() -> str:
     """Return what `formats` returns, a row for each name."""
     lines = ["| name | dimensions | bits | parameters |", "|---|---|---|---|"]
     for one in fi.weights.formats():
+        if one["refused"] is not None:
+            continue
         widths = sorted(one["bits"], key=lambda width: width or 0)
         bits = ", ".join("whole bytes" if width is None else str(width) for width in widths)
         parameters = ", ".join(f"`{key}={value!r}`" for key, value in one["parameters"].items())

@@ -29,6 +29,10 @@ _LOOKED_AT = 1 << 20
 _COMMENT = re.compile(rb"//[^\n]*|/\*.{0,1000}?\*/", re.DOTALL)
 #: Upper bound on headers, including their tables of source files and stack frames.
 _LONGEST_HEADER = 32 << 20
+_ONLY_A_MESSAGE = (
+    "an out-of-memory message, without HLO instructions; fastindex report reads it, and the program is dumped with "
+    "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text'"
+)
 _BINARY = "binary data of another kind; give HLO text, a .hlo.pb or an .xplane.pb, or print it with compiled.as_text()"
 _CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
@@ -266,7 +270,10 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     scanner.close()
     if not scanner.instruction_count:
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
-        nothing = _BINARY if _CONTROL.search(head) else nothing
+        if _CONTROL.search(head):
+            nothing = _BINARY
+        elif any(marker in head for marker in MARKERS):
+            nothing = _ONLY_A_MESSAGE
         refuse(source.name, (nothing if seen else "the text is empty") + problems)
     return scanner
 

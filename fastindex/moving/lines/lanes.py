@@ -210,9 +210,9 @@ def stage_lanes(
     ``source + rows[i]``, and a line is prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
     are addresses of tables. `width` is 1 or 2.
     """
-    count = LANE_BYTES // width if width <= 2 else 0
+    count = LANE_BYTES // width
     loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
-    for line in _transposed(builder, loaded, width) if loaded else ():
+    for line in _transposed(builder, loaded, width):
         store_at(builder, line, target, False)
         target = _advanced(builder, target, pitch)
     with builder.if_then(builder.icmp_signed("!=", upcoming, _INT64(0))):
@@ -233,9 +233,6 @@ def write_staged_lanes(builder: Any, width: int, target: Any, columns: Any, stag
     The staged lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
     ``16/width``-th is used. `width` is 1 or 2.
     """
-    if width > 2:
-        # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
-        return
     for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
         start = from_table(builder, target, columns, lane * LANE_BYTES // width)
         for half, line in enumerate(lines):
@@ -262,8 +259,6 @@ def write_carried_lanes(
     scratch : int64
         Address of the numbers from 0 to 127, a byte each, followed by memory for three lines of each column.
     """
-    if width > 2:
-        return
     written = []
     for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
         start = from_table(builder, target, columns, lane * LANE_BYTES // width)

@@ -14,9 +14,6 @@ from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.memory import entry, set_entry
 
-#: Element sizes that are staged, in bytes; kernels for other sizes contain no code of this module.
-STAGED_WIDTHS = (1, 2)
-
 # Groups of rows per band; lines of all rows of a group that are staged; prefetch distance in lines. A chunk may have
 # one more line of each row: rows off a line boundary do, and a chunk of one line would delay all others.
 _GROUPS = 8

@@ -166,9 +166,6 @@ def transpose_rows(
     ``upcoming + upcoming_rows[i]`` is prefetched.
     """
     lines = _Lines(width)
-    if lines.count > 32 or (lines.count == 32 and squares == 1):
-        # Never reached: it would take too many registers, or elements have one or two bytes and are staged.
-        return
     transposed = []
     for square in range(squares):
         numbers = range(square * lines.count, (square + 1) * lines.count)
@@ -206,9 +203,6 @@ def transpose_stage_lanes(builder: Any, width: int, target: Any, columns: Any, s
 
     `width` is 1 or 2; `columns` is the address of an int64 table of byte offsets from `target`.
     """
-    if width > 2:
-        # Never reached: `transpose_rows` serves these widths.
-        return
     pair = [
         lane_transpose(builder, _gather_lanes(builder, stage, first_row, width), width)
         for first_row in (0, LINE_BYTES // width)

@@ -362,6 +362,8 @@ def test_what_is_not_a_module(tmp_path: Path) -> None:
         fi.hlo.layout_copies(assignment)
     with pytest.raises(fi.FastIndexError, match="no HLO instruction"):
         fi.hlo.layout_copies("nothing of the kind\nat all")
+    with pytest.raises(fi.FastIndexError, match="an out-of-memory message, without HLO instructions"):
+        fi.hlo.layout_copies("Ran out of memory in memory space hbm. Used 17.02G of 15.48G hbm.\n")
     (tmp_path / "bad.txt").write_text("HloModule m\n")
     (tmp_path / "good.txt").write_text(recorded("points_v5e"))
     table = fi.hlo.layout_copies([tmp_path / "bad.txt", tmp_path / "good.txt"])
