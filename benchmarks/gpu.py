@@ -42,6 +42,7 @@ from benchmarks.cases import IndexCase  # noqa: E402
 from benchmarks.gpu_cases import INDEX_TARGET, Move, in_order  # noqa: E402
 from benchmarks.gpu_clock import Clock, Run  # noqa: E402
 from benchmarks.problems import Problem  # noqa: E402
+from fastindex.cuda.kernels.device import cuda  # noqa: E402
 
 PACKAGES = ("fastindex", "numpy", "numba", "numba-cuda", "cuda-core", "torch", "cupy-cuda13x", "cupy-cuda12x", "jax")
 JAX = ("jax",)
@@ -65,16 +66,12 @@ def arguments() -> argparse.Namespace:
 
 
 def poison(out: Any, nbytes: int) -> None:
-    from numba import cuda
-
     cuda.cudadrv.driver.device_memset(out, POISON, nbytes)
     cuda.synchronize()
 
 
 def view(array: Any, shape: fi.Shape) -> Any:
     """The logical array of a buffer without tiles, as a strided view."""
-    from numba import cuda
-
     described = {
         "shape": shape.dimensions,
         "typestr": f"<u{shape.element_type.nbytes}",
@@ -89,8 +86,6 @@ class Bench:
     """Everything that the rows share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from numba import cuda
-
         self.clock = Clock(options.rounds)
         self.libraries = gpu_peers.installed()
         self.nbytes = options.mib << 20
@@ -106,8 +101,6 @@ class Bench:
 
     def random(self, nbytes: int) -> tuple[Any, Any]:
         """Return `nbytes` random bytes, on the host and on the GPU."""
-        from numba import cuda
-
         if nbytes > len(self._random):
             self._random = measure.random_bytes(nbytes)
             self._there = cuda.to_device(self._random)
@@ -115,8 +108,6 @@ class Bench:
 
     def copy_seconds(self, nbytes: int) -> float:
         """A copy on the device of as many bytes, in whole MiB."""
-        from numba import cuda
-
         mib = max(nbytes >> 20, 1)
         if mib not in self._copies:
             source, target = (cuda.device_array(mib << 20, np.uint8) for _ in range(2))
@@ -133,8 +124,6 @@ class Bench:
         )
 
     def move_row(self, case: Move) -> dict[str, Any]:
-        from numba import cuda
-
         source, destination = map(fi.Shape.parse, case.enlarged(self.nbytes))
         buffer, given = self.random(source.nbytes)
         out = cuda.device_array(destination.nbytes, np.uint8)
@@ -167,8 +156,6 @@ class Bench:
         return found | {"first_call": first, "predicted": self.predicted(case.name)}
 
     def index_rows(self, case: IndexCase) -> list[dict[str, Any]]:
-        from numba import cuda
-
         shape, count = fi.Shape.parse(case.shape), self.count
         generator = np.random.default_rng(0)
         indices = [generator.integers(size, size=count) for size in shape.dimensions]
@@ -220,8 +207,6 @@ def row(name: str, target: float, right: bool, moved: int, seconds: dict[str, fl
 
 def launch_microseconds() -> dict[str, float]:
     """What a call costs the host alone: the GPU is held by a spinning kernel, or has long been done."""
-    from numba import cuda
-
     plan = fi.plan_relayout("f32[64,64]{1,0}", "f32[64,64]{0,1}")
     given, out = (cuda.to_device(np.zeros(4096, np.float32)) for _ in range(2))
     columns, slots = [cuda.to_device(np.zeros(64, np.int64)) for _ in range(2)], cuda.device_array(64, np.int64)

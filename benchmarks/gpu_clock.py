@@ -27,7 +27,7 @@ class Clock:
     """
 
     def __init__(self, rounds: int) -> None:
-        from numba import cuda
+        from fastindex.cuda.kernels.device import cuda
 
         self._cuda = cuda
         self._rounds = rounds

@@ -269,12 +269,12 @@ def inside(part: str) -> None:
 def keep() -> None:
     """Count what `gpu.py` measures, smaller, on the stand-in driver; write what it predicts from."""
     import numpy as np
-    from numba import cuda
 
     import fastindex as fi
     from benchmarks.cases import IndexCase
     from benchmarks.gpu import COUNTS
     from benchmarks.gpu_cases import in_order
+    from fastindex.cuda.kernels.device import cuda
     from tests.cuda.stand_in import emulated  # noqa: F401  (its import starts it)
 
     kept: dict[str, list[list[float]]] = {}

@@ -34,8 +34,7 @@ REASON = fastindex.cuda.why_unavailable()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")]
 
 if REASON is None:
-    from numba import cuda
-
+    from fastindex.cuda.kernels.device import cuda
     from fastindex.cuda.queues import Queue
     from tests.kernels import gpu_package
     from tests.kernels.gpu_package import to_gpu, to_host

@@ -116,11 +116,11 @@ def _is_cuda_array(value: Any) -> bool:
 
 
 def library_of(kind: type) -> str:
-    """Return the top-level module that defines a type; that of numba-cuda is "numba"."""
+    """Return the top-level module that defines a type; those of numba-cuda and numba-cuda-mlir are "numba"."""
     found = _LIBRARIES.get(kind)
     if found is None:
         root = kind.__module__.partition(".")[0]
-        found = _LIBRARIES[kind] = "numba" if root == "numba_cuda" else root
+        found = _LIBRARIES[kind] = "numba" if root in ("numba_cuda", "numba_cuda_mlir") else root
     return found
 
 

@@ -19,7 +19,9 @@ is: to report an error, a call would have to wait.
 Kernels are compiled at their first use, in about half a second each, and cached on disk: in ``NUMBA_CACHE_DIR``, or in
 cuda.core's cache folder.
 
-CUDA arrays need numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12.
+CUDA arrays need numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12. Where it is not
+installed, its successor numba-cuda-mlir compiles the same kernels, some of them in ten times the time:
+``'fastindex[cuda-mlir]'``.
 """
 
 from __future__ import annotations

@@ -116,6 +116,8 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
                 f"no tensor follows the rule for {shown(rule.names[0])}: none has such a name and type, or another "
                 "rule is first"
             )
+        for tensor in those:
+            _check_needs(rule, tensor, tensors)
         for output in rule.outputs:
             for group, captures, name in _groups(rule, output, those):
                 with errors_about(f"{shown(group[0].name)}, by the rule for {shown(rule.names[0])}"):
@@ -136,6 +138,16 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
 
 def _follows(rule: ConversionRule, tensor: Tensor) -> bool:
     return rule.type in (None, tensor.dtype) and any(captured(one, tensor.name) is not None for one in rule.names)
+
+
+def _check_needs(rule: ConversionRule, tensor: Tensor, tensors: Mapping[str, Tensor]) -> None:
+    captures = next(found for one in rule.names if (found := captured(one, tensor.name)) is not None)
+    missing = next((name for one in rule.needs if (name := filled(one, captures)) not in tensors), None)
+    if missing is not None:
+        raise FastIndexError(
+            f"{shown(tensor.name)} comes with {shown(missing)}, by the rule for {shown(rule.names[0])}, and there is "
+            "no such tensor: the checkpoint is not whole, or of another format"
+        )
 
 
 def _printed(name: str) -> str:

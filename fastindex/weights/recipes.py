@@ -40,6 +40,9 @@ _GPTQ = {
     "quantization_config.bits": [4],
 }
 
+# The tensors of a quantised layer: without one, the others would be converted for nothing that can be loaded.
+_LAYER = ["{x}.qweight", "{x}.qzeros", "{x}.scales"]
+
 
 def _gptq_config(**more: Any) -> dict[str, Any]:
     config = {"quant_method": "gptq", "bits": 4, "group_size": "${quantization_config.group_size}", "desc_act": False}
@@ -53,6 +56,7 @@ def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
         "rules": [
             {
                 "names": "{x}.qweight",
+                "needs": _LAYER,
                 "outputs": [
                     {"format": {"from": "awq", "to": "gptq"}},
                     {"name": "{x}.g_idx", "constant": rows, "dtype": "s32"},
@@ -61,6 +65,7 @@ def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
             {
                 # Groups by outputs in both formats, although awq is K by N and pack_quantized M by K.
                 "names": "{x}.qzeros",
+                "needs": _LAYER,
                 "format": {"from": "awq", "to": "pack_quantized"},
                 "transpose": "g n -> g n",
                 "steps": steps,
@@ -101,6 +106,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "rules": [
             {
                 "names": "{x}.qweight",
+                "needs": _LAYER,
                 "outputs": [
                     {"name": "{x}.weight_packed", "format": {"from": "awq", "to": "pack_quantized"}},
                     {"name": "{x}.weight_shape", "constant": ["{x}.qweight[1]*8", "{x}.qweight[0]"], "dtype": "s64"},
@@ -108,10 +114,11 @@ RECIPES: dict[str, dict[str, Any]] = {
             },
             {
                 "names": "{x}.qzeros",
+                "needs": _LAYER,
                 "name": "{x}.weight_zero_point",
                 "format": {"from": "awq", "to": "pack_quantized", "packed_dim": 0},
             },
-            {"names": "{x}.scales", "name": "{x}.weight_scale", "transpose": "g n -> n g"},
+            {"names": "{x}.scales", "needs": _LAYER, "name": "{x}.weight_scale", "transpose": "g n -> n g"},
         ],
         "config": _COMPRESSED,
     },
@@ -120,9 +127,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gptq-to-awq": {
         "expects": _GPTQ,
         "rules": [
-            {"names": "{x}.qweight", "format": {"from": "gptq", "to": "awq"}},
+            {"names": "{x}.qweight", "needs": _LAYER, "format": {"from": "gptq", "to": "awq"}},
             {
                 "names": "{x}.qzeros",
+                "needs": _LAYER,
                 "format": {"from": "pack_quantized", "to": "awq"},
                 "transpose": "g n -> g n",
                 "steps": ["add 1"],
@@ -143,9 +151,15 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gptq-to-marlin": {
         "expects": {**_GPTQ, "quantization_config.sym": [True]},
         "rules": [
-            {"names": "{x}.qweight", "name": "{x}.B", "format": {"from": "gptq", "to": "marlin"}},
+            {
+                "names": "{x}.qweight",
+                "needs": ["{x}.scales"],
+                "name": "{x}.B",
+                "format": {"from": "gptq", "to": "marlin"},
+            },
             {
                 "names": "{x}.scales",
+                "needs": ["{x}.qweight"],
                 "name": "{x}.s",
                 "format": {"from": "plain", "to": "marlin_scales"},
                 "dtype": "f16",

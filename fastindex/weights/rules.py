@@ -19,7 +19,7 @@ from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
-_RULE_KEYS = ("names", "type", "optional", "outputs")
+_RULE_KEYS = ("names", "type", "optional", "needs", "outputs")
 _TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
 _OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
 _DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
@@ -257,12 +257,15 @@ class ConversionRule:
         The file's name of the element type, such as Q4_0.
     is_optional : bool
         Whether the rule may match no tensor.
+    needs : tuple of str
+        Names, with captures, of tensors that there are beside each one that the rule matches.
     outputs : tuple of Output
     """
 
     names: tuple[str, ...]
     type: str | None
     is_optional: bool
+    needs: tuple[str, ...]
     outputs: tuple[Output, ...]
 
 
@@ -298,8 +301,14 @@ def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> Conv
         raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
     if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
         raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
+    needs = one.get("needs", [])
+    if not isinstance(needs, list | tuple) or not all(isinstance(name, str) for name in needs):
+        raise ArgumentTypeError(f"{where}: needs are a list of texts, got {shown(needs)}")
+    for name in needs:
+        if captures_of(name) - _common(names):
+            raise FastIndexError(f"{where}: it needs {shown(name)}, which has a capture that its names have not")
     made = tuple(_output_of(where, names, output, formats) for output in outputs)
-    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), made)
+    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), tuple(needs), made)
 
 
 def _output_of(

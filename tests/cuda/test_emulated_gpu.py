@@ -5,7 +5,7 @@ two of the parts, and `.ci/run` others each day. What needs torch, CuPy or JAX o
 runtime of their own, which no stand-in driver serves.
 
 Tests of: cuda.gathers, cuda.indices, cuda.pages, cuda.kernels.casts, cuda.kernels.cast_values, cuda.kernels.memory,
-cuda.kernels.tiles, cuda.kernels.word_tiles.
+cuda.kernels.mlir, cuda.kernels.tiles, cuda.kernels.word_tiles.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from tests.cases import cast_cases, strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.stand_in import driver
+from tests.kernels.cuda_code import require_the_successor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return driver.build(tmp_path_factory.mktemp("emulated"))
 
 
-def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES, capability: str = "90") -> str:
+def run(
+    folder: Path,
+    *arguments: str,
+    free_bytes: int = FREE_BYTES,
+    capability: str = "90",
+    compiler: str = "numba-cuda",
+) -> str:
     """Run pytest on the emulated GPU, and return what it prints."""
     command = [
         sys.executable,
@@ -67,7 +74,7 @@ def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES, capability:
         "tests.cuda.stand_in.emulated",
     ]
     environment = {**driver.environment(folder), "STAND_IN_FREE_BYTES": str(free_bytes), "PYTHONPATH": str(ROOT)}
-    environment["STAND_IN_CAPABILITY"] = capability
+    environment |= {"STAND_IN_CAPABILITY": capability, "STAND_IN_COMPILER": compiler}
     result = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT
     )
@@ -87,6 +94,17 @@ def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
     skipped = set(re.findall(r"SKIPPED .*?: (.*)", output))
     reasons = (r"needs \d+ bytes of GPU memory", "could not import '(torch|cupy|jax)'", "this JAX has no GPU")
     assert [one for one in skipped if not re.search("|".join(reasons), one)] == []
+
+
+#: Tests with few kernels each, since numba-cuda-mlir takes seconds for one, and how many tests that is.
+BY_THE_SUCCESSOR = {"test_indices": 7, "test_relayouts and 67": 4}
+
+
+@pytest.mark.parametrize("part", [*strategies.rotating(BY_THE_SUCCESSOR)])
+def test_what_numba_cuda_mlir_compiles(part: str, folder: Path) -> None:
+    require_the_successor()
+    output = run(folder, "tests/test_gpu.py", "-k", part, compiler="numba-cuda-mlir")
+    assert passed(output) >= BY_THE_SUCCESSOR[part]
 
 
 def test_every_test_for_a_gpu_is_in_a_part(folder: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sysconfig
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from tests.cases.hangs import HANG_SECONDS
 
@@ -16,6 +20,14 @@ def tool(name: str) -> str | None:
     """A tool of NVIDIA's: of its wheel, or on the path."""
     wheel = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / name
     return str(wheel) if wheel.exists() else shutil.which(name)
+
+
+def require_the_successor() -> None:
+    """Skip a test where numba-cuda-mlir is not installed."""
+    if find_spec("numba_cuda_mlir") is None:
+        if "ptx" in os.environ.get("FASTINDEX_REQUIRE", ""):
+            pytest.fail("numba-cuda-mlir is not installed; pip install -e '.[test-cuda]'")
+        pytest.skip("numba-cuda-mlir is not installed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.cuda.kernels.device import cuda
 
 Shape = fi.Shape
 

@@ -20,22 +20,25 @@ import pytest
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.ptx.emulator import encoded
-from tests.kernels.cuda_code import Code, code_of, tool
+from tests.kernels.cuda_code import Code, code_of, require_the_successor, tool
 
 ROOT = Path(__file__).resolve().parents[2]
 #: One a day: each kernel is compiled for it, which takes a minute or two.
 ARCHITECTURES = [*strategies.rotating([(8, 0), (9, 0)])]
 
-#: Asks a process with numba-cuda for the PTX of every kernel, as JSON.
+#: Asks a process for the PTX of every kernel, or of some, as JSON. numba-cuda-mlir compiles if numba-cuda is missing.
 PROGRAM = """
 import json, sys
+if sys.argv[4] == "numba-cuda-mlir":
+    sys.modules["numba_cuda"] = None
 from fastindex.cuda.kernels.device import absent_device
 from tests.kernels import cuda_kernels
 
 capability = tuple(map(int, sys.argv[1:3]))
 with absent_device(capability):
     kernels = getattr(cuda_kernels, sys.argv[3])()
-    json.dump({name: kernel.ptx(capability) for name, kernel in kernels.items()}, sys.stdout)
+    names = sys.argv[5:] or kernels
+    json.dump({name: kernels[name].ptx(capability) for name in names}, sys.stdout)
 """
 
 
@@ -54,9 +57,14 @@ pytestmark = pytest.mark.skipif(
 
 
 @cache
-def every_ptx(capability: tuple[int, int], kernels: str = "every_kernel") -> dict[str, str]:
+def every_ptx(
+    capability: tuple[int, int],
+    kernels: str = "every_kernel",
+    compiler: str = "numba-cuda",
+    names: tuple[str, ...] = (),
+) -> dict[str, str]:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PROGRAM, *map(str, capability), kernels]
+    command = [sys.executable, "-c", PROGRAM, *map(str, capability), kernels, compiler, *names]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-3000:]
     found: dict[str, str] = json.loads(result.stdout)
@@ -78,6 +86,35 @@ def faults(name: str, text: str) -> list[str]:
     if re.search(r"\b(ld|st)\.(v2\.)?[ubs]\d+\b", text):
         found.append(f"{name}: an access of unknown space")
     return found
+
+
+#: A kernel of each module. numba-cuda-mlir takes seconds for each, and up to twenty for a transpose.
+BY_THE_SUCCESSOR = (
+    "copy",
+    "pack bits",
+    "stage 1",
+    "cast transpose f64 to s8, 16 bytes at once",
+    "cast 2 rows f32 to f16",
+    "transpose words 2",
+    "transpose 8, 16 bytes at once",
+    "shift 4",
+    "linear, wrapped",
+    "multi, large, strided",
+    "gather, 2 quotients",
+    "gather 16, written",
+)
+
+
+def test_the_successor_of_numba_cuda(tmp_path: Path) -> None:
+    require_assembler()
+    require_the_successor()
+    capability = ARCHITECTURES[0]
+    texts = every_ptx(capability, "every_kernel", "numba-cuda-mlir", tuple(strategies.rotating(BY_THE_SUCCESSOR)))
+    for name, text in texts.items():
+        assert "wrap" in name or faults(name, text) == []
+        assert encoded(text)
+        assert (accesses(text)[0] > 0) or not moves_vectors(name), name
+        assert code_of(text, capability, tmp_path).spilled_bytes == 0, name
 
 
 def moves_vectors(name: str) -> bool:

@@ -128,6 +128,15 @@ def test_wrong_logical_orders() -> None:
             call()
 
 
+@pytest.mark.parametrize(
+    "text", ["u8[7,2,7,100,7]{2,1,3,4,0:T(1,128)(1)(8,1,16)}", "f32[1000,7]{0,1:T(2,8,16,3)(99991,2,1000)}"]
+)
+def test_tiles_that_pad_any_size_have_no_name(text: str) -> None:
+    """Of the size that every tile divides, the slots do not fit int64."""
+    assert fi.layouts.layout_name(text) is None
+    assert fi.explain(text).startswith(text)
+
+
 def test_a_name_for_another_array() -> None:
     assert fi.layouts.named_layout("NHWC", "f32[8,64,5,5]") == fi.layouts.named_layout("NHWC")
     with pytest.raises(fi.LayoutError, match=r"NHWC has 4 dimensions, f32\[8,64,5\]\{2,1,0\} has 3"):

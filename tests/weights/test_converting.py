@@ -226,6 +226,22 @@ def test_gptq_to_awq_and_back(tmp_path: Path) -> None:
     assert np.array_equal(found, packed(given["zeros"], "pack_quantized", 24))
 
 
+@pytest.mark.parametrize(("recipe", "source", "target", "left"), LAYER_RECIPES, ids=lambda one: str(one))
+def test_a_layer_without_one_of_its_tensors(
+    tmp_path: Path, recipe: str, source: str, target: str, left: tuple[str, ...]
+) -> None:
+    """Beside a whole layer, so that every rule matches a tensor."""
+    given = vendors.symmetric(vendors.layer(384, 192, 3))
+    own = awq(given) if source == "awq" else gptq(given)
+    for missing in {"qweight", "scales", *(["qzeros"] if "symmetric" not in source else [])}:
+        tensors = {
+            f"{layer}.{key}": one for layer in "ab" for key, one in own.items() if (layer, key) != ("b", missing)
+        }
+        with pytest.raises(fi.FastIndexError, match=rf"'b\.\w+' comes with 'b\.{missing}'.* no such tensor"):
+            fi.weights.convert_checkpoint(saved(tmp_path / missing, tensors), tmp_path / "out", recipe)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("recipe", ["gptq-to-awq", "gptq-to-marlin"])
 def test_what_is_not_exact_is_refused(tmp_path: Path, recipe: str) -> None:
     """Before anything is written, with the place and the value."""
@@ -402,6 +418,9 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "a", "outputs": [{"nmae": "x"}]}], "rule for 'a': an output has"),
     ([{"names": "a", "outputs": [], "dtype": "f16"}], "has outputs, so dtype belongs"),
     ([{"names": "a", "layout": "{0,1}"}], "a rule has names"),
+    ([{"names": "a", "needs": "b.0"}], "needs are a list of texts"),
+    ([{"names": "a", "needs": ["{x}.0"]}], "needs '{x}.0', which has a capture that its names have not"),
+    ([{"names": "{x}.1", "needs": ["{x}.0", "{x}.2"]}], "'b.1' comes with 'b.2', by the rule for '{x}.1'"),
     ([{"names": ["a", "b.0"], "name": "c"}], "join is the dimension"),
     ([{"names": ["a", "b.0"], "name": "c", "join": 0}], "join 0 takes tensors of one type"),
     ([{"names": ["b.0", "b.1"], "name": "c", "join": 2}], "join 2 takes tensors"),

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from fastindex.algebra.cast_numbers import names_of
-from fastindex.cuda.kernels.device import SIMULATED, intrinsic
+from fastindex.cuda.kernels.device import SIMULATED, intrinsic, types
 from fastindex.cuda.kernels.memory import GLOBAL
 from fastindex.runtime.lines.conversions import Conversion
 

@@ -17,7 +17,16 @@ from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability
 from fastindex.runtime.machine_code import digest_of_sources
 
 #: Packages that the machine code of a kernel depends on, besides its source.
-_COMPILER = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvvm-cu12", "nvidia-nvjitlink", "cuda-core")
+_COMPILER = (
+    "numba",
+    "numba-cuda",
+    "numba-cuda-mlir",
+    "llvmlite",
+    "nvidia-nvvm",
+    "nvidia-nvvm-cu12",
+    "nvidia-nvjitlink",
+    "cuda-core",
+)
 
 
 class Kernel:

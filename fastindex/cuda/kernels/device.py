@@ -1,4 +1,5 @@
-"""The interface to CUDA: the only module that imports `numba.cuda`, so that a successor of it can take its place.
+"""The interface to CUDA: the only module that imports a compiler of kernels, numba-cuda or numba-cuda-mlir.
+
 
 It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
 which runs kernels as Python, thread by thread.
@@ -8,14 +9,24 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from importlib.util import find_spec
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
+from numba.core import config
 from numpy.typing import NDArray
+
+#: Whether kernels run in Numba's simulator, on host memory.
+SIMULATED = bool(config.ENABLE_CUDASIM)
+
+#: Whether numba-cuda-mlir compiles, the successor of numba-cuda: where it is installed, and numba-cuda is not.
+OF_MLIR = not SIMULATED and find_spec("numba_cuda") is None and find_spec("numba_cuda_mlir") is not None
 
 # numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; no code calls it.
 vars(np).setdefault("row_stack", np.vstack)
@@ -23,18 +34,19 @@ vars(np).setdefault("row_stack", np.vstack)
 with warnings.catch_warnings():
     # numba-cuda also creates a timedelta without a unit, for which NumPy 2.5 warns.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from numba import cuda, types
-    from numba.core import config
+    if OF_MLIR:
+        from numba_cuda_mlir import cuda, types  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    else:
+        from numba import cuda, types
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["SIMULATED", "THREADS", "cuda", "device_function", "intrinsic"]
-
-#: Whether kernels run in Numba's simulator, on host memory.
-SIMULATED = bool(config.ENABLE_CUDASIM)
+__all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrinsic", "types"]
 
 #: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
 THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
+
+_COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
 
 #: The CUDA status for an allocation that does not fit.
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -51,19 +63,17 @@ def why_unavailable() -> str | None:
     if SIMULATED or _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
-        return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12] for CUDA 12)"
-    from numba.cuda.cudadrv.driver import driver
-
+        return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
     try:
-        if not driver.is_available:
-            return "numba-cuda finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+        if not cuda.cudadrv.driver.driver.is_available:
+            return f"{_COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
     except Exception as error:  # CudaSupportError, and whatever a broken driver raises
         return f"the CUDA driver does not start: {error}"
     missing = _missing_compiler()
     if missing is not None:
         return missing
     if not cuda.is_available():
-        return "numba-cuda finds a driver but says that CUDA cannot be used; `numba -s` tells more"
+        return f"{_COMPILER} finds a driver but says that CUDA cannot be used; `numba -s` tells more"
     _available = True
     return None
 
@@ -86,6 +96,8 @@ def device_function(function: Function) -> Function:
     """Make a plain Python function callable from kernels."""
     if SIMULATED:
         return function
+    if OF_MLIR:
+        return cuda.jit(device=True)(function)  # type: ignore[no-any-return]
     try:
         from numba.cuda.extending import register_jitable
     except ImportError:
@@ -98,21 +110,22 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
     The others are the arguments of that function. The last functions are found first.
     """
-    *others, last = functions
-    if not others:
-        return device_function(lambda number, *arguments: last(*arguments))
-    mine, earlier = len(others), one_of(others)
-
-    def choose(number: Any, *arguments: Any) -> Any:
-        if number == mine:
-            return last(*arguments)
-        return earlier(number, *arguments)
-
-    return device_function(choose)
+    # The parameters are written out: numba-cuda-mlir inlines no function that takes `*arguments`.
+    given = ", ".join(signature(getattr(functions[0], "py_func", functions[0])).parameters)
+    lines = [f"def choose(number, {given}):"]
+    for number in reversed(range(1, len(functions))):
+        lines += [f"    if number == {number}:", f"        return f{number}({given})"]
+    names = {f"f{number}": function for number, function in enumerate(functions)}
+    exec("\n".join([*lines, f"    return f0({given})"]), names)
+    return device_function(names["choose"])
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Make a device function from one that generates LLVM IR."""
+    if OF_MLIR:
+        from fastindex.cuda.kernels import mlir
+
+        return mlir.intrinsic(function)
     from numba.cuda.extending import intrinsic as make
 
     return make(function)
@@ -123,19 +136,40 @@ def signature_of(arguments: str) -> Any:
     return types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
 
 
-def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, int], resident: int) -> str:
+def ptx_of(function: Callable[..., Any], kind: Any, capability: tuple[int, int], resident: int) -> str:
     """Return a kernel as PTX, for the device of the current context or one like it.
 
     `resident` blocks must fit a multiprocessor at once, which bounds the registers of a thread.
     """
     bounds = THREADS, resident
-    found = cuda.compile_ptx(function, signature, cc=capability, device=False, launch_bounds=bounds)
-    return found[0]  # type: ignore[no-any-return]
+    if OF_MLIR:
+        from numba_cuda_mlir import extending
+
+        # It does not know intrinsics that were made after it first compiled.
+        extending.refresh_registries(target=False, include_uninitialized_cuda=False)
+    found = cuda.compile_ptx(function, kind, cc=capability, device=False, launch_bounds=bounds)
+    return _of_the_kernel_alone(found[0]) if OF_MLIR else str(found[0])
+
+
+def _of_the_kernel_alone(text: str) -> str:
+    """Return PTX without the device functions after a kernel that has them inlined."""
+    begin = text.index(".entry")
+    end = text.index("\n}\n", begin) + 3
+    return text if re.search(r"\bcall\b", text[begin:end]) else text[:end]
 
 
 @contextmanager
 def absent_device(capability: tuple[int, int]) -> Iterator[None]:
     """Allow kernels to be compiled for a GPU that is not present."""
+    if OF_MLIR:
+        from numba_cuda_mlir import tools
+
+        known, tools._cached_cc = tools._cached_cc, capability
+        try:
+            yield
+        finally:
+            tools._cached_cc = known
+        return
     # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
     from numba.cuda import dispatcher
 

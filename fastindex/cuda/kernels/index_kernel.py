@@ -18,7 +18,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function
 from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 from fastindex.cuda.kernels.registers import unit_of_numbers
-from fastindex.index.numbers import high_product, narrow_quotient, wide_quotient
+from fastindex.index.numbers import high_product, narrow_quotient
 
 #: Most elements of a thread; most variables of all its elements before registers spill; and the most variables that fit
 #: the registers of three resident blocks. Chosen by the register counts that NVIDIA's assembler reports.
@@ -32,7 +32,11 @@ COUNTED = 0
 
 _quotient = device_function(narrow_quotient)
 _high_product = device_function(high_product)
-_wide_quotient = device_function(wide_quotient)
+
+
+@device_function
+def _wide_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
+    return np.int64(_high_product(np.uint64(numerator), np.uint64(magic)) >> np.uint64(shift))
 
 
 @dataclass(frozen=True, slots=True)

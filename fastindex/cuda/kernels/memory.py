@@ -18,9 +18,8 @@ from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
-from fastindex.cuda.kernels.device import SIMULATED, intrinsic
+from fastindex.cuda.kernels.device import OF_MLIR, SIMULATED, intrinsic, types
 
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -77,6 +76,8 @@ def _make_store(width: int, space: int) -> Any:
 def _make_shared(size: int) -> Any:
     def shared(typingctx: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            if OF_MLIR:
+                return builder.shared(size, _SHARED)
             name = builder.module.get_unique_name("fastindex_shared")
             memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), size), name, addrspace=_SHARED)
             memory.align = 16

@@ -66,10 +66,16 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
     @device_function
+    def bounded(at: Any, offset: Any, total: Any) -> Any:
+        # Not by a conditional expression, which numba-cuda-mlir keeps in local memory.
+        ones_if_below = np.uint32((np.int64(offset) - np.int64(total)) >> 32)
+        return np.uint32(at + np.uint32(np.uint32(offset - at) & ones_if_below))
+
+    @device_function
     def four_units(at: Any, total: Any) -> Any:
         """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the first."""
         b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
-        return b if b < total else at, c if c < total else at, d if d < total else at
+        return bounded(at, b, total), bounded(at, c, total), bounded(at, d, total)
 
     @device_function
     def start(row: Any, column: Any, stride: Any) -> Any:
