@@ -217,23 +217,32 @@ def _absolute(builder: Any, value: Any) -> Any:
 
 
 class _Range:
-    """The state of a loop over a range; the next number is in memory on the stack."""
+    """The state of a loop over a range, in memory on the stack: the next number, and how many there are still.
+
+    LLVM unrolls a loop that counts; where it would have to work out the count from the bounds, it does not.
+    """
 
     def __init__(self, builder: Any, *numbers: Any) -> None:
         first, last = numbers[:2] if len(numbers) > 1 else (0, numbers[0])
-        step = numbers[2] if len(numbers) > 2 else 1
-        self.last, self.step = as_int64(builder, last), step
-        self.place = cgutils.alloca_once(builder, _INT64)
-        builder.store(as_int64(builder, first), self.place)
+        self.step = numbers[2] if len(numbers) > 2 else 1
+        distance = binary(builder, operator.sub, last, first)
+        if is_known(self.step) and self.step > 0:
+            distance = binary(builder, operator.add, distance, self.step - 1)
+            count = _divided(builder, distance, self.step)[0]
+        else:
+            # Rounded up, for either sign.
+            down = _divided(builder, unary(builder, operator.neg, distance), self.step)[0]
+            count = unary(builder, operator.neg, down)
+        self.places = [cgutils.alloca_once(builder, _INT64) for _ in range(2)]
+        for place, one in zip(self.places, (first, count), strict=True):
+            builder.store(as_int64(builder, one), place)
 
     def next(self, builder: Any) -> tuple[Any, Any]:
         """Return the next number, and whether there is one."""
-        number, step = builder.load(self.place), as_int64(builder, self.step)
-        builder.store(builder.add(number, step, flags=("nsw",)), self.place)
-        up, down = (builder.icmp_signed(sign, number, self.last) for sign in "<>")
-        if is_known(self.step):
-            return number, up if self.step > 0 else down
-        return number, builder.select(builder.icmp_signed(">", step, _INT64(0)), up, down)
+        number, count = map(builder.load, self.places)
+        for place, found, change in zip(self.places, (number, count), (self.step, -1), strict=True):
+            builder.store(binary(builder, operator.add, found, change), place)
+        return number, builder.icmp_signed(">", count, _INT64(0))
 
 
 class Items:
