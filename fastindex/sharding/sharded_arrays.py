@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastindex.arrays.buffers import as_logical_array, check_movable, check_output_array, new_array
 from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape
-from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.moving.relayout_calls import pack, unpack
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.moving.relayout_calls import pack
+from fastindex.moving.requests import execute, unpacking
+from fastindex.runtime.threads import check_threads
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.sharding import Sharding, as_sharding
 
@@ -126,6 +128,9 @@ def unshard(
     array([0, 1, 2, 3, 4], dtype=uint8)
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)
+    check_threads(threads)
+    if not isinstance(buffers, Iterable):
+        raise ArgumentTypeError(f"buffers are a sequence with one per device, got {type(buffers).__name__}")
     buffers = list(buffers)
     count = sharding.checked_device_count(len(buffers))
     part = _movable_part(shape, sharding)
@@ -137,8 +142,14 @@ def unshard(
         if buffers[piece.device] is None:
             raise FastIndexError(f"buffers[{piece.device}] is None, but it holds a part that none before it does")
     result: Any = new_array(shape) if out is None else check_output_array(out, shape)
+    requests = []
     for piece in wanted:
-        unpack(buffers[piece.device], _held(part, piece), out=result[(*piece.slices, ...)], threads=threads)
+        held, target = _held(part, piece), result[(*piece.slices, ...)]
+        plain = Shape(held.element_type, held.dimensions)
+        requests.append(unpacking(buffers[piece.device], held, plain, target, "no", threads, None))
+    # All buffers have been checked before the first is read.
+    for request in requests:
+        execute(request)
     return result
 
 

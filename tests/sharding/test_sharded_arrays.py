@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +143,20 @@ def test_bad_input() -> None:
         fi.sharding.unshard([values[:3]] * 4, "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.FastIndexError, match=r"buffers\[1\] is None"):
         fi.sharding.unshard([values[:4], None], "f32[8]", "{devices=[2]<=[2]}")
+
+
+def test_a_bad_buffer_writes_nothing() -> None:
+    """Whichever it is: all are checked before the first is read."""
+    shape, sharding, out = "f32[4,4]", "{devices=[2,1]<=[2]}", np.zeros((4, 4), np.float32)
+    buffers = fi.sharding.shard(np.ones((4, 4), np.float32), shape, sharding)
+    for place, bad in itertools.product(range(2), (buffers[0][:1], buffers[0].view(np.int32), "x")):
+        mixed: list[Any] = [*buffers]
+        mixed[place] = bad
+        with pytest.raises(fi.FastIndexError):
+            fi.sharding.unshard(mixed, shape, sharding, out=out)
+        assert not out.any()
+    with pytest.raises(fi.ArgumentTypeError, match="one per device, got int"):
+        fi.sharding.unshard(5, shape, sharding)  # type: ignore[arg-type]
 
 
 def test_replicas_have_separate_buffers() -> None:
