@@ -10,3 +10,6 @@ collect_ignore = [] if has_dask else ["fastindex/dask", "fastindex/jobs/cluster_
 if not find_spec("uvicorn"):
     # Part of the extra `explore`.
     collect_ignore.append("fastindex/show/connections.py")
+if not find_spec("numba_cuda_mlir"):
+    # Part of the extra `cuda-mlir`.
+    collect_ignore.append("fastindex/cuda/kernels/mlir.py")

@@ -9,19 +9,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
 
 import fastindex as fi
 from fastindex.arrays.arrays import address_of, expected_pair
+from fastindex.runtime.kernels import kernel
 from fastindex.runtime.lines.calls import plain_addresses
+from fastindex.runtime.lines.memory import set_entry
+from tests.cases.written_kernels import kept
 
 COUNT = 6
 
 
-@njit  # type: ignore[untyped-decorator]
-def addresses_of(source, target, expected):  # type: ignore[no-untyped-def]
-    """Call `plain_addresses`, which has no entry for Python."""
-    return plain_addresses(source, target, expected)
+@kernel
+def look(found, source, target, expected):  # type: ignore[no-untyped-def]
+    """Write what `plain_addresses` returns, which Python cannot call."""
+    first, second = plain_addresses(source, target, expected)
+    set_entry(found, 0, first)
+    set_entry(found, 1, second)
+
+
+def addresses_of(source: int, target: int, expected: int) -> tuple[int, int]:
+    found = np.zeros(2, np.int64)
+    kept(__name__, "look")(address_of(found), source, target, expected)
+    return int(found[0]), int(found[1])
 
 
 class Named(np.ndarray[Any, Any]):

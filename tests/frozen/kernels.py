@@ -52,7 +52,7 @@ def normalised(assembly: str) -> str:
 
     Examples
     --------
-    >>> normalised("\\t.globl\\t_ZN4here1fEx\\n_ZN4here1fEx:\\n\\tjmp\\t_ZN5there1gEx\\n\\tcall\\tmemcpy")
+    >>> normalised("\\t.globl\\tfastindex.fill\\nfastindex.fill:\\n\\tjmp\\tfastindex.copy.1\\n\\tcall\\tmemcpy")
     'S0:\\njmp\\tS1\\ncall\\tmemcpy'
     """
     numbers: dict[str, str] = {}

@@ -6,15 +6,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numba import njit
 
 from fastindex.moving.kernels.passes import _take
+from fastindex.runtime.kernels import kernel
+from fastindex.runtime.lines.memory import set_entry
+from tests.cases.written_kernels import kept
 
 
-@njit
-def take(counter, tasks, least, most):  # type: ignore[no-untyped-def]
-    """What passes call: where they have been compiled in this process, there is no `_take` to call from Python."""
-    return _take(counter, tasks, least, most)
+@kernel
+def take_one(taken, counter, tasks, least, most):  # type: ignore[no-untyped-def]
+    """Write what `_take` returns, which Python cannot call."""
+    first, end = _take(counter, tasks, least, most)
+    set_entry(taken, 0, first)
+    set_entry(taken, 1, end)
+
+
+def take(counter: int, tasks: int, least: int, most: int) -> tuple[int, int]:
+    taken = np.zeros(2, np.int64)
+    kept(__name__, "take_one")(taken.ctypes.data, counter, tasks, least, most)
+    return int(taken[0]), int(taken[1])
 
 
 @pytest.mark.parametrize(("tasks", "least"), [(1, 1), (7, 3), (1000, 1), (1000, 7), (5000, 5000), (3, 10)])

@@ -13,8 +13,9 @@ import pytest
 
 from fastindex.runtime import kernels, lowering
 from fastindex.runtime.kernels import instructions, kernel, subroutine
-from fastindex.runtime.machine_code import CALLED, _in_memory, address, function
+from fastindex.runtime.machine_code import CALLED, address, function
 from fastindex.runtime.numbers import Kernel
+from tests.cases import written_kernels
 
 NUMBERS = (-(2**63), -(2**62), -65, -7, -1, 0, 1, 2, 7, 64, 2**31, 2**63 - 1)
 
@@ -23,14 +24,9 @@ def wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-#: Owners of code that runs.
-LOADED: list[Any] = []
-
-
 def compiled(function: Any, monkeypatch: pytest.MonkeyPatch, *literals: int) -> Any:
     monkeypatch.setitem(globals(), "written", kernel(function))
-    LOADED.append(_in_memory(kernels.machine_code(Kernel(__name__, "written", literals))))
-    return LOADED[-1].function
+    return written_kernels.compiled(__name__, "written", *literals)
 
 
 @subroutine()
