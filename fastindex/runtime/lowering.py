@@ -1,8 +1,8 @@
 """From a kernel's bytecode to LLVM instructions, by one walk over its blocks.
 
 Kernels are functions of int64 numbers, booleans, addresses and tuples of these, so their types need no inference, which
-takes most of Numba's time. Here Numba only reads the bytecode, once for each function; what it has read says what to do
-with which variables, and `fastindex.runtime.operations` does it.
+takes most of Numba's time. Numba only reads the bytecode, once for each function. Each of its statements is written as
+LLVM instructions here; `fastindex.runtime.operations` has those of Python's operators.
 
 A branch on a known number has one side. A variable that is assigned in several places is memory on the stack, which
 LLVM turns into registers; the temporaries of conditional expressions are phi nodes.

@@ -1,7 +1,7 @@
 """Values of kernels and Python's operations on them, as LLVM instructions.
 
-A value is a Python object where it is known, else an LLVM value (int64, boolean, pointer), or a tuple of values. What
-is computed from known numbers is known. Numbers are int64 as NumPy's: they wrap, and divisions round down.
+A value is a Python object if it is known, else an LLVM value (int64, boolean, pointer), or a tuple of values.
+Operations on known numbers give known numbers. Numbers are int64 as NumPy's: they wrap, and divisions round down.
 """
 
 from __future__ import annotations
@@ -217,9 +217,9 @@ def _absolute(builder: Any, value: Any) -> Any:
 
 
 class _Range:
-    """The state of a loop over a range, in memory on the stack: the next number, and how many there are still.
+    """The state of a loop over a range, in memory on the stack: the next number, and how many remain.
 
-    LLVM unrolls a loop that counts; where it would have to work out the count from the bounds, it does not.
+    LLVM unrolls loops that count; it did not where the count had to be derived from the bounds.
     """
 
     def __init__(self, builder: Any, *numbers: Any) -> None:
@@ -263,7 +263,7 @@ class Items:
         return memory
 
     def next(self, builder: Any) -> tuple[Any, Any]:
-        """Return the next value, and whether there is one; without one, what is returned is not defined."""
+        """Return the next value, and whether there is one; otherwise the value is undefined."""
         number = builder.load(self._place)
         builder.store(builder.add(number, _INT64(1)), self._place)
         flat = (builder.load(builder.gep(memory, [number])) for memory in self._columns)

@@ -106,8 +106,7 @@ def staged_band(width, target, sources, tables, band, carried, scratch):  # type
     scratch : int64
         Address of `STAGED_BYTES` bytes of scratch memory.
     """
-    w = width
-    per_line, group = 64 // w, 16 // w
+    per_line, group = 64 // width, 16 // width
     (rows, columns), (first, end, column_first, column_count) = tables, band
     (source, upcoming), pending = sources, scratch + _PENDING
     last, most = column_count - per_line, _STAGED_LINES // group
@@ -115,7 +114,7 @@ def staged_band(width, target, sources, tables, band, carried, scratch):  # type
     lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
     chunks = (lines + most) // (most + 1)
     is_lost = (entry(rows, first + 1) - entry(rows, first)) % entry(pending, _EVICTING_PITCH) == 0
-    asks = not is_lost or column_count * w < _LONG_ROW_BYTES
+    asks = not is_lost or column_count * width < _LONG_ROW_BYTES
     following = 0
     for chunk in range(chunks):
         begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
@@ -132,13 +131,13 @@ def staged_band(width, target, sources, tables, band, carried, scratch):  # type
             table = rows + 8 * (first + part * group)
             for line in range(count):
                 if asked_group < _GROUPS:
-                    asked = source + _column(begin + asked_line, column_first, last, per_line) * w
+                    asked = source + _column(begin + asked_line, column_first, last, per_line) * width
                     asked_rows = rows + 8 * (first + asked_group * group)
                 else:
                     later = min(following + asked_line, lines - 1)
-                    asked = next_source + _column(later, column_first, last, per_line) * w
+                    asked = next_source + _column(later, column_first, last, per_line) * width
                     asked_rows = next_rows
-                read = source + _column(begin + line, column_first, last, per_line) * w
+                read = source + _column(begin + line, column_first, last, per_line) * width
                 place = stage + line * group * _PITCH_BYTES + 64 * part
                 stage_lanes(width, place, _PITCH_BYTES, read, table, asked if asks else 0, asked_rows)
                 asked_line += 1
@@ -149,7 +148,7 @@ def staged_band(width, target, sources, tables, band, carried, scratch):  # type
                     done += 1
         set_entry(pending, _HALF, 1 - half)
         set_entry(pending, _COUNT, count)
-        set_entry(pending, _TARGET, target + first * w)
+        set_entry(pending, _TARGET, target + first * width)
         set_entry(pending, _CARRIED, carried)
         set_entry(pending, _BEGIN, begin)
         for line in range(count):

@@ -374,10 +374,9 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
 @subroutine("width")
 def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
     """Transpose a square of staged rows, one line each, into one line per column, at a pitch of `pitch_bytes`."""
-    w = width
-    if w <= 2:
+    if width <= 2:
         for part in range(4):
-            transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
+            transpose_stage(width, target + part * (16 // width) * pitch_bytes, pitch_bytes, stage + 16 * part)
     else:
         transpose_stage(width, target, pitch_bytes, stage)
 

@@ -105,11 +105,10 @@ def _is_few(width, column_count):  # type: ignore[no-untyped-def]
 def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  # type: ignore[no-untyped-def]
     """Transpose rows of few elements, element by element, to columns `pitch_bytes` apart."""
     (first, end), (row_count, column_count) = band, counts
-    w = width
     for i in range(first, end):
-        read, place = _short_row(i, sources, rows, row_count, column_count * w), target + (i - first) * w
+        read, place = _short_row(i, sources, rows, row_count, column_count * width), target + (i - first) * width
         for j in range(column_count):
-            copy_vector(place + j * pitch_bytes, read + j * w, width)
+            copy_vector(place + j * pitch_bytes, read + j * width, width)
 
 
 @subroutine("width", inline=True)
@@ -120,11 +119,10 @@ def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untype
     base of the next one), `band` is (first row, end of rows, number of columns).
     """
     (source, upcoming), (first, end, column_count) = sources, band
-    w = width
-    later, following = column * w + _AHEAD_BYTES, first + 128 // w
-    if later < column_count * w:
+    later, following = column * width + _AHEAD_BYTES, first + 128 // width
+    if later < column_count * width:
         return source + later, rows + 8 * first
-    later -= column_count * w
+    later -= column_count * width
     if following + reach <= end:
         return source + later, rows + 8 * following
     return upcoming + later, rows
@@ -139,8 +137,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
     up to a line later than in another column. `sources` is (base of this panel, base of the next one).
     """
     source, upcoming = sources
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     rows, columns = tables
     first, last, begins_on_lines, ends_on_lines = band
     row_count, column_count = counts
@@ -155,28 +152,28 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
             _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end), counts)
         elif column_count < per_line:
             # Bytes before the end of another row are part of the source, so a whole line may be read.
-            end = source + entry(rows, row_count - 1) + column_count * w
+            end = source + entry(rows, row_count - 1) + column_count * width
             for i in range(first, rows_end):
-                read = _short_row(i, sources, rows, row_count, column_count * w)
+                read = _short_row(i, sources, rows, row_count, column_count * width)
                 if read + 64 <= end:
                     copy_vector(scratch + (i - first) * 64, read, 64)
                 else:
-                    copy_short(scratch + (i - first) * 64, read, column_count * w)
+                    copy_short(scratch + (i - first) * 64, read, column_count * width)
         else:
-            later, size = column * w + _AHEAD_BYTES, column_count * w
+            later, size = column * width + _AHEAD_BYTES, column_count * width
             asked = place_ahead(source, upcoming, later, size)
             asked_rows = rows + 8 * first if later < size else rows
             for i in range(rows_end - first):
                 prefetch(asked + entry(asked_rows, i))
-            stage_rows(width, scratch, source + column * w, rows + 8 * first, rows_end - first, count)
+            stage_rows(width, scratch, source + column * width, rows + 8 * first, rows_end - first, count)
         for square in range(0 if is_few else squares):
-            transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
+            transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // width)
         for j in range(count):
-            start = target + entry(columns, column + j) + first * w
+            start = target + entry(columns, column + j) + first * width
             begin = (-start) & 63 if begins_on_lines else 0
-            end = (last - first) * w
+            end = (last - first) * width
             end += (-(start + end)) & 63 if ends_on_lines else 0
-            end = min(end, (row_count - first) * w)
+            end = min(end, (row_count - first) * width)
             if begin < end:
                 copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
 
@@ -184,26 +181,25 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
 @subroutine("width", "streamed", inline=True)
 def _whole_band(width, target, sources, tables, band, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; `band` is (first row, end of rows, column to align to, columns)."""
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     (rows, columns), (first, end, column_first, column_count) = tables, band
     source = sources[0]
-    start = target + first * w
+    start = target + first * width
     last = column_count - per_line
     column = known = 0
     while True:
-        read = source + column * w
+        read = source + column * width
         table = columns + 8 * column
         counts = (first, end, column_count)
         asked, asked_rows = _asked(width, sources, rows, column, counts, 2 * per_line)
-        if w <= 1:
+        if width <= 1:
             for i in range(2 * per_line):
                 prefetch(asked + entry(asked_rows, i))
             stage_rows(width, scratch, read, rows + 8 * first, 2 * per_line, per_line)
             for lane in range(4):
-                lane_table = table + 8 * lane * (16 // w)
+                lane_table = table + 8 * lane * (16 // width)
                 transpose_stage_lanes(width, start, lane_table, scratch + 16 * lane)
-        elif known and w > 2:
+        elif known and width > 2:
             # Columns that the square before has written are skipped.
             transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
             for line in range(2):
@@ -215,7 +211,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
                 place, line = start + entry(table, j), transposed + _PITCH_BYTES * j
                 copy_run(place, line, 128, streamed)
         else:
-            transpose_rows(width, 2, streamed and w > 2, 1, start, table, read, rows + 8 * first, asked, asked_rows)
+            transpose_rows(width, 2, streamed and width > 2, 1, start, table, read, rows + 8 * first, asked, asked_rows)
         if column == last:
             break
         following = column_first if column < column_first else column + per_line
@@ -226,15 +222,14 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
 @subroutine("width", inline=True)
 def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; they begin at its own line boundary, up to a line after the first row."""
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     (rows, columns), (first, end, column_first, column_count) = tables, band
     source = sources[0]
     transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
     last = column_count - per_line
     column = 0
     while True:
-        read = source + column * w
+        read = source + column * width
         counts = (first, end, column_count)
         asked, asked_rows = _asked(width, sources, rows, column, counts, 3 * per_line)
         # The band before has read the first square.
@@ -247,7 +242,7 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
         asked_rows += 8 * per_line
         transpose_rows(width, 1, 0, 1, transposed + 128, pitches, read, table, asked, asked_rows)
         for j in range(per_line):
-            start = target + entry(columns, column + j) + first * w
+            start = target + entry(columns, column + j) + first * width
             lead = (-start) & 63
             line = transposed + _PITCH_BYTES * j + lead
             stream_line(start + lead, line)
@@ -260,14 +255,13 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
 @subroutine("width")
 def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
     """Run a panel whose columns have a line boundary after `lead[0]` rows, and its rows after `lead[1]` columns."""
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     lead, column_first = lead
     row_count, column_count, is_first, following = panel
     is_few = _is_few(width, column_count)
     window = (_FEW_COLUMNS_LINES if is_few else 2) * per_line
     # This panel also writes the rows of the next one before its first line boundary.
-    end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
+    end = row_count + (min(((-(target + row_count * width)) & 63) // width, following) if streamed else 0)
     counts = (end, column_count)
     first = min(lead, end)
     if first and is_first:
@@ -280,7 +274,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
-            if w <= 2 and streamed:
+            if width <= 2 and streamed:
                 staged_band(width, target, sources, tables, lines, ALIGNED, scratch + EDGE_BYTES)
             else:
                 _whole_band(width, target, sources, tables, lines, streamed, scratch)
@@ -288,22 +282,21 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
             band = (first, min(first + window, end), False, False)
             edge_band(width, target, sources, tables, band, counts, streamed, scratch)
         first += window
-    if w <= 2 and streamed:
+    if width <= 2 and streamed:
         write_staged(width, scratch + EDGE_BYTES)
 
 
 @subroutine("width", inline=True)
 def _staged_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """Write the lines of a shifted panel that begin in its bands, staged; return the first row of the others."""
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     window = 2 * per_line
     (rows, columns), (row_count, column_count, _, following) = tables, panel
     done = 0
     for begin in range(0, column_count, MOST_CARRIED):
         # The last line of a row overlaps the one before, so that it is a whole line.
         column = min(begin, column_count - per_line)
-        at, places = (sources[0] + column * w, sources[1]), (rows, columns + 8 * column)
+        at, places = (sources[0] + column * width, sources[1]), (rows, columns + 8 * column)
         count = min(MOST_CARRIED, column_count - column)
         for first in range(0, row_count - window + 1, window):
             lines = (first, row_count, column_first, count)
@@ -321,8 +314,7 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
 @subroutine("width")
 def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """Run a panel whose columns have different offsets from a line boundary."""
-    w = width
-    per_line = 64 // w
+    per_line = 64 // width
     row_count, column_count, is_first, following = panel
     window = (_FEW_COLUMNS_LINES if _is_few(width, column_count) else 2) * per_line
     readable = row_count + following
@@ -330,11 +322,11 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
     if is_first:
         edge_band(width, target, sources, tables, (0, 0, False, True), counts, True, scratch)
     first = 0
-    if w <= 2 and column_count >= per_line:
+    if width <= 2 and column_count >= per_line:
         first = _staged_panel(width, target, sources, tables, panel, column_first, scratch)
     while first < row_count:
         is_whole = first + window <= row_count and first + window + per_line <= readable and column_count >= per_line
-        if w > 2 and is_whole:
+        if width > 2 and is_whole:
             lines = (first, readable, column_first, column_count)
             _shifted_band(width, target, sources, tables, lines, scratch)
         else:
@@ -346,12 +338,11 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
 @subroutine("width", "streamed", inline=True)
 def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Run a panel in bands; `panel` is (rows, columns, whether it begins its columns, rows that follow)."""
-    w = width
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows with equal offsets from a line boundary are best read from a boundary on.
-    column_first = ((-(sources[0] + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
-    if not streamed or (aligned and lead_bytes % w == 0):
-        lead = (lead_bytes // w, column_first)
+    column_first = ((-(sources[0] + entry(tables[0], 0))) & 63) // width if panel[1] >= 512 // width else 0
+    if not streamed or (aligned and lead_bytes % width == 0):
+        lead = (lead_bytes // width, column_first)
         _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch)
     else:
         _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
@@ -399,17 +390,16 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     begin_staging(scratch + EDGE_BYTES, entry(geometry, TRANSPOSE.evicting_pitch))
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
     column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
-    w = width
-    following = _start_of_panel(source, target, table, first, w)
+    following = _start_of_panel(source, target, table, first, width)
     for task in range(first, last):
         at_source, at_target, row_index, column_index = following
-        following = _start_of_panel(source, target, table, min(task + 1, last - 1), w)
+        following = _start_of_panel(source, target, table, min(task + 1, last - 1), width)
         upcoming = following[0]
         panel = (
             min(row_block, entry(geometry, TRANSPOSE.row_count) - row_index * row_block),
             min(column_block, entry(geometry, TRANSPOSE.column_count) - column_index * column_block),
             row_index == 0,
-            max(0, min(64 // w, entry(geometry, TRANSPOSE.row_count) - (row_index + 1) * row_block)),
+            max(0, min(64 // width, entry(geometry, TRANSPOSE.row_count) - (row_index + 1) * row_block)),
         )
         aligned, streamed = entry(geometry, TRANSPOSE.columns_aligned) != 0, entry(geometry, TRANSPOSE.streamed) != 0
         joined = entry(geometry, TRANSPOSE.columns_joined) != 0
@@ -424,10 +414,10 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])
             if joined and part == 0:
-                counts = (panel[0], panel[1] - is_last, False, 64 // w)
+                counts = (panel[0], panel[1] - is_last, False, 64 // width)
             elif joined:
                 counts = (panel[0], 1, False, 0)
             if counts[1]:
-                sources, places = (at_source + offset * w, upcoming), columns + 8 * offset
+                sources, places = (at_source + offset * width, upcoming), columns + 8 * offset
                 _panel(width, at_target, sources, (rows, places), counts, aligned, streamed, scratch)
     fence()
