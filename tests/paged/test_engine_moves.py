@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import fastindex.paged as fp
 from tests.paged.engines import Random, for_seeds, upto, vendor
@@ -366,6 +367,17 @@ def lmcache() -> Any:
     return pytest.importorskip("lmcache.lmcache_native"), pytest.importorskip("lmcache.v1.platform.torch_ops")
 
 
+def pool_of_lmcache(random: Random, name: str) -> tuple[tuple[int, ...], Any, NDArray[np.int32]]:
+    """Random sizes (layers, blocks, tokens of a block, heads, elements of a head), their cache, and a pool for it."""
+    layers, blocks, size, heads, dim = upto(random, 3, 9, 5, 3, 4)
+    heads = heads if "NH" in name else 1
+    cache = fp.Cache.lmcache(
+        name, num_layers=layers, num_blocks=blocks, kv_heads=heads, block_size=size, head_dim=dim, dtype="s32"
+    )
+    pool = random.integers(0, 2**31, cache.nbytes // 4).astype(np.int32)
+    return (layers, blocks, size, heads, dim), cache, pool
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @for_seeds
 def test_blocks_of_lmcache(seed: int, name: str) -> None:
@@ -374,12 +386,8 @@ def test_blocks_of_lmcache(seed: int, name: str) -> None:
     import torch
 
     random = np.random.default_rng(seed)
-    layers, blocks, size, heads, dim = upto(random, 3, 9, 5, 3, 4)
-    heads = heads if "NH" in name else 1
-    cache = fp.Cache.lmcache(
-        name, num_layers=layers, num_blocks=blocks, kv_heads=heads, block_size=size, head_dim=dim, dtype="s32"
-    )
-    pool = random.integers(0, 2**31, cache.nbytes // 4).astype(np.int32)
+    sizes, cache, pool = pool_of_lmcache(random, name)
+    layers, blocks, size, heads, dim = sizes
     shape = native.PageBufferShapeDesc()
     wide = 2 * dim if "CS" in name or name.endswith("TWO_HS") else dim
     shape.kv_size, shape.nl, shape.nb, shape.bs, shape.nh, shape.hs = (
@@ -445,12 +453,8 @@ def test_slots_of_lmcache(seed: int, name: str) -> None:
     import torch
 
     random = np.random.default_rng(seed)
-    layers, blocks, size, heads, dim = upto(random, 3, 9, 5, 3, 4)
-    heads = heads if "NH" in name else 1
-    cache = fp.Cache.lmcache(
-        name, num_layers=layers, num_blocks=blocks, kv_heads=heads, block_size=size, head_dim=dim, dtype="s32"
-    )
-    pool = random.integers(0, 2**31, cache.nbytes // 4).astype(np.int32)
+    sizes, cache, pool = pool_of_lmcache(random, name)
+    layers, blocks, size, heads, dim = sizes
     slots = random.permutation(blocks * size)[: int(random.integers(1, blocks * size + 1))]
     kept = random.random(len(slots)) < 0.7
     planes = len(cache.planes)
