@@ -134,11 +134,10 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
-            "cuda.kernels.gather_kernel.gather_kernel",
-            "cuda.kernels.granules.part_rows_kernel",
-            "cuda.kernels.granules.shift_kernel",
-            "cuda.kernels.granules.weave_rows_kernel",
-            "cuda.kernels.stages.staged_kernel",
+            "cuda.kernels.granules._deinterleaving",
+            "cuda.kernels.granules._interleaving",
+            "cuda.kernels.granules._shifting",
+            "cuda.kernels.stages._staging",
             "cuda.kernels.tiles._scalar_transpose",
             "cuda.kernels.tiles._vector_transpose",
             "cuda.kernels.word_tiles.word_transpose_kernel",

@@ -309,7 +309,6 @@ def test_headers_of_numpy_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_nothing_is_unpickled_or_evaluated() -> None:
     """But kernels that are written from numbers, and what Dask sends to workers."""
     allowed = {
-        "cuda/kernels/gather_kernel.py": {"exec"},
         "cuda/kernels/index_kernel.py": {"exec"},
         "dask/tasks.py": {"pickle"},
     }

@@ -1,10 +1,14 @@
-"""Run an index program on the GPU, as `fastindex.index.executors` does on the CPU, and find the first bad element."""
+"""Run an index program on the GPU, as `fastindex.index.executors` does on the CPU, and find the first bad element.
+
+A program from slot to slot can also gather the elements themselves.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,8 @@ from fastindex.arrays.index_arguments import Counted
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
+from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, ProgramForm, index_kernel
+from fastindex.cuda.numbers import unit_of
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.index.executors import BadElementError, judged, values_at
@@ -25,6 +30,8 @@ _flags = Flags(NOWHERE)
 
 _MOST_LAUNCHES = 64
 
+#: Quotients of the kernels of programs whose numbers have 32 bits.
+_FEW_QUOTIENTS, _MOST_QUOTIENTS = 4, 8
 
 Operand = DeviceArray | Counted
 
@@ -95,7 +102,7 @@ class _Launches:
 
     def __init__(self, program: IndexProgram) -> None:
         self._program = program
-        self._forms = forms_of(program)
+        self._form = form_of(program)
         self._numbers = numbers_of(program)
         self._made: dict[Any, _Launch] = {}
 
@@ -107,9 +114,8 @@ class _Launches:
         if found is None:
             given = modes or ("raise",) * len(kinds)
             inputs = tuple(_input_form(kind, mode) for kind, mode in zip(kinds, given, strict=True))
-            form = KernelForm(inputs, *self._forms, strided=bool(axes))
-            marks = (int(mark),) if self._program.checks else ()
-            numbers = np.array([*self._numbers, *marks, *axes], np.int64)
+            form = KernelForm(inputs, self._form, strided=bool(axes))
+            numbers = np.array([int(mark), *self._numbers, *axes], np.int64)
             can_fail = "raise" in given or (bool(self._program.checks) and not mark)
             if len(self._made) >= _MOST_LAUNCHES:
                 self._made.pop(next(iter(self._made)), None)
@@ -121,36 +127,58 @@ def _input_form(kind: np.dtype[Any] | None, mode: str) -> InputForm:
     return InputForm(COUNTED, True, mode) if kind is None else InputForm(8 * kind.itemsize, kind.kind == "i", mode)
 
 
-def _variables(form: Form) -> tuple[int, ...]:
-    return tuple(variable for variable, _ in form)
-
-
 def _divisions(program: IndexProgram) -> list[Division]:
     return [division(quotient.divisor, quotient.limit) for quotient in program.quotients]
 
 
-def forms_of(program: IndexProgram) -> tuple[Any, Any, Any]:
-    quotients = zip(program.quotients, _divisions(program), strict=True)
-    return (
-        tuple((_variables(quotient.numerator), constants.wide) for quotient, constants in quotients),
-        tuple(_variables(output) for output in program.outputs),
-        tuple(_variables(check.value) for check in program.checks),
+def form_of(program: IndexProgram) -> ProgramForm:
+    """Return the form of a program: padded, if 32 bits hold all of its numbers."""
+    inputs, divisions = len(program.input_bounds), _divisions(program)
+    if len(divisions) <= _MOST_QUOTIENTS and not any(d.wide for d in divisions) and _has_32_bits(program):
+        is_flat = all(v < inputs for quotient in program.quotients for v, _ in quotient.numerator)
+        is_short = is_flat and len(divisions) <= _FEW_QUOTIENTS
+        padded = _FEW_QUOTIENTS if is_short else _MOST_QUOTIENTS
+        every = tuple(range(inputs + padded))
+        quotients = tuple((every[: inputs + (0 if is_short else i)], False) for i in range(padded))
+        checks = every if program.checks or inputs == len(program.outputs) == 1 else ()
+        return ProgramForm(quotients, (every,) * len(program.outputs), checks, True)
+    return ProgramForm(
+        tuple((_variables(q.numerator), d.wide) for q, d in zip(program.quotients, divisions, strict=True)),
+        tuple(map(_variables, program.outputs)),
+        tuple(sorted({v for check in program.checks for v in _variables(check.value)})),
+        False,
     )
 
 
+def _variables(form: Form) -> tuple[int, ...]:
+    return tuple(variable for variable, _ in form)
+
+
+def _has_32_bits(program: IndexProgram) -> bool:
+    """Whether all variables, outputs, and checked values are below 2**32, and numerators below 2**31."""
+    most = [*program.input_bounds, *(q.limit // q.divisor for q in program.quotients)]
+    sums = [*program.outputs, *(check.value for check in program.checks)]
+    highest = [sum(c * most[v] for v, c in form if c > 0) for form in sums]
+    return all(number < 2**32 for number in (*most, *highest, *(check.bound for check in program.checks)))
+
+
 def numbers_of(program: IndexProgram) -> list[int]:
-    """Return the numbers of a program in the order that the kernel reads them."""
+    """Return the numbers of a program in the order that the kernel reads them, from the number of checks on."""
+    form = form_of(program)
 
-    def coefficients(form: Form) -> list[int]:
-        return [coefficient for _, coefficient in form]
+    def coefficients(of: Form, variables: tuple[int, ...]) -> list[int]:
+        held = dict(of)
+        return [held.get(variable, 0) for variable in variables]
 
-    numbers = list(program.input_bounds)
-    for quotient, constants in zip(program.quotients, _divisions(program), strict=True):
-        numbers += [constants.magic, constants.shift, *coefficients(quotient.numerator)]
-    for output in program.outputs:
-        numbers += coefficients(output)
+    numbers = [len(program.checks), *program.input_bounds]
+    given = [(d.magic, d.shift, q.numerator) for d, q in zip(_divisions(program), program.quotients, strict=True)]
+    none: tuple[int, int, Form] = 0, 0, ()
+    for (variables, _), (magic, shift, numerator) in zip_longest(form.quotients, given, fillvalue=none):
+        numbers += [magic, shift, *coefficients(numerator, variables)]
+    for variables, output in zip(form.outputs, program.outputs, strict=True):
+        numbers += coefficients(output, variables)
     for check in program.checks:
-        numbers += [check.bound, *coefficients(check.value)]
+        numbers += [check.bound, *coefficients(check.value, form.checks)]
     return [wrapped_int64(number) for number in numbers]
 
 
@@ -162,6 +190,33 @@ def _axes(operands: Sequence[Operand], shape: tuple[int, ...]) -> tuple[int, ...
         constants = division(sizes[axis], 2**63 - 1)
         numbers += [sizes[axis], wrapped_int64(constants.magic), constants.shift, *(s[axis] for s in strides)]
     return tuple(numbers)
+
+
+# Gathers, for layouts whose tiles share no loops
+
+
+class _Gather:
+    """A program from slot to slot as a gather."""
+
+    def __init__(self, program: IndexProgram) -> None:
+        self.form = KernelForm((InputForm(64),), form_of(program), gathered=True)
+        self.numbers = np.array([1, *numbers_of(program)], np.int64)
+        self.tables = Tables()
+
+
+def gather(
+    program: IndexProgram, width: int, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue
+) -> None:
+    """Copy to each slot of `target` the element of `source` whose slot `program` gives, or `pattern` for padding."""
+    (count,) = program.input_bounds
+    if count == 0:
+        return
+    found = program.derived(_Gather)
+    table = found.tables.place(None, found.numbers, queue)
+    sides = target.address, source.address
+    with watched((table.address, table.nbytes), source, target):
+        others = width, *unit_of(pattern, 16)
+        queue.launch(index_kernel(found.form), found.form.blocks(count), table.address, count, 0, *sides, *others)
 
 
 def _values_at(

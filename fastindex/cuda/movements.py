@@ -17,13 +17,19 @@ from fastindex.algebra.loops import RelayoutLoops
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray
-from fastindex.cuda.gathers import gather, unit_of
+from fastindex.cuda.index_programs import gather
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS
-from fastindex.cuda.kernels.granules import part_rows_kernel, shift_kernel, weave_rows_kernel
+from fastindex.cuda.kernels.granules import (
+    ROW_COUNTS,
+    SHIFTED_BITS,
+    part_rows_kernel,
+    shift_kernel,
+    weave_rows_kernel,
+)
 from fastindex.cuda.kernels.memory import WIDTHS
-from fastindex.cuda.kernels.stages import staged_kernel
+from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.cuda.kernels.units import (
     PACKED_BITS,
@@ -41,6 +47,7 @@ from fastindex.cuda.launches.launches import (
     STAGE_BYTES,
     VECTOR_BYTES,
     VECTOR_TILES,
+    WORD_BYTES,
     converting_launches,
     launches,
 )
@@ -207,12 +214,13 @@ class _Started:
         match launch.kernel:
             case "fill":
                 sides = (target,)
-                others = (*others, *unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
+                others = (*others, *cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
             case "shift":
-                sides = target, source.address, launch.source_start
+                sides = SHIFTED_BITS.index(launch.width), target, source.address, launch.source_start
                 others = (*others, *source.extent)
             case "weave rows" | "part rows":
-                sides = target, place, 0
+                kind = ROW_COUNTS.index(4 // launch.width) if launch.kernel == "weave rows" else 0
+                sides = kind, target, place, 0
                 others = (*others, *source.extent)
             case "transpose words":
                 others = (*others, *source.extent)
@@ -266,9 +274,9 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
             first = len(ROW_WIDTHS) if launch.kernel == "part" else 0
             return weave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)
         case "shift":
-            return shift_kernel(width), (launch.length, 0)
+            return shift_kernel(), (launch.length, 0)
         case "weave rows":
-            return weave_rows_kernel(4 // width), (launch.length, launch.step)
+            return weave_rows_kernel(), (launch.length, launch.step)
         case "part rows":
             return part_rows_kernel(4 // width), (launch.length, launch.step)
         case "transpose" if tile is not None:
@@ -287,4 +295,5 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "cast transpose" if cast is not None:
             return cast_transpose_kernel(cast.code, cast.rows, cast.columns), ()
         case _:
-            return staged_kernel(width, launch.words, STAGE_BYTES), (int(launch.kernel == "unstage"),)
+            kind = STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
+            return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))

@@ -51,3 +51,9 @@ def blocks(kernel: str, units: int, threads: int) -> int:
         return -(-units // threads)
     one_tile = ("transpose", "transpose words", "transpose elements", "stage", "unstage", "cast transpose")
     return -(-units // (1 if kernel in one_tile else 4 * threads))
+
+
+def unit_of(pattern: bytes, size: int) -> tuple[int, int]:
+    """Return a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit."""
+    unit = (pattern * -(-size // len(pattern)))[:size]
+    return int.from_bytes(unit[:8], "little"), int.from_bytes(unit[8:], "little")

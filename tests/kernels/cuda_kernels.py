@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fastindex import ElementType, Shape
 from fastindex.algebra.casts import cast_of
-from fastindex.algebra.forms import IndexProgram
-from fastindex.cuda.index_programs import forms_of
+from fastindex.algebra.forms import IndexProgram, Quotient
+from fastindex.cuda.index_programs import form_of
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.cuda.kernels.granules import part_rows_kernel, shift_kernel, weave_rows_kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.cuda.kernels.stages import staged_kernel
@@ -56,6 +55,9 @@ def every_kernel() -> dict[str, Kernel]:
         "expand": packing_kernel(expand=True),
         "pack bits": pack_bits_kernel(),
         "look up": look_up_kernel(),
+        "shift": shift_kernel(),
+        "weave rows": weave_rows_kernel(),
+        "stage": staged_kernel(STAGE_BYTES),
     }
     for width in WIDTHS:
         found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, tuple(sorted(VECTOR_TILES[width])))
@@ -63,10 +65,6 @@ def every_kernel() -> dict[str, Kernel]:
             found[f"transpose words {width}"] = word_transpose_kernel(width, *ELEMENT_TILES[width][0])
         else:
             found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width])
-    for width in (1, 2, 4, 8):
-        found[f"stage {width}"] = staged_kernel(width, False, STAGE_BYTES)
-        if width < WORD_BYTES:
-            found[f"stage {width}, 4 bytes at once"] = staged_kernel(width, True, STAGE_BYTES)
     # What takes the most registers.
     found[f"cast transpose f64 to s8{VECTORS}"] = cast_transpose_kernel(code_of("f64", "s8"), 16, 2)
     for source, target in CASTS:
@@ -85,9 +83,7 @@ def every_kernel() -> dict[str, Kernel]:
             columns = VECTOR_BYTES // max(rows * bytes_of(source), bytes_of(target))
             found[f"cast {rows} parts {name}"] = cast_rows_kernel(code, rows, columns, True)
     for rows in (1, 2, 4):
-        found[f"weave rows {rows}"], found[f"part rows {rows}"] = weave_rows_kernel(rows), part_rows_kernel(rows)
-    for bits in (1, 2, 4, 8):
-        found[f"shift {bits}"] = shift_kernel(bits)
+        found[f"part rows {rows}"] = part_rows_kernel(rows)
     programs = {
         "linear": linear_program(TILED),
         "linear, rank 6": linear_program(PLAIN),
@@ -105,12 +101,10 @@ def every_kernel() -> dict[str, Kernel]:
     found["linear, clipped"] = kernel_for(programs["linear"], InputForm(8, False, "clip"))
     found["linear, counted"] = kernel_for(programs["linear"], InputForm(COUNTED), strided=True)
     found["linear, window"] = kernel_for(programs["linear"], InputForm(COUNTED, True, "clip"), strided=True)
-    for quotients in QUOTIENTS:
-        found[f"gather, {quotients} quotients"] = gather_kernel(quotients)
-    for width in WIDTHS:
-        found[f"gather {width}, written"] = kernel_for(
-            conversion_program(RAGGED, Shape("f32", RAGGED.dimensions)), gathered=width
-        )
+    for quotients in (2, 8):
+        program = IndexProgram((99,), tuple(Quotient(((0, 1),), 2 + i, 98) for i in range(quotients)), (((0, 1),),))
+        found[f"gather, {quotients} quotients"] = kernel_for(program, gathered=True)
+    found["gather, large"] = kernel_for(conversion_program(LARGE, Shape("u8", LARGE.dimensions)), gathered=True)
     return found
 
 
@@ -126,6 +120,5 @@ def common_paths() -> dict[str, Kernel]:
 
 
 def kernel_for(program: IndexProgram, given: InputForm | None = None, **options: object) -> Kernel:
-    quotients, outputs, checks = forms_of(program)
     inputs = (given or InputForm(64),) * len(program.input_bounds)
-    return index_kernel(KernelForm(inputs, quotients, outputs, checks, **options))  # type: ignore[arg-type]
+    return index_kernel(KernelForm(inputs, form_of(program), **options))  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ A granule that is partly outside the buffer is never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import cuda, device_function
+from fastindex.cuda.kernels.device import cuda, device_function, one_of
 from fastindex.cuda.kernels.lanes import begin_of_lane, following
 from fastindex.cuda.kernels.loops import (
     DESTINATION,
@@ -45,36 +45,51 @@ from fastindex.cuda.kernels.registers import (
 )
 from fastindex.cuda.numbers import FOLLOWED
 
+#: The kinds of the kernels: bits of an element, and numbers of rows.
+SHIFTED_BITS = (1, 2, 4, 8)
+ROW_COUNTS = (1, 2, 4)
+
 _GRANULE = 16
 _WORD_BITS = np.uint64(32)
 _load_byte, _store_byte = LOAD[1], STORE[1]
 _shifted_one, _shifted_two, _shifted_four = (shifted_words(count) for count in (1, 2, 4))
 
 
-def _granule_kernel(
-    name: str,
+def _granule_kernel(name: str, kinds: Sequence[Callable[..., None]], resident: int) -> Kernel:
+    """Make a kernel of several kinds.
+
+    Its parameters: the number of the kind, destination, source, the first bit in it, table, units, loops, bytes of a
+    run (of each row, on the side of rows), the stride between rows in bytes, and the addresses where the source begins
+    and ends. For rows the table begins with the pieces of the interleaved side: the number of granules of a piece, and
+    the stride to the next one. Then come the loops: the first goes over the granules of a run, and one after them that
+    is only read for its neighbour.
+    """
+    move = one_of(kinds)
+
+    def move_granules(kind, destination, source, start, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
+        move(kind, destination, source, start, table, count, loops, length, step, begin, end)
+
+    return Kernel(move_granules, "iiiiiiiiiii", name, resident=resident)
+
+
+def _four_granules(
+    in_bits: bool,
     read_bytes: int,
     word_count: int,
     extent: Callable[..., Any],
     read: tuple[Callable[..., Any], Callable[..., Any]],
     finish: Callable[..., Any],
     put_each: Callable[..., None],
-    resident: int,
-) -> Kernel:
-    """Make a kernel whose threads move four units each, with what the next lane has read.
-
-    Its parameters: destination, source, the first bit in it, table, units, loops, bytes of a run (of each row, on the
-    side of rows), the stride between rows in bytes, and the addresses where the source begins and ends. If the first
-    bit is negative, source offsets are in bytes, and the table begins with the pieces of the interleaved side: the
-    number of granules of a piece, and the stride to the next one. Then come the loops: the first goes over the granules
-    of a run, and one after them that is only read for its neighbour.
+) -> Callable[..., None]:
+    """Make the function of a thread that moves four units, with what the next lane has read.
 
     The functions get `run`: the table, the bytes of a run, the stride between rows, and the first and last address from
     which `read_bytes` can be read.
 
     Parameters
     ----------
-    name : str
+    in_bits : bool
+        Whether source offsets are in bits, and the table begins with the loops.
     read_bytes : int
         Of an aligned load.
     word_count : int
@@ -88,15 +103,24 @@ def _granule_kernel(
         moved byte by byte.
     put_each : callable
         Moves a unit byte by byte if `finish` left it, given its extent and `run`.
-    resident : int
-        As for `Kernel`.
     """
     following_all, mask = following(word_count), ~(read_bytes - 1)
     load, words_of = read
-    in_bits = name.startswith("shift")
     loops_at, scale = (0, 8) if in_bits else (LOOP_BYTES, 1)
 
-    def move(destination, source, start, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
+    @device_function
+    def move(
+        destination: Any,
+        source: Any,
+        start: Any,
+        table: Any,
+        count: Any,
+        loops: Any,
+        length: Any,
+        step: Any,
+        begin: Any,
+        end: Any,
+    ) -> None:
         lane = cuda.threadIdx.x & 31
         n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
@@ -129,7 +153,7 @@ def _granule_kernel(
             put_each(extent(n, source + s, destination + d, run), run)
             n += 32
 
-    return Kernel(move, "iiiiiiiiii", name, resident=resident)
+    return move
 
 
 @device_function
@@ -153,13 +177,19 @@ def _one_word(value: Any) -> Any:
 
 
 @cache
-def shift_kernel(bits: int) -> Kernel:
-    """Make the kernel that copies unaligned runs of bytes, or of packed elements, which it unpacks to a byte each.
+def shift_kernel() -> Kernel:
+    """Make the kernel that copies unaligned runs of packed elements or bytes; a kind for each of `SHIFTED_BITS`.
+
+    Packed elements are unpacked to a byte each.
 
     Source strides count bits. A unit is a granule: 16 bytes of the destination at a multiple of 16. The first loop goes
     over those that a run may touch, and one after them, unless no run is shifted; surplus granules are after the end of
     the run.
     """
+    return _granule_kernel("shift", [_shifting(bits) for bits in SHIFTED_BITS], resident=3)
+
+
+def _shifting(bits: int) -> Callable[..., None]:
     granule_bytes = 2 * bits
     granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
     load = LOAD[granule_bytes]
@@ -239,7 +269,7 @@ def shift_kernel(bits: int) -> Kernel:
                 _store_byte(at + j, value)
 
     reads = read, words_of
-    return _granule_kernel(f"shift {bits}", granule_bytes, word_count, extent, reads, finish, put_each, resident=3)
+    return _four_granules(True, granule_bytes, word_count, extent, reads, finish, put_each)
 
 
 # Rows
@@ -263,11 +293,15 @@ def _by(place: Any, part: Any) -> Any:
 
 
 @cache
-def weave_rows_kernel(rows: int) -> Kernel:
-    """Make the kernel that interleaves 1, 2 or 4 rows; an element of each row together makes a word.
+def weave_rows_kernel() -> Kernel:
+    """Make the kernel that interleaves rows; a kind for each of `ROW_COUNTS`.
 
-    A unit is a granule of the destination.
+    An element of each row together makes a word. A unit is a granule of the destination.
     """
+    return _granule_kernel("weave rows", [_interleaving(rows) for rows in ROW_COUNTS], resident=2)
+
+
+def _interleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
     mask = ~(part - 1)
     load = LOAD[part]
@@ -357,7 +391,7 @@ def weave_rows_kernel(rows: int) -> Kernel:
                 column, inside = j >> 2, j & 3
                 _store_byte(at + j, _load_byte(s + inside // width * step + column * width + inside % width))
 
-    return _granule_kernel(f"weave rows {rows}", part, 4, extent, read, finish, put_each, resident=2)
+    return _four_granules(False, part, 4, extent, read, finish, put_each)
 
 
 @cache
@@ -367,6 +401,10 @@ def part_rows_kernel(rows: int) -> Kernel:
     A unit is 16 / `rows` bytes of each row, aligned to as many. They are in one granule of the source, or in two, of
     which the next lane reads the second.
     """
+    return _granule_kernel(f"part rows {rows}", [_deinterleaving(rows)], resident=2)
+
+
+def _deinterleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
     woven_place, load = _woven_place(SOURCE), LOAD[_GRANULE]
 
@@ -468,4 +506,4 @@ def part_rows_kernel(rows: int) -> Kernel:
                     woven = woven_place(place // part, table) + (place // width & 3) * 4 + row * width + place % width
                     _store_byte(to + j, _load_byte(s + woven))
 
-    return _granule_kernel(f"part rows {rows}", _GRANULE, 4, extent, (read, rows_of), finish, put_each, resident=2)
+    return _four_granules(False, _GRANULE, 4, extent, (read, rows_of), finish, put_each)

@@ -1,8 +1,11 @@
 """The GPU kernel of index programs: generated for the form of a program, run with the numbers of any such program.
 
-The form says which variables a quotient, an output or a check sums up, and how wide a division is. All tiled layouts of
-a kind have one form, so they share a kernel; bounds, coefficients and the constants of divisions come from a table in
-GPU memory. Divisions use the arithmetic of `element`, as on the CPU.
+The form says which variables a quotient, an output or a check sums up. Most programs have numbers of 32 bits: their
+quotients are padded to 2, 4 or 8, and each sum is over all variables before it, with coefficient 0 for those that a
+program does not use, so that few kernels serve them. A larger program has sums of 64 bits, over its own variables
+alone. Bounds, coefficients and the constants of divisions come from a table in GPU memory.
+
+A gather is a program from slot to slot that copies the element, or writes padding, instead of the number.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function
-from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
+from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, load_integer, lower_to, store_int64
 from fastindex.cuda.kernels.registers import unit_of_numbers
 from fastindex.index.numbers import high_product, narrow_quotient
 
@@ -57,28 +60,43 @@ class InputForm:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramForm:
+    """What of a program a kernel is generated for; variables are numbered: inputs, then quotients.
+
+    Attributes
+    ----------
+    quotients : tuple of (variables, wide)
+    outputs : tuple of tuples of variables
+    checks : tuple of variables
+        Of any check; without variables, there are no checks.
+    narrow : bool
+        Whether sums have 32 bits.
+    """
+
+    quotients: tuple[tuple[tuple[int, ...], bool], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    checks: tuple[int, ...]
+    narrow: bool
+
+
+@dataclass(frozen=True, slots=True)
 class KernelForm:
     """The form that a kernel is generated for.
 
     Attributes
     ----------
     inputs : tuple of InputForm
-    quotients : tuple of (variables, wide)
-        Variables are numbered: inputs, then quotients.
-    outputs, checks : tuple of tuples of variables
+    program : ProgramForm
     strided : bool
         Whether arrays are walked by strides; otherwise all are contiguous.
-    gathered : int
-        0, or the bytes of an element: the one output is then the slot of the element to copy, and a failed check means
-        padding.
+    gathered : bool
+        Whether the one output is the slot of an element to copy, and a failed check means padding.
     """
 
     inputs: tuple[InputForm, ...]
-    quotients: tuple[tuple[tuple[int, ...], bool], ...]
-    outputs: tuple[tuple[int, ...], ...]
-    checks: tuple[tuple[int, ...], ...] = ()
+    program: ProgramForm
     strided: bool = False
-    gathered: int = 0
+    gathered: bool = False
 
     @property
     def elements(self) -> int:
@@ -88,13 +106,14 @@ class KernelForm:
     @property
     def resident(self) -> int:
         """How many blocks must be resident on a multiprocessor at once."""
-        return 3 if self.elements * self._variables <= FEW_VARIABLES and not self.strided else 2
+        few = self.elements * self._variables <= FEW_VARIABLES and not self.strided
+        return 3 if few and self.program.narrow else 2
 
     @property
     def _variables(self) -> int:
-        operands = len(self.inputs) + len(self.outputs)
+        operands, quotients = len(self.inputs) + len(self.program.outputs), len(self.program.quotients)
         # Strided arrays need an offset for each operand.
-        return operands * (2 if self.strided else 1) + len(self.quotients)
+        return operands * (2 if self.strided else 1) + quotients
 
     def blocks(self, count: int) -> int:
         """Return the number of blocks that convert `count` elements."""
@@ -107,139 +126,169 @@ def _beyond(value: Any, bound: Any) -> Any:
 
 
 @device_function
-def _wrapped(value: Any, bound: Any) -> Any:
-    return np.int64(value % bound)
+def _reported(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    if _beyond(value, bound):
+        lower_to(failed, n)
+        return np.int64(0)
+    return value
 
 
 @device_function
-def _wrapped_unsigned(value: Any, bound: Any) -> Any:
-    return np.int64(np.uint64(value) % np.uint64(bound))
+def _wrapped(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    return np.int64(value % bound) if _beyond(value, bound) else value
 
 
 @device_function
-def _clipped(value: Any, bound: Any) -> Any:
-    return np.int64(0) if value < 0 else bound - 1
+def _wrapped_unsigned(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    return np.int64(np.uint64(value) % np.uint64(bound)) if _beyond(value, bound) else value
 
 
 @device_function
-def _clipped_unsigned(value: Any, bound: Any) -> Any:
-    return bound - 1
+def _clipped(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    if _beyond(value, bound):
+        return np.int64(0) if value < 0 else bound - 1
+    return value
+
+
+@device_function
+def _clipped_unsigned(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    return bound - 1 if _beyond(value, bound) else value
+
+
+#: What makes an input one within its bound, by its treatment and whether it is signed.
+_WITHIN = {
+    ("raise", True): _reported,
+    ("raise", False): _reported,
+    ("wrap", True): _wrapped,
+    ("wrap", False): _wrapped_unsigned,
+    ("clip", True): _clipped,
+    ("clip", False): _clipped_unsigned,
+}
 
 
 class _Writer:
     """Generates the source of a kernel, and assigns each number its place in the table.
 
-    The order of the numbers is: the bound of each input; magic, shift and coefficients of each quotient; the
-    coefficients of each output; the bound and the coefficients of each check; if there are checks and no gather, 1 if a
-    failed one gives -1 in all outputs, 0 if it is reported to the host; and for strided arrays the number of axes, then
-    for each axis, the last first, its size, magic and shift and the stride of each input and output.
+    The order of the numbers is: 1 if a failed check gives -1 in all outputs, 0 if it is reported to the host; the
+    number of checks; the bound of each input; magic, shift and coefficients of each quotient; the coefficients of each
+    output; the bound and the coefficients of each check; and for strided arrays the number of axes, then for each axis,
+    the last first, its size, magic and shift and the stride of each input and output.
 
-    A thread reads the inputs of all its elements before it writes: an output may alias an input, so the compiler cannot
-    move the loads of the next element above the stores of the last one.
+    A thread reads the inputs of all its elements before it
+    writes: an output may alias an input, so the compiler cannot move the loads of the next element above the stores of
+    the last one.
     """
 
     def __init__(self, form: KernelForm) -> None:
         self._form = form
-        self._numbers = 0
+        self._each = range(form.elements)
+        self._inputs, self._outputs = range(len(form.inputs)), range(len(form.program.outputs))
 
     def source(self) -> str:
-        element, constants = self._element(), self._numbers
-        given = ", ".join(f"c{i}" for i in range(constants))
-        form, inputs, outputs = self._form, len(self._form.inputs), len(self._form.outputs)
-        addresses = [f"a{i}" for i in range(inputs)] + [f"b{i}" for i in range(outputs)]
-        operands = ["target", "memory", "low", "high"] if form.gathered else addresses
-        lines = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
-        lines += [f"    c{i} = load_int64(table + {8 * i})" for i in range(constants)]
-        lines.append(f"    first = int64(cuda.blockIdx.x) * {form.elements * THREADS} + cuda.threadIdx.x")
-        for k in range(form.elements):
-            lines.append(f"    n{k} = min(first + {k * THREADS}, count - 1)")
-            if form.strided:
-                offsets = "".join(f"o{i}_{k}, " for i in range(inputs + outputs))
-                lines.append(f"    {offsets}= walked(n{k}, table + {8 * constants})")
-        for k in range(form.elements):
-            lines += [f"    {line}" for line in self._reads(k)]
-        for k in range(form.elements):
-            values = "".join(f"x{i}_{k}, " for i in range(inputs))
-            results = "".join(f"y{i}_{k}, " for i in range(outputs))
-            lines.append(f"    {results}hole_{k} = element(failed, n{k}, {values}{given})")
+        form, program = self._form, self._form.program
+        addresses = [f"a{i}" for i in self._inputs] + [f"b{i}" for i in self._outputs]
+        operands = ["target", "memory", "width", "low", "high"] if form.gathered else addresses
+        body = ["mark, checks = load_int64(table), load_int64(table + 8)"]
+        body.append(f"first = int64(cuda.blockIdx.x) * {form.elements * THREADS} + cuda.threadIdx.x")
+        body += [f"n{k} = min(first + {k * THREADS}, count - 1)" for k in self._each]
+        numbers = 2 + len(form.inputs) + sum(2 + len(variables) for variables, _ in program.quotients)
+        numbers += sum(map(len, program.outputs))
+        if form.strided:
+            body.append(f"axes = table + {8 * numbers} + checks * {8 * (1 + len(program.checks))}")
+            offsets = "".join(f"o{i}_K, " for i in range(len(addresses)))
+            body += self._of_each(f"{offsets}= walked(nK, axes)")
+        for i in self._inputs:
+            body += self._of_each(self._input(i))
+        if not form.gathered:
+            for i in self._inputs:
+                body.append(f"bound = load_int64(table + {16 + 8 * i})")
+                body += self._of_each(f"v{i}_K = {self._kind}(within{i}(x{i}_K, bound, failed, nK))")
+        results = "".join(f"y{i}_K, " for i in self._outputs)
+        values = ", ".join(f"v{i}_K" for i in self._inputs)
+        start = 16 + 8 * len(form.inputs)
+        body += self._of_each(f"{results}hole_K = element(table + {start}, checks, {values})")
+        body += self._gathering() if form.gathered else self._storing()
+        head = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
+        lines = [*self._element(), *(self._walk() if form.strided else ()), *head, *(f"    {line}" for line in body)]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def _kind(self) -> str:
+        return "uint32" if self._form.program.narrow else "int64"
+
+    def _of_each(self, line: str) -> list[str]:
+        return [line.replace("K", str(k)) for k in self._each]
+
+    def _input(self, i: int) -> str:
+        form, bits = self._form, self._form.inputs[i].bits
         if form.gathered:
-            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(form.elements)]
-        for k in range(form.elements):
-            lines.append(f"    if first + {k * THREADS} < count:")
-            lines += [f"        {line}" for line in self._writes(k)]
-        return "\n".join([*element, *(self._walk() if form.strided else ()), *lines]) + "\n"
+            return f"v{i}_K = {self._kind}(nK)"
+        place = f"o{i}_K" if form.strided else f"nK * {max(bits // 8, 1)}"
+        return f"x{i}_K = load{i}(a{i} + {place})" if bits else f"x{i}_K = a{i} + {place}"
 
     def _element(self) -> list[str]:
-        """Generate the function that maps the inputs of an element to its outputs, and to whether a check failed."""
-        form = self._form
+        """Generate the function that maps variables to outputs, and to whether a check failed."""
+        program, kind, inputs = self._form.program, self._kind, len(self._form.inputs)
         body: list[str] = []
-        bounds = [self._constant() for _ in form.inputs]
-        quotients = [(self._constant(), self._constant(), self._coefficients(v)) for v, _ in form.quotients]
-        sums = [self._coefficients(variables) for variables in form.outputs]
-        checks = [(self._constant(), self._coefficients(variables)) for variables in form.checks]
-        for i, (given, bound) in enumerate(zip(form.inputs, bounds, strict=True)):
-            if not form.gathered:
-                body += self._checked(i, given, bound)
-        for i, ((variables, wide), (magic, shift, numbers)) in enumerate(zip(form.quotients, quotients, strict=True)):
+        read = 0
+
+        def number() -> str:
+            nonlocal read
+            read += 8
+            return f"table + {read - 8}"
+
+        def total(variables: tuple[int, ...]) -> str:
+            found = ""
+            for v in variables:
+                product = f"{kind}(number({number()}) * v{v})"
+                found = f"{kind}({found} + {product})" if found else product
+            return found or f"{kind}(0)"
+
+        for i, (variables, wide) in enumerate(program.quotients, inputs):
+            magic, shift = f"load_int64({number()})", f"load_int64({number()})"
             divide = "wide_quotient" if wide else "quotient"
-            body.append(f"q{i} = {divide}({self._sum(variables, numbers)}, {magic}, {shift})")
-        for i, (variables, numbers) in enumerate(zip(form.outputs, sums, strict=True)):
-            body.append(f"y{i} = {self._sum(variables, numbers)}")
-        body.append("hole = False")
-        for variables, (bound, numbers) in zip(form.checks, checks, strict=True):
-            body.append(f"hole |= beyond({self._sum(variables, numbers)}, {bound})")
-        if form.checks and not form.gathered:
-            body += ["if hole:", *(f"    y{i} = int64(-1)" for i in range(len(form.outputs)))]
-            body += [f"    if not {self._constant()}:", "        lower_to(failed, n)"]
-        values = [f"x{i}" for i in range(len(form.inputs))]
-        parameters = ["failed", "n", *values, *(f"c{i}" for i in range(self._numbers))]
-        results = [f"y{i}" for i in range(len(form.outputs))]
-        head = ["@device_function", f"def element({', '.join(parameters)}):"]
-        return [*head, *(f"    {line}" for line in body), f"    return {', '.join([*results, 'hole'])}"]
+            body.append(f"v{i} = {kind}({divide}(int64({total(variables)}), {magic}, {shift}))")
+        body += [f"y{i} = {total(variables)}" for i, variables in enumerate(program.outputs)]
+        body += ["hole = False", f"table += {read}"]
+        if program.checks:
+            read = 0
+            bound = f"load_int64({number()})"
+            body += [
+                "for _ in range(checks):",
+                f"    if beyond({total(program.checks)}, {bound}):",
+                "        hole = True",
+            ]
+            body.append(f"    table += {read}")
+        head = f"def element({', '.join(['table', 'checks', *(f'v{i}' for i in self._inputs)])}):"
+        results = ", ".join([*(f"y{i}" for i in self._outputs), "hole"])
+        return ["@device_function", head, *(f"    {line}" for line in body), f"    return {results}"]
 
-    def _constant(self) -> str:
-        self._numbers += 1
-        return f"c{self._numbers - 1}"
+    def _storing(self) -> Iterator[str]:
+        yield from (line for i in self._outputs for line in self._of_each(f"y{i}_K = int64(y{i}_K)"))
+        if self._form.program.checks:
+            for k in self._each:
+                yield f"if hole_{k}:"
+                yield from (f"    y{i}_{k} = int64(-1)" for i in self._outputs)
+                yield from ("    if not mark:", f"        lower_to(failed, n{k})")
+        for k in self._each:
+            yield f"if first + {k * THREADS} < count:"
+            for i in self._outputs:
+                place = f"o{len(self._inputs) + i}_{k}" if self._form.strided else f"n{k} * 8"
+                yield f"    store_int64(b{i} + {place}, y{i}_{k})"
 
-    def _coefficients(self, variables: tuple[int, ...]) -> list[str]:
-        return [self._constant() for _ in variables]
-
-    def _sum(self, variables: tuple[int, ...], numbers: list[str]) -> str:
-        inputs = len(self._form.inputs)
-        names = (f"x{v}" if v < inputs else f"q{v - inputs}" for v in variables)
-        return " + ".join(f"{number} * {name}" for number, name in zip(numbers, names, strict=True)) or "int64(0)"
-
-    def _checked(self, i: int, given: InputForm, bound: str) -> Iterator[str]:
-        yield f"if beyond(x{i}, {bound}):"
-        if given.treatment == "raise":
-            yield from ("    lower_to(failed, n)", f"    x{i} = int64(0)")
-        else:
-            name = {"wrap": "wrapped", "clip": "clipped"}[given.treatment]
-            yield f"    x{i} = {name}{'' if given.signed else '_unsigned'}(x{i}, {bound})"
-
-    def _reads(self, k: int) -> Iterator[str]:
-        form = self._form
-        for i, given in enumerate(form.inputs):
-            place = f"o{i}_{k}" if form.strided else f"n{k} * {max(given.bits // 8, 1)}"
-            if form.gathered:
-                yield f"x{i}_{k} = n{k}"
-            elif given.bits:
-                yield f"x{i}_{k} = load{i}(a{i} + {place})"
-            else:
-                yield f"x{i}_{k} = a{i} + {place}"
-
-    def _writes(self, k: int) -> Iterator[str]:
-        form = self._form
-        if form.gathered:
-            yield f"put(target + n{k} * {form.gathered}, v_{k})"
-            return
-        for i in range(len(form.outputs)):
-            place = f"o{len(form.inputs) + i}_{k}" if form.strided else f"n{k} * 8"
-            yield f"store_int64(b{i} + {place}, y{i}_{k})"
+    def _gathering(self) -> Iterator[str]:
+        # Padding loads slot 0, which is safe, and ignores it.
+        yield from self._of_each("y0_K = int64(0) if hole_K else int64(y0_K)")
+        for width in WIDTHS:
+            yield f"if width == {width}:"
+            yield from self._of_each(f"    e{width}_K = load_{width}(memory + y0_K * {width})")
+            for k in self._each:
+                yield f"    if first + {k * THREADS} < count:"
+                yield f"        put_{width}(target + n{k} * {width}, e{width}_{k}, hole_{k}, low, high)"
 
     def _walk(self) -> list[str]:
         """Generate the function that maps the number of an element to the offset of each operand."""
-        operands = len(self._form.inputs) + len(self._form.outputs)
+        operands = len(self._inputs) + len(self._outputs)
         offsets = [f"o{i}" for i in range(operands)]
         body = [
             f"{', '.join(offsets)} = {', '.join(['int64(0)'] * operands)}",
@@ -255,16 +304,15 @@ class _Writer:
         return ["@device_function", "def walked(n, axes):", *(f"    {line}" for line in body)]
 
 
-@lru_cache(maxsize=8)
-def _taking(width: int) -> Any:
-    """Make the function that loads an element of a gather, or returns padding."""
-    get, padding = LOAD[width], unit_of_numbers(width)
+def _putting(width: int) -> Any:
+    """Make the function that stores an element of a gather, or padding."""
+    store, padding = STORE[width], unit_of_numbers(width)
 
     @device_function
-    def taken(memory: Any, slot: Any, hole: Any, low: Any, high: Any) -> Any:
-        return padding(low, high) if hole else get(memory + slot * width)
+    def put(at: Any, value: Any, hole: Any, low: Any, high: Any) -> None:
+        store(at, padding(low, high) if hole else value)
 
-    return taken
+    return put
 
 
 @lru_cache(maxsize=1024)
@@ -272,30 +320,31 @@ def index_kernel(form: KernelForm) -> Kernel:
     """Make the kernel of a form.
 
     Its parameters: the table; the number of elements; the address of the number of the first failed element; then the
-    address of each input and output, or for a gather those of destination and source and 16 bytes of padding.
+    address of each input and output, or for a gather those of destination and source, the bytes of an element, and 16
+    bytes of padding.
     """
     names: dict[str, Any] = {
         "cuda": cuda,
         "device_function": device_function,
         "int64": np.int64,
+        "uint32": np.uint32,
+        "number": LOAD[4] if form.program.narrow else load_int64,
         "quotient": _quotient,
         "wide_quotient": _wide_quotient,
         "load_int64": load_int64,
         "store_int64": store_int64,
         "lower_to": lower_to,
         "beyond": _beyond,
-        "wrapped": _wrapped,
-        "wrapped_unsigned": _wrapped_unsigned,
-        "clipped": _clipped,
-        "clipped_unsigned": _clipped_unsigned,
     }
     for i, given in enumerate(form.inputs):
+        names[f"within{i}"] = _WITHIN[given.treatment, given.signed]
         if given.bits:
             names[f"load{i}"] = load_integer(given.bits, given.signed)
-    arguments = "i" * (3 + len(form.inputs) + len(form.outputs))
+    arguments = "i" * (3 + len(form.inputs) + len(form.program.outputs))
     if form.gathered:
-        names["taken"], names["put"] = _taking(form.gathered), STORE[form.gathered]
-        arguments = "iiiiiuu"
+        for width in WIDTHS:
+            names[f"load_{width}"], names[f"put_{width}"] = LOAD[width], _putting(width)
+        arguments = "iiiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], arguments, f"index {form}", form.resident)
+    return Kernel(names["convert"], arguments, f"{'gather' if form.gathered else 'index'} {form}", form.resident)

@@ -5,32 +5,42 @@ Table layout: `cuda.numbers`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
 from fastindex.cuda.kernels.geometry import padded_bytes, skewed_place
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, SKEW, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
 
+#: The kinds of the kernel: bytes of an element, and of what moves at once. Elements below 4 bytes move in words if all
+#: offsets and the bytes of each row are multiples of 4.
+STAGED_UNITS = ((1, 1), (2, 2), (1, 4), (2, 4), (4, 4), (8, 8))
+
 
 @cache
-def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
+def staged_kernel(size: int) -> Kernel:
     """Make the kernel that interleaves a few rows through shared memory, or deinterleaves them.
 
-    Parameters: destination, source, table, loops, and whether it deinterleaves, 0 or 1. On one side the rows are
-    separate; the table ends with the byte offset of each row there. On the other side, element ``c`` of row ``r`` is
-    number ``c * rows + r``. With `whole_words`, all offsets and the bytes of each row are multiples of 4, and smaller
-    elements move in words.
-    The loop over columns is the first; there is one block of rows.
+    Parameters: destination, source, table, loops, which of `STAGED_UNITS`, and whether it deinterleaves, 0 or 1. On one
+    side the rows are separate; the table ends with the byte offset of each row there. On the other side, element ``c``
+    of row ``r`` is number ``c * rows + r``. The loop over columns is the first; there is one block of rows.
     """
-    per_word = 4 // width if whole_words and width < 4 else 1
-    unit = per_word * width
-    pad = max(unit, 4)
-    shared = shared_memory(padded_bytes(size, pad))
+    shared = shared_memory(padded_bytes(size, max(unit for _, unit in STAGED_UNITS)))
+    move = one_of([_staging(width, unit) for width, unit in STAGED_UNITS])
+
+    def stage(destination, source, table, loops, kind, apart):  # type: ignore[no-untyped-def]
+        move(kind, shared(), destination, source, table, loops, apart)
+
+    return Kernel(stage, "iiiiii", "stage", resident=3)
+
+
+def _staging(width: int, unit: int) -> Callable[..., None]:
+    per_word, pad = unit // width, max(unit, 4)
     load, store = LOAD[unit], STORE[unit]
     load_unit, store_unit = LOAD_SHARED[unit], STORE_SHARED[unit]
     load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
@@ -176,8 +186,8 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
             store_unit(memory + np.int64(place(c, skew)), v2)
             store_unit(memory + np.int64(place(e, skew)), v3)
 
-    def stage(destination, source, table, loops, apart):  # type: ignore[no-untyped-def]
-        memory = shared()
+    @device_function
+    def move(memory: Any, destination: Any, source: Any, table: Any, loops: Any, apart: Any) -> None:
         rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
         skew, total = np.uint32(load_int64(table + SKEW)), np.uint32(rows * columns * width)
         row_places = table + HEADER_BYTES + loops * LOOP_BYTES
@@ -190,5 +200,4 @@ def staged_kernel(width: int, whole_words: bool, size: int) -> Kernel:
             cuda.syncthreads()
             store_woven(memory, skew, destination + d, total)
 
-    name = f"stage {width} {whole_words} {size}"
-    return Kernel(stage, "iiiii", name, resident=3)
+    return move
