@@ -68,14 +68,16 @@ def kernels(part: str) -> None:
 
 
 def banks() -> None:
-    from fastindex.cuda.launches.banks import stage_conflicts
+    from fastindex.cuda.launches.banks import stage_skew, stage_ways
     from fastindex.cuda.launches.launches import FEW_BYTES
 
-    print("\nMost lanes that meet in a bank where rows are woven or parted, over every number of rows:")
+    print("\nMost lanes that meet in a bank where rows are interleaved, over every number of rows:")
     for width in (1, 2, 4, 8):
         for unit in sorted({width, max(width, 4)}):
-            worst = max(stage_conflicts(rows, width, unit) for rows in range(1, FEW_BYTES // width))
-            print(f"  {width}-byte elements, {unit} bytes at once: {worst}")
+            ways = (
+                stage_ways(rows, width, unit, stage_skew(rows, width, unit)) for rows in range(1, FEW_BYTES // width)
+            )
+            print(f"  {width}-byte elements, {unit} bytes at once: {max(ways)}")
 
 
 def sectors() -> None:

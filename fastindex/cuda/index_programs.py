@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
+from fastindex.algebra.forms import Form, IndexProgram, division, wrapped_int64
 from fastindex.arrays.arrays import broadcast_strides, merged_axes
 from fastindex.arrays.index_arguments import Counted
 from fastindex.cuda.arrays import DeviceArray
@@ -127,17 +126,14 @@ def _input_form(kind: np.dtype[Any] | None, mode: str) -> InputForm:
     return InputForm(COUNTED, True, mode) if kind is None else InputForm(8 * kind.itemsize, kind.kind == "i", mode)
 
 
-def _divisions(program: IndexProgram) -> list[Division]:
-    return [division(quotient.divisor, quotient.limit) for quotient in program.quotients]
-
-
 def form_of(program: IndexProgram) -> ProgramForm:
     """Return the form of a program: padded, if 32 bits hold all of its numbers."""
-    inputs, divisions = len(program.input_bounds), _divisions(program)
+    inputs, divisions = len(program.input_bounds), [division(q.divisor, q.limit) for q in program.quotients]
     if len(divisions) <= _MOST_QUOTIENTS and not any(d.wide for d in divisions) and _has_32_bits(program):
         is_flat = all(v < inputs for quotient in program.quotients for v, _ in quotient.numerator)
         is_short = is_flat and len(divisions) <= _FEW_QUOTIENTS
-        padded = _FEW_QUOTIENTS if is_short else _MOST_QUOTIENTS
+        few = _FEW_QUOTIENTS if divisions or inputs == 1 else 0
+        padded = few if is_short else _MOST_QUOTIENTS
         every = tuple(range(inputs + padded))
         quotients = tuple((every[: inputs + (0 if is_short else i)], False) for i in range(padded))
         checks = every if program.checks or inputs == len(program.outputs) == 1 else ()
@@ -171,10 +167,13 @@ def numbers_of(program: IndexProgram) -> list[int]:
         return [held.get(variable, 0) for variable in variables]
 
     numbers = [len(program.checks), *program.input_bounds]
-    given = [(d.magic, d.shift, q.numerator) for d, q in zip(_divisions(program), program.quotients, strict=True)]
-    none: tuple[int, int, Form] = 0, 0, ()
-    for (variables, _), (magic, shift, numerator) in zip_longest(form.quotients, given, fillvalue=none):
-        numbers += [magic, shift, *coefficients(numerator, variables)]
+    for i, (variables, _) in enumerate(form.quotients):
+        if i < len(program.quotients):
+            quotient = program.quotients[i]
+            constants = division(quotient.divisor, quotient.limit)
+            numbers += [constants.magic, constants.shift, *coefficients(quotient.numerator, variables)]
+        else:
+            numbers += [0] * (2 + len(variables))
     for variables, output in zip(form.outputs, program.outputs, strict=True):
         numbers += coefficients(output, variables)
     for check in program.checks:

@@ -24,9 +24,9 @@ from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.granules import (
     ROW_COUNTS,
     SHIFTED_BITS,
-    part_rows_kernel,
+    deinterleave_rows_kernel,
+    interleave_rows_kernel,
     shift_kernel,
-    weave_rows_kernel,
 )
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
@@ -36,8 +36,8 @@ from fastindex.cuda.kernels.units import (
     ROW_WIDTHS,
     copy_kernel,
     fill_kernel,
+    interleave_kernel,
     packing_kernel,
-    weave_kernel,
 )
 from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
 from fastindex.cuda.launches.casts import cast_launches
@@ -218,8 +218,8 @@ class _Started:
             case "shift":
                 sides = SHIFTED_BITS.index(launch.width), target, source.address, launch.source_start
                 others = (*others, *source.extent)
-            case "weave rows" | "part rows":
-                kind = ROW_COUNTS.index(4 // launch.width) if launch.kernel == "weave rows" else 0
+            case "interleave rows" | "deinterleave rows":
+                kind = ROW_COUNTS.index(4 // launch.width) if launch.kernel == "interleave rows" else 0
                 sides = kind, target, place, 0
                 others = (*others, *source.extent)
             case "transpose words":
@@ -269,24 +269,25 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "fill":
             return fill_kernel(), (WIDTHS.index(width),)
         case "compress" | "expand":
-            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0)
-        case "weave" | "part":
-            first = len(ROW_WIDTHS) if launch.kernel == "part" else 0
-            return weave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)
+            first = len(PACKED_BITS) if launch.kernel == "expand" else 0
+            return packing_kernel(), (first + PACKED_BITS.index(width), 0)
+        case "interleave" | "deinterleave":
+            first = len(ROW_WIDTHS) if launch.kernel == "deinterleave" else 0
+            return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)
         case "shift":
             return shift_kernel(), (launch.length, 0)
-        case "weave rows":
-            return weave_rows_kernel(), (launch.length, launch.step)
-        case "part rows":
-            return part_rows_kernel(4 // width), (launch.length, launch.step)
+        case "interleave rows":
+            return interleave_rows_kernel(), (launch.length, launch.step)
+        case "deinterleave rows":
+            return deinterleave_rows_kernel(4 // width), (launch.length, launch.step)
         case "transpose" if tile is not None:
             # With fewer rows first, the assembler spills no registers.
             sizes = tuple(sorted(VECTOR_TILES[width]))
-            return transpose_kernel(width, sizes), (sizes.index(tile.room),)
+            return transpose_kernel(width, sizes), (sizes.index(tile.capacity),)
         case "transpose words" if tile is not None:
-            return word_transpose_kernel(width, *tile.room), ()
+            return word_transpose_kernel(width, *tile.capacity), ()
         case "transpose elements" if tile is not None:
-            return scalar_transpose_kernel(width, ELEMENT_TILES[width]), (ELEMENT_TILES[width].index(tile.room),)
+            return scalar_transpose_kernel(width, ELEMENT_TILES[width]), (ELEMENT_TILES[width].index(tile.capacity),)
         case "cast" if cast is not None:
             return cast_kernel(cast.code, cast.columns), (0,)
         case "cast rows" | "cast parts" if cast is not None:

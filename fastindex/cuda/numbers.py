@@ -45,7 +45,7 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 def blocks(kernel: str, units: int, threads: int) -> int:
     """Return the number of blocks of `threads` threads of a launch."""
-    if kernel in ("shift", "weave rows", "part rows"):
+    if kernel in ("shift", "interleave rows", "deinterleave rows"):
         return -(-units // (threads // WARP * FOLLOWED))
     if kernel in ("cast rows", "cast parts"):
         return -(-units // threads)

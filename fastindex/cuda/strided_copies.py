@@ -41,9 +41,9 @@ def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
         return
     with queue_for(stream, (target, source)) as queue:
         if _may_overlap(source, target):
-            apart = _apart(source, queue)
-            _move(source, source.strides, apart, queue)
-            source, strides = apart, _broadcast(apart, target.shape)
+            dense = _dense_like(source, queue)
+            _move(source, source.strides, dense, queue)
+            source, strides = dense, _broadcast(dense, target.shape)
         if cast is None:
             _move(source, strides, target, queue)
         else:
@@ -114,7 +114,7 @@ def _is_contiguous(array: DeviceArray, order: str) -> bool:
     return array.is_contiguous
 
 
-def _apart(like: DeviceArray, queue: Queue) -> DeviceArray:
+def _dense_like(like: DeviceArray, queue: Queue) -> DeviceArray:
     """Return new contiguous memory for the elements of an array."""
     _, memory = new_device_array(like, (like.nbytes,), np.uint8, queue.handle)
     strides = contiguous_strides(like.shape, like.dtype.itemsize)
@@ -128,10 +128,10 @@ def _move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, qu
 def _cast(source: DeviceArray, target: DeviceArray, cast: Cast, queue: Queue) -> None:
     """Copy and cast; a side whose elements are not aligned to their size goes through a temporary array."""
     if not _in_elements(source):
-        apart = _apart(source, queue)
-        _move(source, source.strides, apart, queue)
-        source = apart
-    made = target if _in_elements(target) else _apart(target, queue)
+        dense = _dense_like(source, queue)
+        _move(source, source.strides, dense, queue)
+        source = dense
+    made = target if _in_elements(target) else _dense_like(target, queue)
     _casting(target.shape, cast, _broadcast(source, target.shape), made.strides).run(source, made, b"", queue)
     if made is not target:
         _move(made, made.strides, target, queue)

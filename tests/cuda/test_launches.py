@@ -53,7 +53,7 @@ def rows_moved(launch: Launch, address: int) -> Iterator[tuple[int, int, int]]:
     pieces = launch.pieces
     assert pieces is not None
     rows = 4 // launch.width
-    part, apart = 16 // rows, launch.kernel == "part rows"
+    part, apart = 16 // rows, launch.kernel == "deinterleave rows"
 
     def woven(granule: int, stride: int) -> int:
         return granule // pieces.size * stride + granule % pieces.size * 16
@@ -88,12 +88,12 @@ def moves(launch: Launch, address: int = 0) -> Iterator[tuple[int, int, int]]:
     for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
         if launch.kernel in ("copy", "fill"):
             yield s, d, width
-        elif launch.kernel in ("weave", "part"):
+        elif launch.kernel in ("interleave", "deinterleave"):
             rows, columns = 4 // width, 4
             for row in range(rows):
                 for column in range(columns):
                     woven, own = (column * rows + row) * width, row * launch.step + column * width
-                    yield (s + own, d + woven, width) if launch.kernel == "weave" else (s + woven, d + own, width)
+                    yield (s + own, d + woven, width) if launch.kernel == "interleave" else (s + woven, d + own, width)
         else:
             assert tile is not None
             first_column = number % launch.loops[0].size * tile.tile_columns
@@ -119,7 +119,7 @@ def check_shape(launch: Launch, alignment: int) -> None:
     if launch.pieces is not None:
         assert alignment == 16
         assert 0 < launch.units <= cuda_plan.MOST_UNITS
-        apart, part = launch.kernel == "part rows", 4 * launch.width
+        apart, part = launch.kernel == "deinterleave rows", 4 * launch.width
         first = launch.loops[0]
         assert (first.source_stride, first.destination_stride) == ((0, part) if apart else (part, 0))
         # The last one is only read for.
@@ -133,12 +133,12 @@ def check_shape(launch: Launch, alignment: int) -> None:
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
     words = launch.words and launch.kernel != "transpose words"
     unit = 16 if launch.vectors else max(launch.width, 4 if words else 1)
-    if launch.kernel in ("weave", "part"):
+    if launch.kernel in ("interleave", "deinterleave"):
         # 4 columns of each row make the 16 bytes of a unit.
         unit = 4 * launch.width
         sides = [(k.source_stride, k.destination_stride) for k in launch.loops if k.size > 1]
         sides.append((launch.source_start, launch.destination_start))
-        assert all(side[launch.kernel == "weave"] % 16 == 0 for side in sides)
+        assert all(side[launch.kernel == "interleave"] % 16 == 0 for side in sides)
     tile = launch.tile
     numbers = [launch.source_start, launch.destination_start, launch.step if launch.kernel != "fill" else 0]
     numbers += [n for loop in launch.loops if loop.size > 1 for n in (loop.source_stride, loop.destination_stride)]
@@ -149,8 +149,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
             tiles = cuda_plan.VECTOR_TILES if launch.vectors else cuda_plan.ELEMENT_TILES
-            assert tile.room in tiles[launch.width]
-            assert (tile.tile_rows <= tile.room[0], tile.tile_columns <= tile.room[1]) == (True, True)
+            assert tile.capacity in tiles[launch.width]
+            assert (tile.tile_rows <= tile.capacity[0], tile.tile_columns <= tile.capacity[1]) == (True, True)
             assert launch.vectors == (launch.kernel == "transpose")
         else:
             assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
@@ -229,7 +229,7 @@ def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, 
     found = () if loops is None else launches(loops, width, alignment)
     kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
     transposes = ("transpose", "transpose elements")
-    rooms = {(launch.width, launch.tile.room) for launch in found if launch.tile and launch.kernel in transposes}
+    rooms = {(launch.width, launch.tile.capacity) for launch in found if launch.tile and launch.kernel in transposes}
     return kernels | rooms
 
 
@@ -244,8 +244,8 @@ def test_the_cases_run_every_kernel() -> None:
     expected |= {(width, room) for width in (4, 8) for room in cuda_plan.ELEMENT_TILES[width]}
     expected |= {("transpose elements", width, False) for width in (4, 8)}
     expected |= {("transpose words", width, True) for width in (1, 2)}
-    expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
-    expected |= {(name, width, False) for name in ("weave rows", "part rows") for width in (1, 2, 4)}
+    expected |= {(name, width, True) for name in ("interleave", "deinterleave") for width in (1, 2)}
+    expected |= {(name, width, False) for name in ("interleave rows", "deinterleave rows") for width in (1, 2, 4)}
     expected |= {
         (name, width, words) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for words in {False, width < 4}
     }
@@ -277,12 +277,12 @@ def chosen(source: str, destination: str, alignment: int = 16) -> list[str]:
         (
             "bf16[8192,8192]{1,0}",
             "bf16[8192,8192]{1,0:T(8,128)(2,1)}",
-            "weave, 2-byte units, 16 bytes at once, 8388608 units",
+            "interleave, 2-byte units, 16 bytes at once, 8388608 units",
         ),
         (
             "s8[8192,8192]{1,0:T(8,128)(4,1)}",
             "s8[8192,8192]{1,0}",
-            "part, 1-byte units, 16 bytes at once, 4194304 units",
+            "deinterleave, 1-byte units, 16 bytes at once, 4194304 units",
         ),
         ("u8[64,3,224,224]{3,2,1,0}", "u8[64,3,224,224]{1,3,2,0}", "stage, 1-byte units, 4 bytes at once, 640 tiles"),
     ],
@@ -334,7 +334,7 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
             assert launch.units == blocks * others
             written += launch.tile.rows * launch.tile.columns * others * width
         else:
-            written += launch.units * (16 if launch.kernel in ("weave", "part") else launch.width)
+            written += launch.units * (16 if launch.kernel in ("interleave", "deinterleave") else launch.width)
     assert written == second.nbytes
 
 
@@ -410,7 +410,14 @@ def test_packed_elements_are_converted_on_their_way(
 
 @pytest.mark.parametrize(
     ("kernel", "units", "blocks"),
-    [("copy", 1, 1), ("copy", 1024, 1), ("copy", 1025, 2), ("fill", 1025, 2), ("weave", 1025, 2), ("transpose", 7, 7)],
+    [
+        ("copy", 1, 1),
+        ("copy", 1024, 1),
+        ("copy", 1025, 2),
+        ("fill", 1025, 2),
+        ("interleave", 1025, 2),
+        ("transpose", 7, 7),
+    ],
 )
 def test_blocks(kernel: str, units: int, blocks: int) -> None:
     assert cuda_tables.blocks(kernel, units, 256) == blocks

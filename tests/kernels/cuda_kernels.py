@@ -8,18 +8,18 @@ from fastindex.algebra.forms import IndexProgram, Quotient
 from fastindex.cuda.index_programs import form_of
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.granules import part_rows_kernel, shift_kernel, weave_rows_kernel
+from fastindex.cuda.kernels.granules import deinterleave_rows_kernel, interleave_rows_kernel, shift_kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.cuda.kernels.stages import staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.cuda.kernels.units import (
     copy_kernel,
     fill_kernel,
+    interleave_kernel,
     look_up_kernel,
     pack_bits_kernel,
     packing_kernel,
     page_kernel,
-    weave_kernel,
 )
 from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
 from fastindex.cuda.launches.launches import ELEMENT_TILES, STAGE_BYTES, VECTOR_BYTES, VECTOR_TILES, WORD_BYTES
@@ -50,13 +50,12 @@ def every_kernel() -> dict[str, Kernel]:
         "copy": copy_kernel(),
         "copy pages": page_kernel(),
         "fill": fill_kernel(),
-        f"weave or part{VECTORS}": weave_kernel(),
-        "compress": packing_kernel(expand=False),
-        "expand": packing_kernel(expand=True),
+        f"interleave{VECTORS}": interleave_kernel(),
+        "compress or expand": packing_kernel(),
         "pack bits": pack_bits_kernel(),
         "look up": look_up_kernel(),
         "shift": shift_kernel(),
-        "weave rows": weave_rows_kernel(),
+        "interleave rows": interleave_rows_kernel(),
         "stage": staged_kernel(STAGE_BYTES),
     }
     for width in WIDTHS:
@@ -83,7 +82,7 @@ def every_kernel() -> dict[str, Kernel]:
             columns = VECTOR_BYTES // max(rows * bytes_of(source), bytes_of(target))
             found[f"cast {rows} parts {name}"] = cast_rows_kernel(code, rows, columns, True)
     for rows in (1, 2, 4):
-        found[f"part rows {rows}"] = part_rows_kernel(rows)
+        found[f"deinterleave rows {rows}"] = deinterleave_rows_kernel(rows)
     programs = {
         "linear": linear_program(TILED),
         "linear, rank 6": linear_program(PLAIN),

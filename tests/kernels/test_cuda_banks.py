@@ -141,10 +141,10 @@ def test_blocks_of_words_cover_a_tile_once_and_meet_in_no_bank(width: int) -> No
 # Global memory moves in sectors of 32 bytes
 
 SECTOR_CASES = (
-    ("bf16[64,1024]{1,0}", "bf16[64,1024]{1,0:T(8,128)(2,1)}", "weave"),
-    ("bf16[64,1024]{1,0:T(8,128)(2,1)}", "bf16[64,1024]{1,0}", "part"),
-    ("s8[64,1024]{1,0}", "s8[64,1024]{1,0:T(8,128)(4,1)}", "weave"),
-    ("s8[64,1024]{1,0:T(8,128)(4,1)}", "s8[64,1024]{1,0}", "part"),
+    ("bf16[64,1024]{1,0}", "bf16[64,1024]{1,0:T(8,128)(2,1)}", "interleave"),
+    ("bf16[64,1024]{1,0:T(8,128)(2,1)}", "bf16[64,1024]{1,0}", "deinterleave"),
+    ("s8[64,1024]{1,0}", "s8[64,1024]{1,0:T(8,128)(4,1)}", "interleave"),
+    ("s8[64,1024]{1,0:T(8,128)(4,1)}", "s8[64,1024]{1,0}", "deinterleave"),
     ("f32[64,1024]{1,0}", "f32[64,1024]{1,0:T(8,128)}", "copy"),
     ("s4[64,1024]{1,0}", "s4[64,1024]{1,0:T(8,128)E(4)}", "compress"),
     ("u2[64,2048]{1,0}", "u2[64,2048]{1,0:T(8,256)E(2)}", "compress"),
@@ -168,8 +168,8 @@ def accesses(launch: Launch) -> Iterator[tuple[list[int], int]]:
                 source, destination = source + digit * loop.source_stride, destination + digit * loop.destination_stride
             sides.append((source, destination))
         sources, destinations = ([side[i] for side in sides] for i in range(2))
-        if launch.kernel in ("weave", "part"):
-            woven, apart = (destinations, sources) if launch.kernel == "weave" else (sources, destinations)
+        if launch.kernel in ("interleave", "deinterleave"):
+            woven, apart = (destinations, sources) if launch.kernel == "interleave" else (sources, destinations)
             yield woven, 16
             for row in range(4 // launch.width):
                 yield [place + row * launch.step for place in apart], 4 * launch.width

@@ -50,7 +50,7 @@ def cast_kernel(code: int, together: int) -> Kernel:
 
 
 @cache
-def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
+def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> Kernel:
     """Make the kernel that converts `columns` elements of 2 or 4 rows at once, and interleaves or deinterleaves them.
 
     The rows have a stride of `step` bytes. Parameters: destination, source, table, units, loops, step, results.
@@ -59,9 +59,9 @@ def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
     count = rows * columns
     by_columns = [row * columns + column for column in range(columns) for row in range(rows)]
     by_rows = [column * rows + row for row in range(rows) for column in range(columns)]
-    given = Vectors(1, count, read) if apart else Vectors(rows, columns, read)
-    made = Vectors(rows, columns, written) if apart else Vectors(1, count, written)
-    convert = converter(code, given, made, by_rows if apart else by_columns)
+    given = Vectors(1, count, read) if deinterleave else Vectors(rows, columns, read)
+    made = Vectors(rows, columns, written) if deinterleave else Vectors(1, count, written)
+    convert = converter(code, given, made, by_rows if deinterleave else by_columns)
     load, store = LOAD[given.elements * read], STORE[made.elements * written]
 
     @device_function
@@ -101,7 +101,7 @@ def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
             s, d = places(n, table, loops)
             write_rows(destination + d, step, convert(read_rows(source + s, step), results))
 
-    return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {apart}", resident=4)
+    return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
 
 
 def _cells_stored(count: int, cell: int, step: int) -> Callable[[Any, Any], Any]:

@@ -218,8 +218,8 @@ class WordGeometry:
         groups = 1 << _log(-(-tile_rows // per) * 2 - 1)
         self.pitch = pitch = 4 * groups + 4
         stretch = _WARP - 1
-        stretches, rest = divmod(tile_columns // per, stretch)
-        if rest:
+        stretches, remainder = divmod(tile_columns // per, stretch)
+        if remainder:
             raise ValueError(f"{tile_columns} columns are not stretches of {stretch} words")
         warps = threads // _WARP
         self.steps = groups * stretches // warps

@@ -139,16 +139,16 @@ def _four_granules(
         f0, f1, f2, f3 = following_all(v0, v1, v2, v3)
         left = False
         # The last lanes of a warp only hold the values that the next warp begins with.
-        behind = min(count, n - lane + FOLLOWED)
-        if n < behind:
+        stop = min(count, n - lane + FOLLOWED)
+        if n < stop:
             left = finish(e0, v0, f0, run)
-        if n + 32 < behind:
+        if n + 32 < stop:
             left = finish(e1, v1, f1, run) or left
-        if n + 64 < behind:
+        if n + 64 < stop:
             left = finish(e2, v2, f2, run) or left
-        if n + 96 < behind:
+        if n + 96 < stop:
             left = finish(e3, v3, f3, run) or left
-        while left and n < behind:
+        while left and n < stop:
             s, d = places(n, table + loops_at, loops)
             put_each(extent(n, source + s, destination + d, run), run)
             n += 32
@@ -206,11 +206,11 @@ def _shifting(bits: int) -> Callable[..., None]:
         The last value is the address to read from: the start, clamped to the run.
         """
         table, length, _, _, _, _ = run
-        behind = d & 15
-        begin, at = 16 * _number(n, table), d - behind
-        p, first = s - behind * bits, s - begin * bits
+        skipped = d & 15
+        begin, at = 16 * _number(n, table), d - skipped
+        p, first = s - skipped * bits, s - begin * bits
         read = min(max(p, first), first + length * bits - 1) >> 3
-        low, high = behind - begin, min(length - begin + behind, 16)
+        low, high = skipped - begin, min(length - begin + skipped, 16)
         return p, at, np.int32(max(low, 0)), np.int32(max(high, -1)), read & granule_mask
 
     @device_function
@@ -218,23 +218,23 @@ def _shifting(bits: int) -> Callable[..., None]:
         return load(min(max(extent[4], run[3]), run[4]))
 
     @device_function
-    def aligned_words(p: Any, here: Any, behind: Any) -> Any:
+    def aligned_words(p: Any, here: Any, after: Any) -> Any:
         """Return the 16 bytes that begin at a bit of the first of two granules."""
-        return shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+        return shifted(here, after, np.uint32(p & (granule_bits - 1)))
 
     @device_function
-    def aligned_nibbles(p: Any, here: Any, behind: Any) -> Any:
-        low, high = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+    def aligned_nibbles(p: Any, here: Any, after: Any) -> Any:
+        low, high = shifted(here, after, np.uint32(p & (granule_bits - 1)))
         return spread(low, high)
 
     @device_function
-    def aligned_crumbs(p: Any, here: Any, behind: Any) -> Any:
-        (word,) = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+    def aligned_crumbs(p: Any, here: Any, after: Any) -> Any:
+        (word,) = shifted(here, after, np.uint32(p & (granule_bits - 1)))
         return spread(word, word)
 
     @device_function
-    def aligned_bits(p: Any, here: Any, behind: Any) -> Any:
-        both = np.uint32(here[0] | np.uint32(behind[0] << np.uint32(16)))
+    def aligned_bits(p: Any, here: Any, after: Any) -> Any:
+        both = np.uint32(here[0] | np.uint32(after[0] << np.uint32(16)))
         word = np.uint32(both >> np.uint32(p & 15))
         return spread(word, word)
 
@@ -248,12 +248,12 @@ def _shifting(bits: int) -> Callable[..., None]:
         return inside and (low == 0 or high == 16)
 
     @device_function
-    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+    def finish(extent: Any, here: Any, after: Any, run: Any) -> Any:
         p, at, low, high, _ = extent
         if low >= high:
             return False
         if takes_granules(p, low, high, run):
-            put_granule(at, low, high, aligned(p, here, behind))
+            put_granule(at, low, high, aligned(p, here, after))
             return False
         return True
 
@@ -275,7 +275,7 @@ def _shifting(bits: int) -> Callable[..., None]:
 # Rows
 
 
-def _woven_place(stride: int) -> Any:
+def _interleaved_place(stride: int) -> Any:
     @device_function
     def place(number: Any, table: Any) -> Any:
         """Return the offset of a granule of a run on the interleaved side."""
@@ -293,19 +293,19 @@ def _by(place: Any, part: Any) -> Any:
 
 
 @cache
-def weave_rows_kernel() -> Kernel:
+def interleave_rows_kernel() -> Kernel:
     """Make the kernel that interleaves rows; a kind for each of `ROW_COUNTS`.
 
     An element of each row together makes a word. A unit is a granule of the destination.
     """
-    return _granule_kernel("weave rows", [_interleaving(rows) for rows in ROW_COUNTS], resident=2)
+    return _granule_kernel("interleave rows", [_interleaving(rows) for rows in ROW_COUNTS], resident=2)
 
 
 def _interleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
     mask = ~(part - 1)
     load = LOAD[part]
-    woven_place = _woven_place(DESTINATION)
+    interleaved_place = _interleaved_place(DESTINATION)
 
     @device_function
     def loaded(at: Any, run: Any) -> Any:
@@ -326,21 +326,21 @@ def _interleaving(rows: int) -> Callable[..., None]:
         return loaded(at, run), loaded(at + step, run), loaded(at + 2 * step, run), loaded(at + 3 * step, run)
 
     @device_function
-    def columns_of_one(at: Any, step: Any, here: Any, behind: Any) -> Any:
-        return _shifted_four(here, behind, _by(at, part))
+    def columns_of_one(at: Any, step: Any, here: Any, after: Any) -> Any:
+        return _shifted_four(here, after, _by(at, part))
 
     @device_function
-    def columns_of_two(at: Any, step: Any, here: Any, behind: Any) -> Any:
-        a0, a1 = _shifted_two((here[0], here[1]), (behind[0], behind[1]), _by(at, part))
-        b0, b1 = _shifted_two((here[2], here[3]), (behind[2], behind[3]), _by(at + step, part))
+    def columns_of_two(at: Any, step: Any, here: Any, after: Any) -> Any:
+        a0, a1 = _shifted_two((here[0], here[1]), (after[0], after[1]), _by(at, part))
+        b0, b1 = _shifted_two((here[2], here[3]), (after[2], after[3]), _by(at + step, part))
         return low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)
 
     @device_function
-    def columns_of_four(at: Any, step: Any, here: Any, behind: Any) -> Any:
-        (a,) = _shifted_one((here[0],), (behind[0],), _by(at, part))
-        (b,) = _shifted_one((here[1],), (behind[1],), _by(at + step, part))
-        (c,) = _shifted_one((here[2],), (behind[2],), _by(at + 2 * step, part))
-        (d,) = _shifted_one((here[3],), (behind[3],), _by(at + 3 * step, part))
+    def columns_of_four(at: Any, step: Any, here: Any, after: Any) -> Any:
+        (a,) = _shifted_one((here[0],), (after[0],), _by(at, part))
+        (b,) = _shifted_one((here[1],), (after[1],), _by(at + step, part))
+        (c,) = _shifted_one((here[2],), (after[2],), _by(at + 2 * step, part))
+        (d,) = _shifted_one((here[3],), (after[3],), _by(at + 3 * step, part))
         return turned_bytes(a, b, c, d)
 
     @device_function
@@ -369,14 +369,14 @@ def _interleaving(rows: int) -> Callable[..., None]:
         return lowest >= run[3] and highest <= run[4]
 
     @device_function
-    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+    def finish(extent: Any, here: Any, after: Any, run: Any) -> Any:
         number, s, d, _ = extent
         table, length, step, _, _, _ = run
         count = min(length - part * number, part)
         if count <= 0:
             return False
         if takes_words(s, count, run):
-            put_granule(d + woven_place(number, table), 0, count * rows, columns_of(s, step, here, behind))
+            put_granule(d + interleaved_place(number, table), 0, count * rows, columns_of(s, step, here, after))
             return False
         return True
 
@@ -386,7 +386,7 @@ def _interleaving(rows: int) -> Callable[..., None]:
         table, length, step, _, _, _ = run
         count = min(length - part * number, part)
         if count > 0 and not takes_words(s, count, run):
-            at = d + woven_place(number, table)
+            at = d + interleaved_place(number, table)
             for j in range(count * rows):
                 column, inside = j >> 2, j & 3
                 _store_byte(at + j, _load_byte(s + inside // width * step + column * width + inside % width))
@@ -395,18 +395,18 @@ def _interleaving(rows: int) -> Callable[..., None]:
 
 
 @cache
-def part_rows_kernel(rows: int) -> Kernel:
-    """Make the kernel that deinterleaves 1, 2 or 4 rows, the inverse of `weave_rows_kernel`.
+def deinterleave_rows_kernel(rows: int) -> Kernel:
+    """Make the kernel that deinterleaves 1, 2 or 4 rows, the inverse of `interleave_rows_kernel`.
 
     A unit is 16 / `rows` bytes of each row, aligned to as many. They are in one granule of the source, or in two, of
     which the next lane reads the second.
     """
-    return _granule_kernel(f"part rows {rows}", [_deinterleaving(rows)], resident=2)
+    return _granule_kernel(f"deinterleave rows {rows}", [_deinterleaving(rows)], resident=2)
 
 
 def _deinterleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
-    woven_place, load = _woven_place(SOURCE), LOAD[_GRANULE]
+    interleaved_place, load = _interleaved_place(SOURCE), LOAD[_GRANULE]
 
     @device_function
     def rows_of_two(read: Any) -> Any:
@@ -426,7 +426,7 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
         table, length, _, _, last, _ = run
         number = _number(n, table + LOOP_BYTES)
         granule = min(max(number - 1, 0), (length - 1) // part)
-        return number, d - part * number, s, min(s + woven_place(granule, table), last)
+        return number, d - part * number, s, min(s + interleaved_place(granule, table), last)
 
     @device_function
     def read(extent: Any, run: Any) -> Any:
@@ -435,47 +435,47 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
     @device_function
     def bounds(at: Any, number: Any, length: Any) -> Any:
         """Return the address of a unit of the row that starts at `at`, and the range of its bytes in the row."""
-        behind = at & (part - 1)
-        before = part * number - behind
+        skipped = at & (part - 1)
+        before = part * number - skipped
         return at + before, np.int32(max(-before, 0)), np.int32(max(min(length - before, part), -1))
 
     @device_function
-    def put_four(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+    def put_four(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
         to, low, high = bounds(at, number, length)
         by = _by(-at, part)
         if low < high:
-            put_granule(to, low, high, _shifted_four(behind if by == 0 else here, behind, by))
+            put_granule(to, low, high, _shifted_four(after if by == 0 else here, after, by))
 
     @device_function
-    def put_two(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+    def put_two(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
         to, low, high = bounds(at, number, length)
         by = _by(-at, part)
         if low < high:
-            put_eight(to, low, high, _shifted_two(behind if by == 0 else here, behind, by))
+            put_eight(to, low, high, _shifted_two(after if by == 0 else here, after, by))
 
     @device_function
-    def put_one(at: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
+    def put_one(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
         to, low, high = bounds(at, number, length)
         by = _by(-at, part)
         if low < high:
-            (word,) = _shifted_one(behind if by == 0 else here, behind, by)
+            (word,) = _shifted_one(after if by == 0 else here, after, by)
             put_word(to, low, high, word)
 
     @device_function
-    def put_one_row(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
-        put_four(d, number, length, here, behind)
+    def put_one_row(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+        put_four(d, number, length, here, after)
 
     @device_function
-    def put_two_rows(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
-        put_two(d, number, length, (here[0], here[1]), (behind[0], behind[1]))
-        put_two(d + step, number, length, (here[2], here[3]), (behind[2], behind[3]))
+    def put_two_rows(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+        put_two(d, number, length, (here[0], here[1]), (after[0], after[1]))
+        put_two(d + step, number, length, (here[2], here[3]), (after[2], after[3]))
 
     @device_function
-    def put_four_rows(d: Any, step: Any, number: Any, length: Any, here: Any, behind: Any) -> None:
-        put_one(d, number, length, (here[0],), (behind[0],))
-        put_one(d + step, number, length, (here[1],), (behind[1],))
-        put_one(d + 2 * step, number, length, (here[2],), (behind[2],))
-        put_one(d + 3 * step, number, length, (here[3],), (behind[3],))
+    def put_four_rows(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+        put_one(d, number, length, (here[0],), (after[0],))
+        put_one(d + step, number, length, (here[1],), (after[1],))
+        put_one(d + 2 * step, number, length, (here[2],), (after[2],))
+        put_one(d + 3 * step, number, length, (here[3],), (after[3],))
 
     put_rows = {1: put_one_row, 2: put_two_rows, 4: put_four_rows}[rows]
 
@@ -484,14 +484,14 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
         """Whether a unit needs the last granule of its run, and the buffer ends within that granule."""
         table, length, _, _, _, end = run
         last = (length - 1) // part
-        return number >= last and s + woven_place(last, table) + _GRANULE > end
+        return number >= last and s + interleaved_place(last, table) + _GRANULE > end
 
     @device_function
-    def finish(extent: Any, here: Any, behind: Any, run: Any) -> Any:
+    def finish(extent: Any, here: Any, after: Any, run: Any) -> Any:
         number, d, s, _ = extent
         if is_cut(number, s, run):
             return True
-        put_rows(d, run[2], number, run[1], here, behind)
+        put_rows(d, run[2], number, run[1], here, after)
         return False
 
     @device_function
@@ -503,7 +503,9 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
                 to, low, high = bounds(d + row * step, number, length)
                 for j in range(low, high):
                     place = to + j - d - row * step
-                    woven = woven_place(place // part, table) + (place // width & 3) * 4 + row * width + place % width
-                    _store_byte(to + j, _load_byte(s + woven))
+                    interleaved = (
+                        interleaved_place(place // part, table) + (place // width & 3) * 4 + row * width + place % width
+                    )
+                    _store_byte(to + j, _load_byte(s + interleaved))
 
     return _four_granules(False, _GRANULE, 4, extent, (read, rows_of), finish, put_each)

@@ -111,8 +111,8 @@ class Builder:
         name = f"fastindex_shared_{next(_numbers)}"
         with mlir.InsertionPoint.at_block_begin(self._lowering.mlir_gpu_module.bodyRegion.blocks[0]):
             linkage = mlir.Attribute.parse("#llvm.linkage<internal>")
-            room = mlir.Type.parse(f"!llvm.array<{size} x i8>")
-            llvm.GlobalOp(room, name, linkage, addr_space=space, alignment=16)
+            kind = mlir.Type.parse(f"!llvm.array<{size} x i8>")
+            llvm.GlobalOp(kind, name, linkage, addr_space=space, alignment=16)
         pointer = llvm.PointerType.get(space)
         return Value(llvm.ptrtoint(_type_of(ir.IntType(64)), llvm.mlir_addressof(pointer, name)), ir.IntType(64))
 

@@ -61,23 +61,23 @@ def funnelled(low: Any, high: Any, by: Any) -> Any:
 
 
 @device_function
-def _shifted_one(here: Any, behind: Any, by: Any) -> Any:
-    return (funnelled(here[0], behind[0], np.uint64(by)),)
+def _shifted_one(here: Any, after: Any, by: Any) -> Any:
+    return (funnelled(here[0], after[0], np.uint64(by)),)
 
 
 @device_function
-def _shifted_two(here: Any, behind: Any, by: Any) -> Any:
-    w0, w1, w2 = here[0], here[1], behind[0]
+def _shifted_two(here: Any, after: Any, by: Any) -> Any:
+    w0, w1, w2 = here[0], here[1], after[0]
     if by & _ONE_WORD:
-        w0, w1, w2 = w1, w2, behind[1]
+        w0, w1, w2 = w1, w2, after[1]
     by = np.uint64(by & _IN_WORD)
     return funnelled(w0, w1, by), funnelled(w1, w2, by)
 
 
 @device_function
-def _shifted_four(here: Any, behind: Any, by: Any) -> Any:
+def _shifted_four(here: Any, after: Any, by: Any) -> Any:
     w0, w1, w2, w3 = here
-    w4, w5, w6, w7 = behind
+    w4, w5, w6, w7 = after
     if by & _TWO_WORDS:
         w0, w1, w2, w3, w4, w5 = w2, w3, w4, w5, w6, w7
     if by & _ONE_WORD:

@@ -33,8 +33,8 @@ def staged_kernel(size: int) -> Kernel:
     shared = shared_memory(padded_bytes(size, max(unit for _, unit in STAGED_UNITS)))
     move = one_of([_staging(width, unit) for width, unit in STAGED_UNITS])
 
-    def stage(destination, source, table, loops, kind, apart):  # type: ignore[no-untyped-def]
-        move(kind, shared(), destination, source, table, loops, apart)
+    def stage(destination, source, table, loops, kind, deinterleave):  # type: ignore[no-untyped-def]
+        move(kind, shared(), destination, source, table, loops, deinterleave)
 
     return Kernel(stage, "iiiiii", "stage", resident=3)
 
@@ -93,7 +93,7 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
         return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
 
     @device_function
-    def weave_four_rows(
+    def interleave_four_rows(
         memory: Any, skew: Any, source: Any, row_places: Any, row: Any, rows: Any, columns: Any
     ) -> None:
         stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
@@ -107,7 +107,7 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
             scatter(memory, skew, start(row + 3, column, stride), stride, v3)
 
     @device_function
-    def weave_row(memory: Any, skew: Any, source: Any, row: Any, rows: Any, columns: Any) -> None:
+    def interleave_row(memory: Any, skew: Any, source: Any, row: Any, rows: Any, columns: Any) -> None:
         stride, column = np.uint32(np.uint32(rows) * row_bytes), np.int64(cuda.threadIdx.x * per_word)
         while column + 3 * columns_step < columns:
             c1, c2, c3 = column + columns_step, column + 2 * columns_step, column + 3 * columns_step
@@ -123,24 +123,24 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
             column += columns_step
 
     @device_function
-    def weave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+    def interleave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
         """Interleave four rows at a time, then the remainder one by one."""
         row = np.int64(0)
         while row + 4 <= rows:
-            weave_four_rows(memory, skew, source, row_places, row, rows, columns)
+            interleave_four_rows(memory, skew, source, row_places, row, rows, columns)
             row += 4
         while row < rows:
-            weave_row(memory, skew, source + load_int64(row_places + 8 * row), row, rows, columns)
+            interleave_row(memory, skew, source + load_int64(row_places + 8 * row), row, rows, columns)
             row += 1
 
     @device_function
-    def part_row(memory: Any, skew: Any, destination: Any, row: Any, rows: Any, columns: Any) -> None:
+    def deinterleave_row(memory: Any, skew: Any, destination: Any, row: Any, rows: Any, columns: Any) -> None:
         stride = np.uint32(np.uint32(rows) * row_bytes)
         for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
             store(destination + column * width, gather(memory, skew, start(row, column, stride), stride))
 
     @device_function
-    def part_four_rows(
+    def deinterleave_four_rows(
         memory: Any, skew: Any, destination: Any, row_places: Any, row: Any, rows: Any, columns: Any
     ) -> None:
         stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
@@ -153,17 +153,17 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
             store(d + p3, gather(memory, skew, start(row + 3, column, stride), stride))
 
     @device_function
-    def part_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
+    def deinterleave_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
         row = np.int64(0)
         while row + 4 <= rows:
-            part_four_rows(memory, skew, destination, row_places, row, rows, columns)
+            deinterleave_four_rows(memory, skew, destination, row_places, row, rows, columns)
             row += 4
         while row < rows:
-            part_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
+            deinterleave_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
             row += 1
 
     @device_function
-    def store_woven(memory: Any, skew: Any, destination: Any, total: Any) -> None:
+    def store_interleaved(memory: Any, skew: Any, destination: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
             at = np.uint32(first)
             b, c, e = four_units(at, total)
@@ -175,7 +175,7 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
             store(destination + np.int64(e), v3)
 
     @device_function
-    def load_woven(memory: Any, skew: Any, source: Any, total: Any) -> None:
+    def load_interleaved(memory: Any, skew: Any, source: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
             at = np.uint32(first)
             b, c, e = four_units(at, total)
@@ -187,17 +187,17 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
             store_unit(memory + np.int64(place(e, skew)), v3)
 
     @device_function
-    def move(memory: Any, destination: Any, source: Any, table: Any, loops: Any, apart: Any) -> None:
+    def move(memory: Any, destination: Any, source: Any, table: Any, loops: Any, deinterleave: Any) -> None:
         rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
         skew, total = np.uint32(load_int64(table + SKEW)), np.uint32(rows * columns * width)
         row_places = table + HEADER_BYTES + loops * LOOP_BYTES
-        if apart:
-            load_woven(memory, skew, source + s, total)
+        if deinterleave:
+            load_interleaved(memory, skew, source + s, total)
             cuda.syncthreads()
-            part_rows(memory, skew, destination + d, row_places, rows, columns)
+            deinterleave_rows(memory, skew, destination + d, row_places, rows, columns)
         else:
-            weave_rows(memory, skew, source + s, row_places, rows, columns)
+            interleave_rows(memory, skew, source + s, row_places, rows, columns)
             cuda.syncthreads()
-            store_woven(memory, skew, destination + d, total)
+            store_interleaved(memory, skew, destination + d, total)
 
     return move

@@ -63,13 +63,13 @@ def _vector_transpose(width: int, tile_rows: int, tile_columns: int, common_path
     lane_mask, warp_shift = np.uint32(_WARP - 1), np.uint32(5)
     # A thread has four 16-byte loads in flight: of one step if a word packs four rows, else of several steps.
     together = 4 // packed
-    read_groups, read_rest = divmod(reading.steps, together)
-    write_groups, write_rest = divmod(writing.steps, 4)
-    if read_rest or write_rest or vector * width != 16:
+    read_groups, read_left = divmod(reading.steps, together)
+    write_groups, write_left = divmod(writing.steps, 4)
+    if read_left or write_left or vector * width != 16:
         raise ValueError(f"tiles of {tile_rows} by {tile_columns} do not fill {THREADS} threads")
 
     @device_function
-    def behind(at: Any, cell: Any) -> Any:
+    def next_column(at: Any, cell: Any) -> Any:
         return at + pitch
 
     @device_function
@@ -77,7 +77,7 @@ def _vector_transpose(width: int, tile_rows: int, tile_columns: int, common_path
         return at - np.int64(cell) + np.int64(np.uint32(cell ^ np.uint32(pitch)))
 
     # If neighbouring columns are swapped, the second may come before the first.
-    second = swapped_with if geometry.swaps_columns else behind
+    second = swapped_with if geometry.swaps_columns else next_column
 
     @device_function
     def put_words(at: Any, next_at: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> None:

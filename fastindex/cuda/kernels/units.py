@@ -192,7 +192,7 @@ def _read_halves(at: Any, step: Any) -> Any:
 
 
 @device_function
-def _write_woven_halves(at: Any, step: Any, rows: Any) -> None:
+def _write_interleaved_halves(at: Any, step: Any, rows: Any) -> None:
     a, b = rows
     a0, a1, b0, b1 = np.uint32(a), np.uint32(a >> _HALF), np.uint32(b), np.uint32(b >> _HALF)
     _store_vector(at, pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)))
@@ -204,22 +204,22 @@ def _read_bytes(at: Any, step: Any) -> Any:
 
 
 @device_function
-def _write_woven_bytes(at: Any, step: Any, rows: Any) -> None:
+def _write_interleaved_bytes(at: Any, step: Any, rows: Any) -> None:
     a, b, c, d = rows
     w0, w1, w2, w3 = turned_bytes(a, b, c, d)
     _store_vector(at, pair(w0, w1, w2, w3))
 
 
 @device_function
-def _write_parted_halves(at: Any, step: Any, woven: Any) -> None:
-    a0, a1, a2, a3 = words(woven)
+def _write_parted_halves(at: Any, step: Any, interleaved: Any) -> None:
+    a0, a1, a2, a3 = words(interleaved)
     _store_half(at, np.uint64(low_halves(a0, a1)) | (np.uint64(low_halves(a2, a3)) << _HALF))
     _store_half(at + step, np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << _HALF))
 
 
 @device_function
-def _write_parted_bytes(at: Any, step: Any, woven: Any) -> None:
-    a0, a1, a2, a3 = words(woven)
+def _write_parted_bytes(at: Any, step: Any, interleaved: Any) -> None:
+    a0, a1, a2, a3 = words(interleaved)
     w0, w1, w2, w3 = turned_bytes(a0, a1, a2, a3)
     _store_word(at, w0)
     _store_word(at + step, w1)
@@ -228,15 +228,15 @@ def _write_parted_bytes(at: Any, step: Any, woven: Any) -> None:
 
 
 @cache
-def weave_kernel() -> Kernel:
+def interleave_kernel() -> Kernel:
     """Make the kernel that interleaves 4 // `width` rows, a kind for each of `ROW_WIDTHS`, or then deinterleaves them.
 
     The last parameter is the stride between rows in bytes. A unit is 16 bytes of the interleaved row, so that
     neighbouring threads fill whole sectors on both sides.
     """
-    weaves = [(_read_bytes, _write_woven_bytes), (_read_halves, _write_woven_halves)]
-    parts = [(_read_vector, _write_parted_bytes), (_read_vector, _write_parted_halves)]
-    return unit_kernel("weave or part", [*weaves, *parts])
+    interleaving = [(_read_bytes, _write_interleaved_bytes), (_read_halves, _write_interleaved_halves)]
+    deinterleaving = [(_read_vector, _write_parted_bytes), (_read_vector, _write_parted_halves)]
+    return unit_kernel("interleave", [*interleaving, *deinterleaving])
 
 
 # Packed elements
@@ -279,15 +279,14 @@ def _compressing(bits: int) -> tuple[Reader, Writer]:
 
 
 @cache
-def packing_kernel(expand: bool) -> Kernel:
-    """Make the kernel that packs runs of bytes, or unpacks them; a kind for each of `PACKED_BITS`.
+def packing_kernel() -> Kernel:
+    """Make the kernel that packs runs of bytes, a kind for each of `PACKED_BITS`, or then unpacks them.
 
     A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all offsets are multiples of
     a unit.
     """
-    if expand:
-        return unit_kernel("expand runs", [_expanding(bits) for bits in PACKED_BITS])
-    return unit_kernel("compress runs", [_compressing(bits) for bits in PACKED_BITS])
+    compressing, expanding = map(_compressing, PACKED_BITS), map(_expanding, PACKED_BITS)
+    return unit_kernel("compress or expand", [*compressing, *expanding])
 
 
 @cache

@@ -62,8 +62,8 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         return at & ~3 >= first and min(at + 3, last_byte) & ~3 <= last
 
     @device_function
-    def shifted(at: Any, here: Any, behind: Any) -> Any:
-        return funnelled(here, behind, np.uint64(8 * (at & 3)))
+    def shifted(at: Any, here: Any, after: Any) -> Any:
+        return funnelled(here, after, np.uint64(8 * (at & 3)))
 
     @device_function
     def put_two_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
@@ -192,12 +192,12 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         low, high = memory + min(max(4 * lane - 4, 0), last), memory + min(4 * lane, last)
         while column < columns:
             at = d + load_int64(column_places + 8 * column)
-            behind = at & 3
+            skipped = at & 3
             stands = column_place(column)
             above, below = load_shared(high + stands), load_shared(low + stands)
-            first = 4 * lane - behind
+            first = 4 * lane - skipped
             if first < nbytes:
-                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * behind)))
+                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * skipped)))
             column += warps
 
     return Kernel(transpose_words, "iiiiii", f"transpose words {width} {tile_rows} {tile_columns}", resident=4)

@@ -35,21 +35,10 @@ def stage_skew(rows: int, width: int, unit: int) -> int:
     >>> stage_skew(3, 4, 4), stage_skew(8, 4, 4)
     (31, 7)
     """
-    return min(_SKEWS, key=lambda skew: (max(_ways(rows, width, unit, skew), 2), _SKEWS.index(skew)))
+    return min(_SKEWS, key=lambda skew: (max(stage_ways(rows, width, unit, skew), 2), _SKEWS.index(skew)))
 
 
-def stage_conflicts(rows: int, width: int, unit: int) -> int:
-    """Return the most lanes that access different words of one bank, with the skew that `stage_skew` chooses.
-
-    Examples
-    --------
-    >>> stage_conflicts(8, 1, 4)
-    1
-    """
-    return _ways(rows, width, unit, stage_skew(rows, width, unit))
-
-
-def _ways(rows: int, width: int, unit: int, skew: int) -> int:
+def stage_ways(rows: int, width: int, unit: int, skew: int) -> int:
     """Return the worst bank conflict, in serialised accesses, of all accesses that interleave or deinterleave rows."""
     lanes = np.arange(_WARP)[None, :]
     blocks = np.arange(0, 16 * _WARP, _WARP)[:, None]

@@ -72,7 +72,7 @@ class _Chooser:
             ("cast rows", row, column, column.destination_stride, "destination"),
             ("cast parts", column, row, row.source_stride, "source"),
         ):
-            together = self._woven(nest, few, along, kernel == "cast parts")
+            together = self._interleaved(nest, few, along, kernel == "cast parts")
             if few.size in (2, 4) and stride == few.size and together:
                 why = f"{few.size} rows next to each other in the {side}"
                 others = Nest(tuple(k for k in nest.loops if k is not few), nest.source_start, nest.destination_start)
@@ -95,7 +95,7 @@ class _Chooser:
         target = math.gcd(self._target_unit, nest.destination_start, *(k.destination_stride for k in others))
         return math.gcd(most, run.size, source, target)
 
-    def _woven(self, nest: Nest, few: Loop, along: Loop, apart: bool) -> int:
+    def _interleaved(self, nest: Nest, few: Loop, along: Loop, deinterleave: bool) -> int:
         """Return how many columns of each of a few rows are converted at once, 0 if rows and columns do not fit."""
         rows = few.size
         others = [k for k in nest.loops if k is not along and k is not few]
@@ -103,11 +103,16 @@ class _Chooser:
             (self._read, self._source_unit, nest.source_start, [k.source_stride for k in (*others, few)]),
             (self._written, self._target_unit, nest.destination_start, [k.destination_stride for k in (*others, few)]),
         ]
-        if apart:
+        if deinterleave:
             sides.reverse()
-        (row_bytes, row_unit, row_start, row_strides), (woven_bytes, woven_unit, woven_start, woven_strides) = sides
+        (
+            (row_bytes, row_unit, row_start, row_strides),
+            (interleaved_bytes, interleaved_unit, interleaved_start, interleaved_strides),
+        ) = sides
         each = math.gcd(VECTOR_BYTES // row_bytes, row_unit, row_start, along.size, *row_strides)
-        both = math.gcd(VECTOR_BYTES // woven_bytes, woven_unit, woven_start, *woven_strides[:-1])
+        both = math.gcd(
+            VECTOR_BYTES // interleaved_bytes, interleaved_unit, interleaved_start, *interleaved_strides[:-1]
+        )
         return math.gcd(each, both // rows) if both >= rows else 0
 
     def _flat(

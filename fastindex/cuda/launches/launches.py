@@ -87,7 +87,7 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in launches(relayout_loops(a, b), 2):
     ...     print(launch.describe())
-    weave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
+    interleave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
     """
     found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
     found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
@@ -259,9 +259,9 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
     rows, columns = rows_and_columns(nest.loops, row, column, width)
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     if row_bytes < FEW_BYTES and width < VECTOR_BYTES and column.destination_stride == row_bytes:
-        yield from _weaving(nest, rows, column, width, alignment, apart=False)
+        yield from _interleaving(nest, rows, column, width, alignment, deinterleave=False)
     elif column_bytes < FEW_BYTES and width < VECTOR_BYTES and row.source_stride == column_bytes:
-        yield from _weaving(nest, columns, row, width, alignment, apart=True)
+        yield from _interleaving(nest, columns, row, width, alignment, deinterleave=True)
     elif min(row_bytes, column_bytes) >= LEAST_TILE_BYTES:
         for piece in cut(nest):
             yield _transposing(piece, width, alignment)
@@ -269,34 +269,40 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
         yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
 
 
-def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, apart: bool) -> Iterator[Launch]:
+def _interleaving(
+    nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, deinterleave: bool
+) -> Iterator[Launch]:
     """Choose launches for a few rows interleaved on one side: in registers if they make words, else staged."""
     count = math.prod(k.size for k in few)
     others = [k for k in nest.loops if k is not along and k not in few]
-    stride = [k.destination_stride if apart else k.source_stride for k in few]
-    common = _common_alignment(Nest((*others, *few), nest.source_start, nest.destination_start), few, apart, alignment)
+    stride = [k.destination_stride if deinterleave else k.source_stride for k in few]
+    common = _common_alignment(
+        Nest((*others, *few), nest.source_start, nest.destination_start), few, deinterleave, alignment
+    )
     vectors = common == VECTOR_BYTES and along.size * width % VECTOR_BYTES == 0
     words = width < WORD_BYTES and common % WORD_BYTES == 0 and along.size * width % WORD_BYTES == 0
-    side = "source" if apart else "destination"
+    side = "source" if deinterleave else "destination"
     why = f"{count} rows next to each other in the {side}"
     if vectors and len(few) == 1 and count * width == WORD_BYTES:
         # A unit is 16 bytes of the interleaved row: 4 columns.
         moved = VECTOR_BYTES // count, VECTOR_BYTES
-        steps = Loop(along.size * width // moved[0], *(reversed(moved) if apart else moved))
+        steps = Loop(along.size * width // moved[0], *(reversed(moved) if deinterleave else moved))
         loops = (steps, *others) if steps.size > 1 else tuple(others)
         whole = Nest(loops, nest.source_start, nest.destination_start)
-        yield from _flat("part" if apart else "weave", width, whole, why, vectors=True, step=stride[0])
+        yield from _flat(
+            "deinterleave" if deinterleave else "interleave", width, whole, why, vectors=True, step=stride[0]
+        )
         return
     for piece in cut(nest):
-        yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, apart, why)
+        yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, deinterleave, why)
 
 
-def _common_alignment(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> int:
+def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, alignment: int) -> int:
     """Return the alignment of all offsets but those of the rows on the interleaved side; at most `alignment`."""
     numbers = [nest.source_start, nest.destination_start]
     for loop in nest.loops:
         if loop in few:
-            numbers.append(loop.destination_stride if apart else loop.source_stride)
+            numbers.append(loop.destination_stride if deinterleave else loop.source_stride)
         else:
             numbers += [loop.source_stride, loop.destination_stride]
     return math.gcd(alignment, *numbers)
@@ -309,7 +315,7 @@ def _staging(
     destination_stride: int,
     width: int,
     words: bool,
-    apart: bool,
+    deinterleave: bool,
     why: str,
 ) -> Launch:
     along = next(
@@ -324,10 +330,10 @@ def _staging(
     blocks = -(-along.size // tile_columns)
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
     others = ordered(k for k in nest.loops if k is not along and k not in few)
-    row_places = tuple(place[1 if apart else 0] for place in places.places)
+    row_places = tuple(place[1 if deinterleave else 0] for place in places.places)
     skew = stage_skew(count, width, WORD_BYTES if words else width)
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
-    kernel = "unstage" if apart else "stage"
+    kernel = "unstage" if deinterleave else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
     starts = nest.source_start, nest.destination_start
     return Launch(kernel, width, loops, *starts, why, words=words, tile=tile)
@@ -375,15 +381,15 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
     which = 0 if short == narrow else 1 if short else 2
     for vectors, tiles in ((True, VECTOR_TILES), (False, ELEMENT_TILES)):
-        room = tiles[width][min(which, len(tiles[width]) - 1)]
-        row_block, column_block = block(rows, room[0]), block(columns, room[1])
+        capacity = tiles[width][min(which, len(tiles[width]) - 1)]
+        row_block, column_block = block(rows, capacity[0]), block(columns, capacity[1])
         outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
         tile = Tile(
             row_block.count,
             column_block.count,
             len(row_block.places),
             len(column_block.places),
-            room,
+            capacity,
             tuple(source for source, _ in row_block.places),
             tuple(destination for _, destination in column_block.places),
         )

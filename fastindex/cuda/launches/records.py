@@ -18,7 +18,7 @@ class Tile:
         In total.
     tile_rows, tile_columns : int
         Of one tile; the last tiles may have fewer.
-    room : pair of int
+    capacity : pair of int
         The capacity of the kernel's tiles, in rows and columns.
     row_places : tuple of int
         The byte offset of each row of a tile: in the source, or if rows are deinterleaved, in the destination.
@@ -32,7 +32,7 @@ class Tile:
     columns: int
     tile_rows: int
     tile_columns: int
-    room: tuple[int, int]
+    capacity: tuple[int, int]
     row_places: tuple[int, ...]
     column_places: tuple[int, ...] = ()
     skew: int = 31
@@ -63,15 +63,15 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "expand", "compress", "weave", "part", "weave rows", "part rows", "transpose",
-        "transpose words", "transpose elements", "stage" or "unstage"; "cast", "cast rows", "cast parts" or "cast
-        transpose".
+        "copy", "fill", "shift", "expand", "compress", "interleave", "interleave rows" or the inverse of these two,
+        "deinterleave" and "deinterleave rows", "transpose", "transpose words", "transpose elements", "stage" or
+        "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
     width : int
         Bytes of a unit: an element, or several that move at once. For "shift", "expand" and "compress", bits of a
-        packed element. For "weave rows" and "part rows", a word has 4 / `width` rows.
+        packed element. For "interleave rows" and its inverse, a word has 4 / `width` rows.
     loops : tuple of Loop
         The fastest first. For tiles, the first two go over tiles along the columns and along the rows. For "shift", the
-        first goes over granules of 16 bytes of a run; for "weave rows" and "part rows", over those of a run on the
+        first goes over granules of 16 bytes of a run; for "interleave rows" and its inverse, over those of a run on the
         interleaved side, where `pieces` gives their offsets.
     source_start, destination_start : int
         In bytes. For "shift", the source's numbers here and in the loops are in bits.
@@ -81,13 +81,13 @@ class Launch:
     words : bool
         Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
-        For "weave", "part", "weave rows" and "part rows", the stride between rows in bytes; for "fill", the byte of the
-        padding value that a unit starts with.
+        For "interleave", "interleave rows" and their inverses, the stride between rows in bytes; for "fill", the byte
+        of the padding value that a unit starts with.
     tile : Tile, optional
     length : int
-        For "shift", the bytes of a run in the destination; for "weave rows" and "part rows", those of a row in a run.
+        For "shift", the bytes of a run in the destination; for "interleave rows" and its inverse, those of a row.
     pieces : Loop, optional
-        For "weave rows" and "part rows", the granules of a piece, and the stride to the next piece of a run.
+        For "interleave rows" and its inverse, the granules of a piece, and the stride to the next piece of a run.
     cast : CastUnit, optional
         If elements are converted to another type.
     """

@@ -22,7 +22,7 @@ LEAST_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A nest as rows: interleaved in the destination, or with `apart` in the source.
+    """A nest as rows: interleaved in the destination, or with `deinterleave` in the source.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class _Rows:
     """
 
     nest: Nest
-    apart: bool
+    deinterleave: bool
     rows: int
     length: int
     step: int
@@ -45,14 +45,14 @@ class _Rows:
         """Return the strides on the side of the rows and on the interleaved one."""
         return (
             (loop.destination_stride, loop.source_stride)
-            if self.apart
+            if self.deinterleave
             else (loop.source_stride, loop.destination_stride)
         )
 
     @property
     def starts(self) -> tuple[int, int]:
         found = self.nest.source_start, self.nest.destination_start
-        return (found[1], found[0]) if self.apart else found
+        return (found[1], found[0]) if self.deinterleave else found
 
     @property
     def part(self) -> int:
@@ -74,10 +74,10 @@ class _Rows:
         """Whether this is the partial last piece of other rows."""
         if whole.pieces is None or self.pieces is not None or self.length >= whole.length:
             return False
-        row, woven = whole.sides(whole.pieces)
+        row, interleaved = whole.sides(whole.pieces)
         size = whole.pieces.size
-        starts = whole.starts[0] + size * row, whole.starts[1] + size * woven
-        mine, other = ((r.apart, r.rows, r.step, sorted(map(repr, r.others))) for r in (self, whole))
+        starts = whole.starts[0] + size * row, whole.starts[1] + size * interleaved
+        mine, other = ((r.deinterleave, r.rows, r.step, sorted(map(repr, r.others))) for r in (self, whole))
         return mine == other and self.starts == starts
 
 
@@ -115,8 +115,8 @@ def in_rows(nests: Sequence[Nest], width: int, alignment: int, most_units: int) 
 
 def _rows_of(nest: Nest, width: int) -> Iterator[_Rows]:
     """Yield a nest as unaligned rows, or nothing."""
-    for apart in (False, True):
-        for found in _seen_as(nest, width, apart):
+    for deinterleave in (False, True):
+        for found in _seen_as(nest, width, deinterleave):
             places = [*found.row_places(), found.length]
             if found.is_aligned() and math.gcd(_GRANULE, *places) < min(
                 _GRANULE, 2 * _WORD if found.rows == 1 else _GRANULE
@@ -125,9 +125,9 @@ def _rows_of(nest: Nest, width: int) -> Iterator[_Rows]:
                 return
 
 
-def _seen_as(nest: Nest, width: int, apart: bool) -> Iterator[_Rows]:
+def _seen_as(nest: Nest, width: int, deinterleave: bool) -> Iterator[_Rows]:
     def sides(k: Loop) -> tuple[int, int]:
-        return (k.destination_stride, k.source_stride) if apart else (k.source_stride, k.destination_stride)
+        return (k.destination_stride, k.source_stride) if deinterleave else (k.source_stride, k.destination_stride)
 
     rows = _WORD // width if width < _WORD else 1
     for count in {1, rows}:
@@ -142,23 +142,23 @@ def _seen_as(nest: Nest, width: int, apart: bool) -> Iterator[_Rows]:
         if pieces is not None:
             others.remove(pieces)
         step = sides(few)[0] if few is not None and count > 1 else 0
-        yield _Rows(nest, apart, count, length, step, pieces, tuple(others))
+        yield _Rows(nest, deinterleave, count, length, step, pieces, tuple(others))
 
 
 def _launch(found: _Rows, length: int) -> Launch:
     part = found.part
     # An unaligned row touches one more part; a last part is only read for its neighbour.
-    before = part - math.gcd(part, *found.row_places()) if found.apart else 0
+    before = part - math.gcd(part, *found.row_places()) if found.deinterleave else 0
     count = -(-(length + before) // part) + 1
     pieces = (found.pieces or Loop(0, 0, 0))._replace(size=found.length // part if found.pieces else count)
-    steps = Loop(count, 0, part) if found.apart else Loop(count, part, 0)
+    steps = Loop(count, 0, part) if found.deinterleave else Loop(count, part, 0)
     others = sorted(found.others, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
-    side = "source" if found.apart else "destination"
+    side = "source" if found.deinterleave else "destination"
     why = f"{found.rows} rows next to each other in the {side}, which start anywhere"
     if found.rows == 1:
         why = f"runs that start anywhere, and in pieces in the {side}"
     starts = found.nest.source_start, found.nest.destination_start
-    kernel = "part rows" if found.apart else "weave rows"
+    kernel = "deinterleave rows" if found.deinterleave else "interleave rows"
     return Launch(
         kernel, _WORD // found.rows, (steps, *others), *starts, why, step=found.step, length=length, pieces=pieces
     )
