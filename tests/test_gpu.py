@@ -182,7 +182,7 @@ def test_rearrange(pattern: str, dimensions: tuple[int, ...], kind: str, sizes: 
 def test_values_of_padding_that_do_not_fit_are_refused() -> None:
     with pytest.raises(fi.FastIndexError, match="fill must be an integer from 0 to 255 for u8, got 300"):
         fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=300)
-    with pytest.raises(fi.ArgumentTypeError, match="one value"):
+    with pytest.raises(fi.ArgumentTypeError, match="one number"):
         fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=[1, 2])
 
 
