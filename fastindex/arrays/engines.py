@@ -118,11 +118,11 @@ def _is_cuda_array(value: Any) -> bool:
     except BufferError:
         # JAX, of arrays on several devices or on TPUs.
         devices = value.devices() if library in BY_DLPACK else ()
-        platforms = {device.platform for device in devices} - {"cpu"}
-        if platforms:
+        places = ", ".join(sorted({device.platform for device in devices} - {"cpu"}))
+        if places:
             raise UnsupportedError(
-                f"the array is on {len(devices)} devices ({', '.join(sorted(platforms))}); nothing travels by itself: "
-                "pass a shard on one GPU, array.addressable_shards[0].data, or numpy.asarray(array)"
+                f"the array is on {len(devices)} of JAX's devices ({places}); nothing travels by itself: pass a shard "
+                "on one GPU, array.addressable_shards[0].data, or numpy.asarray(array)"
             ) from None
         return False
 
