@@ -19,7 +19,6 @@ from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_mova
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError, UnsupportedError
@@ -35,10 +34,11 @@ from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
+from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
+    from fastindex.moving.choice import Choice
     from fastindex.moving.compiled_passes import OneCall
-    from fastindex.moving.timed_choices import Choice
 
 
 # Thresholds that calls plan with; tests use others.
@@ -228,8 +228,8 @@ class RelayoutPlan(ShownInNotebooks):
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
         addresses = address_of(one.source.array), address_of(one.target.array)
-        load("fastindex.moving.timed_choices")
-        from fastindex.moving.timed_choices import remember
+        load("fastindex.moving.choice")
+        from fastindex.moving.choice import remember
 
         choice = timed(self._movement, addresses, self._pattern, threads)
         if choice is None:
@@ -416,7 +416,7 @@ def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: 
         One unpacked value, for padding.
     threads : int, optional
     """
-    from fastindex.moving.timed_choices import Choice
+    from fastindex.moving.choice import Choice
 
     movements = {plan.name: replace(moved, choice=plan.name) for plan in plans(moved.problem)}
     if not movements:
