@@ -52,8 +52,8 @@ from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
-    from fastindex.moving.choice import Choice
     from fastindex.moving.compiled_passes import CompiledPasses
+    from fastindex.moving.timed_choices import Choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,8 @@ class Movement:
         """The stored timings for this machine, or None; a cast has a single candidate, and no timings."""
         if self.cast is not None:
             return None
-        load("fastindex.moving.choice")
-        from fastindex.moving.choice import remembered
+        load("fastindex.moving.timed_choices")
+        from fastindex.moving.timed_choices import remembered
 
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:
             tuning = replace(self.tuning, line_offset=0)

@@ -37,8 +37,8 @@ from fastindex.runtime.tuning import TUNING, Tuning
 from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
-    from fastindex.moving.choice import Choice
     from fastindex.moving.compiled_passes import OneCall
+    from fastindex.moving.timed_choices import Choice
 
 
 # Thresholds that calls plan with; tests use others.
@@ -228,8 +228,8 @@ class RelayoutPlan(ShownInNotebooks):
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
         addresses = address_of(one.source.array), address_of(one.target.array)
-        load("fastindex.moving.choice")
-        from fastindex.moving.choice import remember
+        load("fastindex.moving.timed_choices")
+        from fastindex.moving.timed_choices import remember
 
         choice = timed(self._movement, addresses, self._pattern, threads)
         if choice is None:
@@ -416,7 +416,7 @@ def timed(moved: Movement, addresses: tuple[int, int], pattern: bytes, threads: 
         One unpacked value, for padding.
     threads : int, optional
     """
-    from fastindex.moving.choice import Choice
+    from fastindex.moving.timed_choices import Choice
 
     movements = {plan.name: replace(moved, choice=plan.name) for plan in plans(moved.problem)}
     if not movements:

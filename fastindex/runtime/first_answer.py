@@ -86,7 +86,7 @@ _COMPILING_SECONDS = 5.0
 
 # Modules that are imported only when kernels run.
 _WITH_KERNELS = (
-    "fastindex.moving.choice",
+    "fastindex.moving.timed_choices",
     "fastindex.moving.compiled_passes",
     "fastindex.index.compiled",
     "fastindex.runtime.machine_code",

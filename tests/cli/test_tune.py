@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.moving import choice as choices
+from fastindex.moving import timed_choices as choices
 from fastindex.moving.movements import movement
 from tests.commands import run_command
 

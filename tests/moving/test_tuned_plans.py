@@ -1,6 +1,6 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: moving.relayout_plans, moving.choice, moving.choice, moving.counts.
+Tests of: moving.relayout_plans, moving.timed_choices, moving.choice, moving.counts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import pytest
 
 import fastindex as fi
 from fastindex import RearrangePlan, RelayoutPlan
-from fastindex.moving import choice as choices
 from fastindex.moving import relayout_plans
-from fastindex.moving.choice import CANDIDATES, Choice, plans
+from fastindex.moving import timed_choices as choices
+from fastindex.moving.choice import CANDIDATES, plans
 from fastindex.moving.movements import Movement, movement
+from fastindex.moving.timed_choices import Choice
 from fastindex.runtime.machine import EPYC_1M, Machine, this_machine
 from fastindex.runtime.tuning import TUNING
 from tests.cases.machines import run_here

@@ -18,7 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.arrays.arrays import address_of
-from fastindex.moving import choice as choices
+from fastindex.moving import timed_choices as choices
 from fastindex.moving.movements import movement, movement_between
 from fastindex.runtime.machine import EPYC_1M, Target, caches_in, check_runs_here, these_caches, this_machine
 from fastindex.runtime.machine_code import features
