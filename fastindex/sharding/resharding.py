@@ -191,11 +191,12 @@ class ReshardPlan(ShownInNotebooks):
         """Lower bound on the bytes that any plan moves: those that devices need and do not hold."""
         sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]
         after = sides[1]
-        needed = (after.stop - after.start).prod(axis=1)
+        needed = (after.stop - after.start).prod(axis=1) * after.holds
         count = min(self._source.device_count, self._target.device_count)
         start = np.maximum(sides[0].start[:count], after.start[:count])
         stop = np.minimum(sides[0].stop[:count], after.stop[:count])
-        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1)
+        both = sides[0].holds[:count] & after.holds[:count]
+        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1) * both
         return -(-int(needed.sum()) * self._source.part.element_bits // 8)
 
     @property

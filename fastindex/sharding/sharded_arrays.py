@@ -70,14 +70,15 @@ def shard(
     on_device = on_gpu(array, None)
     values: Any = array if on_device else as_logical_array(array, shape)
     fill_pattern(shape, fill)
-    packed: dict[tuple[tuple[int, ...], ...], Any] = {}
+    packed: dict[tuple[object, ...], Any] = {}
     buffers = []
     for piece in shards_of(shape, sharding, count):
-        key = piece.start, piece.stop
+        key = piece.start, piece.stop, piece.logical_nbytes
         # GPU array libraries differ in how to copy; packing again costs no more than a copy.
         found = None if on_device else packed.get(key)
         if found is None:
-            buffer = packed[key] = pack(values[(*piece.slices, ...)], _held(part, piece), fill, threads=threads)
+            held = values.reshape(1)[:0] if _lacks_scalar(piece) else values[(*piece.slices, ...)]
+            buffer = packed[key] = pack(held, _held(part, piece), fill, threads=threads)
         else:
             buffer = found.copy()
         buffers.append(buffer)
@@ -134,8 +135,8 @@ def unshard(
     buffers = list(buffers)
     count = sharding.checked_device_count(len(buffers))
     part = _movable_part(shape, sharding)
-    pieces = {(piece.start, piece.stop): piece for piece in reversed(shards_of(shape, sharding, count))}
-    wanted = [piece for piece in pieces.values() if piece.logical_nbytes]
+    holders = [piece for piece in shards_of(shape, sharding, count) if piece.logical_nbytes]
+    wanted = list({(piece.start, piece.stop): piece for piece in reversed(holders)}.values())
     for piece in wanted:
         if on_gpu(buffers[piece.device], None):
             raise UnsupportedError("unshard takes buffers in host memory; copy them from the GPU first")
@@ -163,9 +164,17 @@ def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
     return part
 
 
+def _lacks_scalar(piece: Shard) -> bool:
+    return not piece.start and not piece.logical_nbytes
+
+
 def _held(part: Shape, piece: Shard) -> Shape:
     """Return the shape of the elements on a device, padded to the full shape of a part."""
     sizes = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
+    if _lacks_scalar(piece):
+        # An array of one element can be empty, and its buffer is that of a scalar.
+        part = Shape(part.element_type, (1,), dataclasses.replace(part.layout, minor_to_major=(0,)))
+        sizes = (0,)
     if sizes == part.dimensions:
         return part
     layout = dataclasses.replace(part.layout, padded_dimensions=part.layout.padded_dimensions or part.dimensions)
