@@ -1,7 +1,7 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.output, cli.process,
-cli.reporting, cli.showing.
+Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.group, cli.process,
+cli.showing, cli.showing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
-from fastindex.cli import output as cli_output
 from fastindex.cli.options import byte_size
 from fastindex.hlo.totals import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
@@ -750,7 +749,7 @@ class Terminal:
 
 def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with cli_output.ProgressBar("working", 1e9) as bar:
+    with cli_group.ProgressBar("working", 1e9) as bar:
         bar.start(100)
         bar.advance(40)
         assert bar._bar is None
@@ -762,7 +761,7 @@ def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with cli_output.ProgressBar("working", 0) as bar:
+    with cli_group.ProgressBar("working", 0) as bar:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""
