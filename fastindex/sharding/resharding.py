@@ -397,8 +397,9 @@ def shard(
         # GPU array libraries differ in how to copy; packing again costs no more than a copy.
         found = None if on_device else packed.get(key)
         if found is None:
-            held = values.reshape(1)[:0] if _lacks_scalar(piece) else values[(*piece.slices, ...)]
-            buffer = packed[key] = pack(held, _held(part, piece), fill, threads=threads)
+            held = _held(part, piece)
+            taken = values[(*piece.slices, ...)] if held.rank == shape.rank else values.reshape(1)[:0]
+            buffer = packed[key] = pack(taken, held, fill, threads=threads)
         else:
             buffer = found.copy()
         buffers.append(buffer)
@@ -484,14 +485,10 @@ def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
     return part
 
 
-def _lacks_scalar(piece: Shard) -> bool:
-    return not piece.start and not piece.logical_nbytes
-
-
 def _held(part: Shape, piece: Shard) -> Shape:
     """Return the shape of the elements on a device, padded to the full shape of a part."""
     sizes = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
-    if _lacks_scalar(piece):
+    if not sizes and not piece.logical_nbytes:
         # An array of one element can be empty, and its buffer is that of a scalar.
         part = Shape(part.element_type, (1,), dataclasses.replace(part.layout, minor_to_major=(0,)))
         sizes = (0,)
