@@ -13,7 +13,18 @@ import click
 import fastindex
 from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.group import ProgressBar, main
-from fastindex.cli.options import CASTING, DEVICE, FORCE, MAX_MEMORY, OUT_PATH, PATH, byte_size, check_memory, integer
+from fastindex.cli.options import (
+    CASTING,
+    DEVICE,
+    FORCE,
+    MAX_MEMORY,
+    OUT_PATH,
+    PATH,
+    byte_size,
+    check_memory,
+    check_names,
+    integer,
+)
 
 
 def _without_shape(source: str, message: str) -> Exception:
@@ -36,6 +47,7 @@ def _run(
     **cast: Any,
 ) -> None:
     check_memory(max_memory)
+    check_names(*files, force)
     parsed = fastindex.Shape.parse(shape)
     if done_by_workers(job, files, (parsed,), max_memory, cluster, **cast):
         return
@@ -157,6 +169,7 @@ def relayout(
     """
     if device == "cpu":
         check_memory(max_memory)
+    check_names(source, target, force)
     if tune and (device != "cpu" or workers is not None or scheduler is not None):
         raise click.UsageError(
             "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
@@ -197,6 +210,7 @@ def repack(
     same dimension is outermost in both formats.
     """
     check_memory(limits["max_memory"])
+    check_names(source, target, limits["force"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is not a shape; give sizes such as 4096x11008", param_hint="--shape")

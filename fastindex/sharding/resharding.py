@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
@@ -28,6 +27,8 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, Uns
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.numpy_moves import loops_by_numpy
+from fastindex.moving.problem import UNIT_BYTES
 from fastindex.moving.relayout_calls import pack
 from fastindex.moving.requests import execute, unpacking
 from fastindex.runtime.machine import this_machine
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 #: Smaller copies use NumPy, which needs no compilation.
 _COMPILED_BYTES = 1 << 18
-
-_UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 def plan_reshard(
@@ -313,29 +312,28 @@ def _copy_run(
     counts, length = tuple(row["counts"].tolist()), int(row["length"])
     strides = tuple(row["source_strides"].tolist()), tuple(row["target_strides"].tolist())
     begins = int(row["source_byte"]), int(row["target_byte"])
-    unit = width if width in _UNITS else 1
+    unit = width if width in UNIT_BYTES else 1
+    loops = _loops(length // unit, counts, *strides, unit)
+    places = address_of(source) + begins[0], address_of(target) + begins[1]
     if length * int(np.prod(counts)) >= _COMPILED_BYTES:
-        compiled = _compiled(length // unit, counts, *strides, unit)
-        compiled.run(address_of(source) + begins[0], address_of(target) + begins[1], bytes(unit), threads)
-        return
-    dtype = _UNITS.get(unit)
-    views = []
-    for side, begin, along in zip((source, target), begins, strides, strict=True):
-        flat = side[begin : begin + 1]
-        bytes_view = as_strided(flat, (*counts, length), (*along, 1))
-        views.append(bytes_view if length > unit or dtype is None else bytes_view.view(dtype))
-    np.copyto(views[1], views[0])
+        _compiled(loops, unit).run(*places, bytes(unit), threads)
+    else:
+        loops_by_numpy(loops, unit, *places, bytes(unit))
 
 
 @lru_cache(maxsize=256)
-def _compiled(
+def _loops(
     length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
-) -> CompiledPasses:
+) -> RelayoutLoops:
+    outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
+    return RelayoutLoops((coalesced(Nest((Loop(length, 1, 1), *outer))),), ())
+
+
+@lru_cache(maxsize=256)
+def _compiled(loops: RelayoutLoops, unit: int) -> CompiledPasses:
     from fastindex.moving.compiled_passes import CompiledPasses
 
-    outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
-    nest = coalesced(Nest((Loop(length, 1, 1), *outer)))
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit, this_machine()), TUNING)
+    return CompiledPasses(passes(loops, unit, this_machine()), TUNING)
 
 
 def shard(

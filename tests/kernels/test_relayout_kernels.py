@@ -2,7 +2,7 @@
 
 Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel, moving.moves.gathers.kernel,
 moving.lines.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.lines.staging,
-moving.lines.staging, moving.moves.transposes.kernel.
+moving.moves.transposes.kernel.
 """
 
 from __future__ import annotations
