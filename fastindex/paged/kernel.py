@@ -203,7 +203,7 @@ def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: A
 # Slot mappings
 
 
-#: Prefetch distance of positions. Nanoseconds a token, of 16 million in any order: gathers 1.70; single reads 1.75, with
+#: Prefetch distance of positions. Nanoseconds a token, 16 million in any order: gathers 1.70; single reads 1.75, with
 #: positions prefetched to L2 1.05, and 128 tokens at a time instead of 256 0.91; a copy of as many bytes 0.39
 #: (processor time of one thread of an AMD EPYC, 2026-11-28).
 _AHEAD_BYTES = 8192
