@@ -119,7 +119,7 @@ def write_runs(job: Any) -> Any:
     stride, each, last = entry(job, RUN_JOB.block_stride), 8 * entry(job, RUN_JOB.pages_each), entry(job, RUN_JOB.last)
     all_pages, block_count = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.block_count)
     whole, whole_count = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
-    count, near_end, far_end, begin = -1, 0, 0, 0
+    count, near_end, far_end, begin = -1, -1, -1, 0
     for o in range(entry(job, RUN_JOB.outer_count)):
         near_outer, far_outer = entry(outer, 2 * o), entry(outer, 2 * o + 1)
         for i in range(block_count):
@@ -134,17 +134,14 @@ def write_runs(job: Any) -> Any:
                 piece = pieces + PIECE_BYTES * row
                 near = near_block + entry(piece, 0)
                 far = far_outer + entry(pages, entry(piece, 1)) + entry(piece, 2)
-                if count < 0 or near != near_end or far != far_end:
-                    if count >= 0:
-                        set_entry(nbytes_out, count, near_end - begin)
+                if (near ^ near_end) | (far ^ far_end):
                     count += 1
                     set_entry(near_out, count, near)
                     set_entry(far_out, count, far)
                     begin, far_end = near, far
                 near_end = near + entry(piece, 3)
                 far_end += entry(piece, 3)
-    if count >= 0:
-        set_entry(nbytes_out, count, near_end - begin)
+                set_entry(nbytes_out, count, near_end - begin)
     return count + 1
 
 
@@ -190,13 +187,14 @@ def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: A
         if int32_at(places + 4 * block):
             return 0
         set_int32(places + 4 * block, i + 1)
-    found = 0
-    for block in range(num_blocks):
+    found = block = 0
+    # No branch on the table: it is random, and a misprediction takes longer than the writes.
+    while found < count:
         place = int32_at(places + 4 * block)
-        if place:
-            set_entry(order, found, place - 1)
-            set_entry(ordered, found, block)
-            found += 1
+        set_entry(order, found, place - 1)
+        set_entry(ordered, found, block)
+        found += 1 if place else 0
+        block += 1
     return 1
 
 
