@@ -15,7 +15,7 @@ from fastindex.index.numbers import narrow_product, narrow_quotient
 from fastindex.moving.kernels.passes import run_all
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
 from fastindex.runtime.kernels import instructions, kernel, subroutine
-from fastindex.runtime.lines.lines import copy_run, prefetch_bytes
+from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import (
     barrier,
     byte_at,
@@ -75,6 +75,13 @@ def _place(job, number):  # type: ignore[no-untyped-def]
     return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
 
 
+@subroutine(inline=True)
+def _prefetch(start, size):  # type: ignore[no-untyped-def]
+    """Prefetch every line of a piece, to L2: L1 waits for few lines at a time, and needs those for the copy."""
+    for line in range(start & -LINE_BYTES, start + size, LINE_BYTES):
+        prefetch_to_l2(line)
+
+
 @kernel
 def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) -> None:
     """Copy the pieces of the pages ``first:last``; parameters as for `run_page_passes`."""
@@ -89,10 +96,10 @@ def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) 
             piece, later = pieces + PAGE_PIECE_BYTES * row, row + ahead
             if later < count:
                 asked = pieces + PAGE_PIECE_BYTES * later
-                prefetch_bytes(here + entry(asked, 0), entry(asked, 2))
+                _prefetch(here + entry(asked, 0), entry(asked, 2))
             elif number + 1 < last:
                 asked = pieces + PAGE_PIECE_BYTES * (later - count)
-                prefetch_bytes(source + next_here + entry(asked, 0), entry(asked, 2))
+                _prefetch(source + next_here + entry(asked, 0), entry(asked, 2))
             copy_run(there + entry(piece, 1), here + entry(piece, 0), entry(piece, 2), streamed)
     if streamed:
         fence()
