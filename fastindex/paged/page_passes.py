@@ -28,7 +28,7 @@ _SHARE_BYTES = 1 << 20
 #: Shortest run that is copied in pieces, largest piece, and most pieces of a page.
 #: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND, and 128 to 16 tokens: pieces of 512 bytes
 #: prefetched to L1 4.7 and 7.0, to L2 4.3 and 5.2; of 2048 bytes to L2 4.0 and 5.0; a sequential copy 3.1 (processor
-#: time of one thread of an AMD EPYC, 2026-11-28). Pieces in target order, and passes, take 1.7 times those in source order.
+#: time of one thread of an AMD EPYC, 2026-11-28). In target order pieces take 1.7 times as long.
 _LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 2048, 1 << 16
 #: Prefetch distance of pieces.
 _AHEAD_BYTES = 8192
