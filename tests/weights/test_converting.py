@@ -1,7 +1,7 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
 Tests of: runtime.progress, weights.converting, weights.conversions, weights.expressions, weights.recipes,
-cli.checkpoints.
+cli.moving.
 """
 
 from __future__ import annotations
