@@ -146,6 +146,17 @@ def test_gguf_blocks_to_mlx(tmp_path: Path, kind: str, sizes: tuple[int, int]) -
     assert ("flip" in str(result)) == (kind == "Q8_0")
 
 
+def test_a_scale_that_has_no_bias(tmp_path: Path) -> None:
+    """It is found while the blocks are read, which is once: nothing is left of the job."""
+    pytest.importorskip("gguf")
+    blocks = vendors.blocks_of("Q4_0", 7, 96)
+    blocks[5, 18:20] = np.array([60000], np.float16).view(np.uint8)
+    vendors.write_gguf(tmp_path / "model.gguf", {"a.weight": blocks}, "Q4_0")
+    with pytest.raises(fi.FastIndexError, match=r"^a\.weight Q4_0 .*, as a\.biases: the value at \(5, 1\) is 60000"):
+        fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", "gguf-to-mlx")
+    assert os.listdir(tmp_path) == ["model.gguf"]
+
+
 def test_gguf_blocks_without_a_rule(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     blocks = np.zeros((2, 144), np.uint8)
