@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import click
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -11,8 +14,8 @@ _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for n
 PATH = click.Path(path_type=str, readable=False)
 #: Output path: need not be readable; it is replaced by rename.
 OUT_PATH = click.Path(path_type=str, readable=False)
-#: Whether to replace a read-only file.
-FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
+#: Whether to replace a read-only file, and the input.
+FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only or the input.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
 #: Whether to print JSON.
@@ -80,6 +83,17 @@ MAX_MEMORY = click.option(
     show_default=True,
     help="What to have in memory at most, this program included.",
 )
+
+
+def check_names(source: str, target: str, force: bool) -> None:
+    """Raise an error for an output that would replace the input without --force."""
+    if force:
+        return
+    with suppress(OSError):
+        if os.path.samefile(source, target) and (os.path.isfile(source) or os.path.isdir(source)):
+            raise click.UsageError(
+                f"IN and OUT are the same file, {source!r}; give OUT another name, or --force to replace IN"
+            )
 
 
 def check_memory(max_memory: int) -> None:

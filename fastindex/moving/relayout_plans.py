@@ -19,7 +19,6 @@ from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_mova
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError, UnsupportedError
@@ -35,6 +34,7 @@ from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
+from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
     from fastindex.moving.compiled_passes import OneCall

@@ -1,6 +1,6 @@
 """Device and slot of every element, and back, against the slow reference; what each device holds.
 
-Tests of: sharding.placement, sharding.indices.
+Tests of: sharding.transfers, sharding.indices.
 """
 
 from __future__ import annotations
