@@ -6,7 +6,6 @@ that look them up. Table layout: `cuda.numbers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from fastindex.algebra.cast_numbers import bytes_read, bytes_written, names_of
 from fastindex.cuda.kernels.cast_values import Vectors, converter
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, several
 from fastindex.cuda.kernels.geometry import CastGeometry
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, places, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
@@ -65,35 +64,14 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
     load, store = LOAD[given.elements * read], STORE[made.elements * written]
 
     @device_function
-    def read_two(at: Any, step: Any) -> Any:
-        return load(at), load(at + step)
+    def read_row(number: Any, at: Any, step: Any) -> Any:
+        return load(at + number * step)
 
     @device_function
-    def read_four(at: Any, step: Any) -> Any:
-        return load(at), load(at + step), load(at + 2 * step), load(at + 3 * step)
+    def write_row(number: Any, at: Any, step: Any, vector: Any) -> None:
+        store(at + number * step, vector)
 
-    @device_function
-    def read_one(at: Any, step: Any) -> Any:
-        return (load(at),)
-
-    @device_function
-    def write_two(at: Any, step: Any, vectors: Any) -> None:
-        store(at, vectors[0])
-        store(at + step, vectors[1])
-
-    @device_function
-    def write_four(at: Any, step: Any, vectors: Any) -> None:
-        store(at, vectors[0])
-        store(at + step, vectors[1])
-        store(at + 2 * step, vectors[2])
-        store(at + 3 * step, vectors[3])
-
-    @device_function
-    def write_one(at: Any, step: Any, vectors: Any) -> None:
-        store(at, vectors[0])
-
-    read_rows = {1: read_one, 2: read_two, 4: read_four}[given.count]
-    write_rows = {1: write_one, 2: write_two, 4: write_four}[made.count]
+    read_rows, write_rows = several(given.count, read_row), several(made.count, write_row, ("vector",), returns=False)
 
     def cast_rows(destination, source, table, count, loops, step, results):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -102,46 +80,6 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
             write_rows(destination + d, step, convert(read_rows(source + s, step), results))
 
     return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
-
-
-def _cells_stored(count: int, cell: int, step: int) -> Callable[[Any, Any], Any]:
-    """Make the function that stores `count` values, a power of two, to cells of shared memory with stride `step`."""
-    if count == 1:
-        store_cell = STORE_SHARED[cell]
-
-        @device_function
-        def store_one(at: Any, values: Any) -> None:
-            store_cell(at, values[0])
-
-        return store_one
-    half = count // 2
-    store_half, ahead = _cells_stored(half, cell, step), half * step
-
-    @device_function
-    def store_all(at: Any, values: Any) -> None:
-        store_half(at, values[:half])
-        store_half(at + ahead, values[half:])
-
-    return store_all
-
-
-def _cells_loaded(count: int, cell: int) -> Callable[[Any], Any]:
-    """Make the function that loads `count` adjacent cells, a power of two, from shared memory."""
-    if count == 1:
-        load_cell = LOAD_SHARED[cell]
-
-        @device_function
-        def load_one(at: Any) -> Any:
-            return (load_cell(at),)
-
-        return load_one
-    load_half, ahead = _cells_loaded(count // 2, cell), count // 2 * cell
-
-    @device_function
-    def load_all(at: Any) -> Any:
-        return load_half(at) + load_half(at + ahead)
-
-    return load_all
 
 
 @cache
@@ -160,28 +98,39 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     reading, writing = geometry.reading, geometry.writing
     shared = shared_memory(-(-geometry.cells * cell // 16) * 16)
     load, store = LOAD[columns * read], STORE[rows * written]
-    put, take = _cells_stored(columns, cell, column_bytes), _cells_loaded(rows, cell)
+    load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
     convert = converter(code, Vectors(1, columns, read), Vectors(columns, 1, written), list(range(columns)))
     join = converter(None, Vectors(rows, 1, written), Vectors(1, rows, written), list(range(rows)))
 
     @device_function
-    def read_four(thread: Any, step: Any, memory: Any, source: Any, row_places: Any, results: Any) -> None:
-        """Read four vectors of a full tile, with all four loads in flight at once."""
-        (r0, c0), (r1, c1) = reading(thread, step), reading(thread, step + 1)
-        (r2, c2), (r3, c3) = reading(thread, step + 2), reading(thread, step + 3)
-        p0, p1 = load_int64(row_places + 8 * r0), load_int64(row_places + 8 * r1)
-        p2, p3 = load_int64(row_places + 8 * r2), load_int64(row_places + 8 * r3)
-        v0, v1 = load(source + p0 + c0 * read), load(source + p1 + c1 * read)
-        v2, v3 = load(source + p2 + c2 * read), load(source + p3 + c3 * read)
-        put(memory + c0 * column_bytes + r0 * cell, convert((v0,), results))
-        put(memory + c1 * column_bytes + r1 * cell, convert((v1,), results))
-        put(memory + c2 * column_bytes + r2 * cell, convert((v2,), results))
-        put(memory + c3 * column_bytes + r3 * cell, convert((v3,), results))
+    def put_cell(number: Any, at: Any, value: Any) -> None:
+        store_cell(at + number * column_bytes, value)
 
     @device_function
-    def read_one(row: Any, column: Any, memory: Any, source: Any, row_places: Any, results: Any) -> None:
-        vector = load(source + load_int64(row_places + 8 * row) + column * read)
-        put(memory + column * column_bytes + row * cell, convert((vector,), results))
+    def cell_at(number: Any, at: Any) -> Any:
+        return load_cell(at + number * cell)
+
+    put, take = several(columns, put_cell, ("value",), returns=False), several(rows, cell_at)
+
+    @device_function
+    def start(number: Any, thread: Any, step: Any) -> Any:
+        return reading(thread, step + number)
+
+    @device_function
+    def place(number: Any, at: Any, row_places: Any) -> Any:
+        return load_int64(row_places + 8 * at[0])
+
+    @device_function
+    def vector(number: Any, at: Any, source: Any, place: Any) -> Any:
+        return load(source + place + at[1] * read)
+
+    @device_function
+    def put_converted(number: Any, at: Any, memory: Any, vector: Any, results: Any) -> None:
+        put(memory + at[1] * column_bytes + at[0] * cell, convert((vector,), results))
+
+    four_starts, four_places = several(4, start), several(4, place, ("at",))
+    four_vectors = several(4, vector, ("at", "place"))
+    put_four = several(4, put_converted, ("at", "vector"), returns=False)
 
     in_fours = read_steps % 4 == 0
 
@@ -197,11 +146,12 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
         if in_fours and rows_here == side and columns_here == side:
             singly = 0
             for step in range(0, read_steps, 4):
-                read_four(thread, step, memory, s, row_places, results)
+                four = four_starts(thread, step)
+                put_four(four, memory, four_vectors(four, s, four_places(four, row_places)), results)
         for step in range(singly):
-            row, column = reading(thread, step)
-            if row < rows_here and column < columns_here:
-                read_one(row, column, memory, s, row_places, results)
+            one = reading(thread, step)
+            if one[0] < rows_here and one[1] < columns_here:
+                put_converted(0, one, memory, vector(0, one, s, place(0, one, row_places)), results)
         cuda.syncthreads()
         for step in range(write_steps):
             row, column = writing(thread, step)

@@ -110,14 +110,34 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
     The others are the arguments of that function. The last functions are found first.
     """
-    # The parameters are written out: numba-cuda-mlir inlines no function that takes `*arguments`.
-    given = ", ".join(signature(getattr(functions[0], "py_func", functions[0])).parameters)
-    lines = [f"def choose(number, {given}):"]
-    for number in reversed(range(1, len(functions))):
-        lines += [f"    if number == {number}:", f"        return f{number}({given})"]
+    given = ", ".join(_parameters(functions[0]))
+    lines = [f"if number == {n}:\n        return f{n}({given})" for n in reversed(range(1, len(functions)))]
+    return _written(f"number, {given}", [*lines, f"return f0({given})"], functions)
+
+
+def several(
+    count: int, function: Callable[..., Any], over: Sequence[str] = (), returns: bool = True
+) -> Callable[..., Any]:
+    """Make the device function that calls another `count` times, and returns the results as a tuple.
+
+    The first argument of that function is the number of the call; those named in `over` are entries of tuples. So the
+    loads of a thread come before what depends on them, and are in flight together.
+    """
+    _, *given = _parameters(function)
+    calls = [f"f0({', '.join([str(i), *(f'{n}[{i}]' if n in over else n for n in given)])})" for i in range(count)]
+    return _written(", ".join(given), [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    return [*signature(getattr(function, "py_func", function)).parameters]
+
+
+def _written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make a device function from its source, in which `functions` are f0, f1 and so on."""
+    # Parameters are written out: numba-cuda-mlir inlines no function that takes `*arguments`.
     names = {f"f{number}": function for number, function in enumerate(functions)}
-    exec("\n".join([*lines, f"    return f0({given})"]), names)
-    return device_function(names["choose"])
+    exec("\n    ".join([f"def written({given}):", *body]), names)
+    return device_function(names["written"])
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, cuda, device_function
+from fastindex.cuda.kernels.device import SIMULATED, THREADS, cuda, device_function, several
 from fastindex.cuda.numbers import FOLLOWED, WARP
 
 _WARPS = THREADS // WARP
@@ -37,28 +37,13 @@ _next = device_function(_of_the_next_lane)
 
 
 @device_function
-def _following_word(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    return (_next(v0[0], v1[0]),), (_next(v1[0], v2[0]),), (_next(v2[0], v3[0]),), (_next(v3[0], v3[0]),)
+def _next_word(number: Any, first: Any, then: Any) -> Any:
+    return _next(first, then)
 
 
-@device_function
-def _next_two(a: Any, b: Any) -> Any:
-    return _next(a[0], b[0]), _next(a[1], b[1])
-
-
-@device_function
-def _following_two(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    return _next_two(v0, v1), _next_two(v1, v2), _next_two(v2, v3), _next_two(v3, v3)
-
-
-@device_function
-def _next_four(a: Any, b: Any) -> Any:
-    return _next(a[0], b[0]), _next(a[1], b[1]), _next(a[2], b[2]), _next(a[3], b[3])
-
-
-@device_function
-def _following_four(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    return _next_four(v0, v1), _next_four(v1, v2), _next_four(v2, v3), _next_four(v3, v3)
+def _next_words(count: int) -> Callable[[Any, Any], Any]:
+    """Make the function of a thread's value and its next one, of `count` words each."""
+    return several(count, _next_word, ("first", "then"))
 
 
 def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
@@ -73,21 +58,6 @@ def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return beside if lane < 31 else (*beside[1:], beside[3])
 
 
-@device_function
-def _next_one(word: Any) -> Any:
-    return (_next(word[0], word[0]),)
-
-
-@device_function
-def _next_pair(pair: Any) -> Any:
-    return _next_two(pair, pair)
-
-
-@device_function
-def _next_quad(quad: Any) -> Any:
-    return _next_four(quad, quad)
-
-
 def _simulated_next(value: Any) -> Any:
     return _simulated_following(value, value, value, value)[0]
 
@@ -99,7 +69,13 @@ def of_next_lane(count: int) -> Callable[[Any], Any]:
     """
     if SIMULATED:
         return _simulated_next
-    return {1: _next_one, 2: _next_pair, 4: _next_quad}[count]
+    next_words = _next_words(count)
+
+    @device_function
+    def of_next(value: Any) -> Any:
+        return next_words(value, value)
+
+    return of_next
 
 
 def following(count: int) -> Callable[..., Any]:
@@ -109,4 +85,10 @@ def following(count: int) -> Callable[..., Any]:
     """
     if SIMULATED:
         return _simulated_following
-    return {1: _following_word, 2: _following_two, 4: _following_four}[count]
+    next_words = _next_words(count)
+
+    @device_function
+    def following_all(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+        return next_words(v0, v1), next_words(v1, v2), next_words(v2, v3), next_words(v3, v3)
+
+    return following_all

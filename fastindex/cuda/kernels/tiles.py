@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import Lines, TileGeometry
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, tile_of_two_loops
 from fastindex.cuda.kernels.loops import tile as any_tile
@@ -87,144 +87,108 @@ def _vector_transpose(width: int, tile_rows: int, tile_columns: int, common_path
         store_word(next_at + 2 * pitch, w3)
 
     @device_function
-    def put_bytes(at: Any, next_at: Any, r0: Any, r1: Any, r2: Any, r3: Any) -> None:
-        a0, a1, a2, a3 = words(r0)
-        b0, b1, b2, b3 = words(r1)
-        c0, c1, c2, c3 = words(r2)
-        d0, d1, d2, d3 = words(r3)
-        w0, w1, w2, w3 = turned_bytes(a0, b0, c0, d0)
-        put_words(at, next_at, w0, w1, w2, w3)
-        w0, w1, w2, w3 = turned_bytes(a1, b1, c1, d1)
-        put_words(at + 4 * pitch, next_at + 4 * pitch, w0, w1, w2, w3)
-        w0, w1, w2, w3 = turned_bytes(a2, b2, c2, d2)
-        put_words(at + 8 * pitch, next_at + 8 * pitch, w0, w1, w2, w3)
-        w0, w1, w2, w3 = turned_bytes(a3, b3, c3, d3)
-        put_words(at + 12 * pitch, next_at + 12 * pitch, w0, w1, w2, w3)
+    def put_word_of_bytes(number: Any, at: Any, next_at: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+        w0, w1, w2, w3 = turned_bytes(a, b, c, d)
+        put_words(at + 4 * pitch * number, next_at + 4 * pitch * number, w0, w1, w2, w3)
+
+    put_words_of_bytes = several(4, put_word_of_bytes, ("a", "b", "c", "d"), returns=False)
 
     @device_function
-    def put_halves(at: Any, next_at: Any, r0: Any, r1: Any) -> None:
-        a0, a1, a2, a3 = words(r0)
-        b0, b1, b2, b3 = words(r1)
+    def put_bytes(at: Any, next_at: Any, rows: Any) -> None:
+        put_words_of_bytes(at, next_at, words(rows[0]), words(rows[1]), words(rows[2]), words(rows[3]))
+
+    @device_function
+    def put_halves(at: Any, next_at: Any, rows: Any) -> None:
+        a0, a1, a2, a3 = words(rows[0])
+        b0, b1, b2, b3 = words(rows[1])
         put_words(at, next_at, low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1))
         at, next_at = at + 4 * pitch, next_at + 4 * pitch
         put_words(at, next_at, low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3))
 
     @device_function
-    def put_four_elements(at: Any, next_at: Any, value: Any) -> None:
-        w0, w1, w2, w3 = words(value)
+    def put_four_elements(at: Any, next_at: Any, rows: Any) -> None:
+        w0, w1, w2, w3 = words(rows[0])
         put_words(at, next_at, w0, w1, w2, w3)
 
     @device_function
-    def put_two_elements(at: Any, next_at: Any, value: Any) -> None:
-        store_eight(at, value[0])
-        store_eight(next_at, value[1])
+    def put_two_elements(at: Any, next_at: Any, rows: Any) -> None:
+        store_eight(at, rows[0][0])
+        store_eight(next_at, rows[0][1])
 
     @device_function
-    def put_element(at: Any, next_at: Any, value: Any) -> None:
-        store_granule(at, value)
+    def put_element(at: Any, next_at: Any, rows: Any) -> None:
+        store_granule(at, rows[0])
 
-    put_vector = {4: put_four_elements, 8: put_two_elements}.get(width, put_element)
-
-    @device_function
-    def read_byte_rows(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
-        for k in range(read_groups):
-            s, r = source + vectors_on(k) * 16, row_places + 8 * rows_on(k)
-            p0, p1, p2, p3 = load_int64(r), load_int64(r + 8), load_int64(r + 16), load_int64(r + 24)
-            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
-            c = cell ^ read_cell(k)
-            at = memory + np.int64(c)
-            put_bytes(at, second(at, c), v0, v1, v2, v3)
+    put_rows = {1: put_bytes, 2: put_halves, 4: put_four_elements, 8: put_two_elements}.get(width, put_element)
 
     @device_function
-    def read_half_rows(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
+    def place_of(number: Any, places: Any) -> Any:
+        return load_int64(places + 8 * number)
+
+    row_places_of = several(packed, place_of)
+
+    @device_function
+    def row_at(number: Any, source: Any, place: Any) -> Any:
+        return load(source + place)
+
+    rows_at = several(packed, row_at, ("place",))
+
+    @device_function
+    def places_of_step(number: Any, first: Any, places: Any) -> Any:
+        return row_places_of(places + 8 * rows_on(first + number))
+
+    @device_function
+    def rows_of_step(number: Any, first: Any, source: Any, place: Any) -> Any:
+        return rows_at(source + vectors_on(first + number) * 16, place)
+
+    @device_function
+    def put_step(number: Any, first: Any, memory: Any, cell: Any, rows: Any) -> None:
+        c = cell ^ read_cell(first + number)
+        at = memory + np.int64(c)
+        put_rows(at, second(at, c), rows)
+
+    places_together, rows_together = several(together, places_of_step), several(together, rows_of_step, ("place",))
+    put_together = several(together, put_step, ("rows",), returns=False)
+
+    @device_function
+    def read_full(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
         for group in range(read_groups):
-            i, j = 2 * group, 2 * group + 1
-            s, r = source + vectors_on(i) * 16, row_places + 8 * rows_on(i)
-            p0, p1 = load_int64(r), load_int64(r + 8)
-            t, r = source + vectors_on(j) * 16, row_places + 8 * rows_on(j)
-            p2, p3 = load_int64(r), load_int64(r + 8)
-            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(t + p2), load(t + p3)
-            c = cell ^ read_cell(i)
-            at = memory + np.int64(c)
-            put_halves(at, second(at, c), v0, v1)
-            c = cell ^ read_cell(j)
-            at = memory + np.int64(c)
-            put_halves(at, second(at, c), v2, v3)
+            first = together * group
+            put_together(first, memory, cell, rows_together(first, source, places_together(first, row_places)))
 
     @device_function
-    def read_vectors(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
-        for group in range(read_groups):
-            g, h, i, j = 4 * group, 4 * group + 1, 4 * group + 2, 4 * group + 3
-            p0 = load_int64(row_places + 8 * rows_on(g))
-            p1 = load_int64(row_places + 8 * rows_on(h))
-            p2 = load_int64(row_places + 8 * rows_on(i))
-            p3 = load_int64(row_places + 8 * rows_on(j))
-            v0, v1 = load(source + p0 + vectors_on(g) * 16), load(source + p1 + vectors_on(h) * 16)
-            v2, v3 = load(source + p2 + vectors_on(i) * 16), load(source + p3 + vectors_on(j) * 16)
-            c = cell ^ read_cell(g)
-            at = memory + np.int64(c)
-            put_vector(at, second(at, c), v0)
-            c = cell ^ read_cell(h)
-            at = memory + np.int64(c)
-            put_vector(at, second(at, c), v1)
-            c = cell ^ read_cell(i)
-            at = memory + np.int64(c)
-            put_vector(at, second(at, c), v2)
-            c = cell ^ read_cell(j)
-            at = memory + np.int64(c)
-            put_vector(at, second(at, c), v3)
+    def column_place(number: Any, first: Any, places: Any) -> Any:
+        return load_int64(places + 8 * columns_on(first + number))
 
-    read_full = {1: read_byte_rows, 2: read_half_rows}.get(width, read_vectors)
+    @device_function
+    def granule_of(number: Any, first: Any, memory: Any, cell: Any) -> Any:
+        return load_granule(memory + np.int64(cell ^ write_cell(first + number)))
+
+    @device_function
+    def write_granule(number: Any, first: Any, destination: Any, place: Any, value: Any) -> None:
+        store(destination + place + granules_on(first + number) * 16, value)
+
+    four_places, four_granules = several(4, column_place), several(4, granule_of)
+    write_four = several(4, write_granule, ("place", "value"), returns=False)
 
     @device_function
     def write_full(memory: Any, cell: Any, destination: Any, column_places: Any) -> None:
         for group in range(write_groups):
-            g, h, i, j = 4 * group, 4 * group + 1, 4 * group + 2, 4 * group + 3
-            p0 = load_int64(column_places + 8 * columns_on(g))
-            p1 = load_int64(column_places + 8 * columns_on(h))
-            p2 = load_int64(column_places + 8 * columns_on(i))
-            p3 = load_int64(column_places + 8 * columns_on(j))
-            v0 = load_granule(memory + np.int64(cell ^ write_cell(g)))
-            v1 = load_granule(memory + np.int64(cell ^ write_cell(h)))
-            v2 = load_granule(memory + np.int64(cell ^ write_cell(i)))
-            v3 = load_granule(memory + np.int64(cell ^ write_cell(j)))
-            store(destination + p0 + granules_on(g) * 16, v0)
-            store(destination + p1 + granules_on(h) * 16, v1)
-            store(destination + p2 + granules_on(i) * 16, v2)
-            store(destination + p3 + granules_on(j) * 16, v3)
-
-    @device_function
-    def put_one(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
-        put_vector(at, next_at, load(source + load_int64(row_places)))
-
-    @device_function
-    def put_two_rows(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
-        put_halves(at, next_at, load(source + load_int64(row_places)), load(source + load_int64(row_places + 8)))
-
-    @device_function
-    def put_four_rows(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
-        r0, r1 = load(source + load_int64(row_places)), load(source + load_int64(row_places + 8))
-        r2, r3 = load(source + load_int64(row_places + 16)), load(source + load_int64(row_places + 24))
-        put_bytes(at, next_at, r0, r1, r2, r3)
-
-    put_part = {1: put_four_rows, 2: put_two_rows}.get(width, put_one)
+            places = four_places(4 * group, column_places)
+            write_four(4 * group, destination, places, four_granules(4 * group, memory, cell))
 
     @device_function
     def read_part(memory: Any, cell: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
         """Read a partial tile step by step; `rows` and `columns` are those left from where the thread starts."""
         for k in range(read_steps):
             if rows_on(k) < rows and vectors_on(k) * vector < columns:
-                c = cell ^ read_cell(k)
-                at = memory + np.int64(c)
-                put_part(at, second(at, c), source + vectors_on(k) * 16, row_places + 8 * rows_on(k))
+                put_step(0, k, memory, cell, rows_of_step(0, k, source, places_of_step(0, k, row_places)))
 
     @device_function
     def write_part(memory: Any, cell: Any, destination: Any, column_places: Any, rows: Any, columns: Any) -> None:
         for k in range(write_steps):
             if granules_on(k) * vector < rows and columns_on(k) < columns:
-                value = load_granule(memory + np.int64(cell ^ write_cell(k)))
-                place = load_int64(column_places + 8 * columns_on(k)) + granules_on(k) * 16
-                store(destination + place, value)
+                write_granule(0, k, destination, column_place(0, k, column_places), granule_of(0, k, memory, cell))
 
     @device_function
     def transpose(memory: Any, destination: Any, source: Any, table: Any, loops: Any) -> None:
@@ -279,42 +243,34 @@ def _scalar_transpose(width: int, tile_rows: int, tile_columns: int, common_path
     tile = tile_of_two_loops if common_path else any_tile
 
     @device_function
-    def read_four(k: Any, at: Any, source: Any, row_places: Any) -> None:
-        i, j, m = k + 1, k + 2, k + 3
-        p0, p1 = load_int64(row_places + 8 * rows_on(k)), load_int64(row_places + 8 * rows_on(i))
-        p2, p3 = load_int64(row_places + 8 * rows_on(j)), load_int64(row_places + 8 * rows_on(m))
-        v0, v1 = load(source + p0 + columns_along(k) * width), load(source + p1 + columns_along(i) * width)
-        v2, v3 = load(source + p2 + columns_along(j) * width), load(source + p3 + columns_along(m) * width)
-        store_cell(at + columns_along(k) * pitch + rows_on(k) * width, v0)
-        store_cell(at + columns_along(i) * pitch + rows_on(i) * width, v1)
-        store_cell(at + columns_along(j) * pitch + rows_on(j) * width, v2)
-        store_cell(at + columns_along(m) * pitch + rows_on(m) * width, v3)
+    def row_place(number: Any, first: Any, places: Any) -> Any:
+        return load_int64(places + 8 * rows_on(first + number))
 
     @device_function
-    def read_one(k: Any, at: Any, source: Any, row_places: Any) -> None:
-        value = load(source + load_int64(row_places + 8 * rows_on(k)) + columns_along(k) * width)
-        store_cell(at + columns_along(k) * pitch + rows_on(k) * width, value)
+    def element_of(number: Any, first: Any, source: Any, place: Any) -> Any:
+        return load(source + place + columns_along(first + number) * width)
 
     @device_function
-    def write_four(k: Any, at: Any, destination: Any, column_places: Any) -> None:
-        i, j, m = k + 1, k + 2, k + 3
-        p0, p1 = load_int64(column_places + 8 * columns_on(k)), load_int64(column_places + 8 * columns_on(i))
-        p2, p3 = load_int64(column_places + 8 * columns_on(j)), load_int64(column_places + 8 * columns_on(m))
-        v0 = load_cell(at + columns_on(k) * pitch + rows_along(k) * width)
-        v1 = load_cell(at + columns_on(i) * pitch + rows_along(i) * width)
-        v2 = load_cell(at + columns_on(j) * pitch + rows_along(j) * width)
-        v3 = load_cell(at + columns_on(m) * pitch + rows_along(m) * width)
-        store(destination + p0 + rows_along(k) * width, v0)
-        store(destination + p1 + rows_along(i) * width, v1)
-        store(destination + p2 + rows_along(j) * width, v2)
-        store(destination + p3 + rows_along(m) * width, v3)
+    def put(number: Any, first: Any, at: Any, value: Any) -> None:
+        store_cell(at + columns_along(first + number) * pitch + rows_on(first + number) * width, value)
 
     @device_function
-    def write_one(k: Any, at: Any, destination: Any, column_places: Any) -> None:
-        value = load_cell(at + columns_on(k) * pitch + rows_along(k) * width)
-        store(destination + load_int64(column_places + 8 * columns_on(k)) + rows_along(k) * width, value)
+    def column_place(number: Any, first: Any, places: Any) -> Any:
+        return load_int64(places + 8 * columns_on(first + number))
 
-    read, write = (read_four, write_four) if together == 4 else (read_one, write_one)
+    @device_function
+    def take(number: Any, first: Any, at: Any) -> Any:
+        return load_cell(at + columns_on(first + number) * pitch + rows_along(first + number) * width)
+
+    @device_function
+    def write(number: Any, first: Any, destination: Any, place: Any, value: Any) -> None:
+        store(destination + place + rows_along(first + number) * width, value)
+
+    row_places_of, elements_of = several(together, row_place), several(together, element_of, ("place",))
+    put_all, write_all = (
+        several(together, f, over, False) for f, over in ((put, ("value",)), (write, ("place", "value")))
+    )
+    column_places_of, take_all = several(together, column_place), several(together, take)
 
     @device_function
     def transpose(memory: Any, destination: Any, source: Any, table: Any, loops: Any) -> None:
@@ -329,11 +285,11 @@ def _scalar_transpose(width: int, tile_rows: int, tile_columns: int, common_path
         full = common_path or (rows == tile_rows and columns == tile_columns)
         if full:
             for k in range(0, steps, together):
-                read(k, at, s, row_places)
+                put_all(k, at, elements_of(k, s, row_places_of(k, row_places)))
         else:
             for k in range(steps):
                 if rows_on(k) < rows - np.int64(row) and columns_along(k) < columns - np.int64(column):
-                    read_one(k, at, s, row_places)
+                    put(0, k, at, element_of(0, k, s, row_place(0, k, row_places)))
         cuda.syncthreads()
         column, row = begin_writing(thread)
         at = memory + np.int64(column) * pitch + np.int64(row) * width
@@ -341,10 +297,11 @@ def _scalar_transpose(width: int, tile_rows: int, tile_columns: int, common_path
         column_places += 8 * np.int64(column)
         if full:
             for k in range(0, steps, together):
-                write(k, at, d, column_places)
+                places = column_places_of(k, column_places)
+                write_all(k, d, places, take_all(k, at))
         else:
             for k in range(steps):
                 if rows_along(k) < rows - np.int64(row) and columns_on(k) < columns - np.int64(column):
-                    write_one(k, at, d, column_places)
+                    write(0, k, d, column_place(0, k, column_places), take(0, k, at))
 
     return transpose
