@@ -87,7 +87,7 @@ def passed(output: str) -> int:
     return int(found[1]) if found else 0
 
 
-@pytest.mark.parametrize(("deinterleave", "capability"), TAKEN)
+@pytest.mark.parametrize(("part", "capability"), TAKEN)
 def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
     output = run(folder, "tests/test_gpu.py", "-k", part, capability=capability)
     assert passed(output) >= PARTS[part]
@@ -100,7 +100,7 @@ def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
 BY_THE_SUCCESSOR = {"test_indices": 7, "test_relayouts and 67": 4}
 
 
-@pytest.mark.parametrize("deinterleave", [*strategies.rotating(BY_THE_SUCCESSOR)])
+@pytest.mark.parametrize("part", [*strategies.rotating(BY_THE_SUCCESSOR)])
 def test_what_numba_cuda_mlir_compiles(part: str, folder: Path) -> None:
     require_the_successor()
     output = run(folder, "tests/test_gpu.py", "-k", part, compiler="numba-cuda-mlir")
@@ -121,7 +121,7 @@ def test_every_test_for_a_gpu_is_in_a_part(folder: Path) -> None:
 BUGS = {"too_long or 31_bits or does_not_wait or too_many or top_of or cut_short": 16, "lane": 10, "": 11}
 
 
-@pytest.mark.parametrize("deinterleave", [*strategies.rotating(BUGS)])
+@pytest.mark.parametrize("part", [*strategies.rotating(BUGS)])
 def test_planted_bugs_are_found(part: str) -> None:
     names = part or f"not ({' or '.join(filter(None, BUGS))})"
     command = [sys.executable, "-m", "tests.cuda.stand_in.plant", "-k", names]
@@ -141,7 +141,7 @@ def test_blocks_far_apart(folder: Path) -> None:
 LARGE = {"65536 and not 128": 1, "65536 and 128": 1, "46341": 2}
 
 
-@pytest.mark.parametrize("deinterleave", [*LARGE] if strategies.PART is None else [[*LARGE][strategies.PART % 2]])
+@pytest.mark.parametrize("part", [*LARGE] if strategies.PART is None else [[*LARGE][strategies.PART % 2]])
 def test_more_than_31_bits(part: str, folder: Path) -> None:
     """8 GiB of memory; one of the first two, and all of them with all seeds."""
     if "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""):
