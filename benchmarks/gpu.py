@@ -98,7 +98,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.executes = executes()
-        self.clock = Clock(options.rounds)
+        self.clock = Clock(options.rounds if self.executes else 1)
         self.libraries = gpu_peers.installed()
         self.nbytes = options.mib << 20
         self.count = options.count
