@@ -212,11 +212,12 @@ class ReshardPlan(ShownInNotebooks):
         """Lower bound on the bytes that any plan moves: those that devices need and do not hold."""
         sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]
         after = sides[1]
-        needed = (after.stop - after.start).prod(axis=1)
+        needed = (after.stop - after.start).prod(axis=1) * after.holds
         count = min(self._source.device_count, self._target.device_count)
         start = np.maximum(sides[0].start[:count], after.start[:count])
         stop = np.minimum(sides[0].stop[:count], after.stop[:count])
-        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1)
+        both = sides[0].holds[:count] & after.holds[:count]
+        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1) * both
         return -(-int(needed.sum()) * self._source.part.element_bits // 8)
 
     @property
@@ -387,14 +388,16 @@ def shard(
     on_device = on_gpu(array, None)
     values: Any = array if on_device else as_logical_array(array, shape)
     fill_pattern(shape, fill)
-    packed: dict[tuple[tuple[int, ...], ...], Any] = {}
+    packed: dict[tuple[object, ...], Any] = {}
     buffers = []
     for piece in shards_of(shape, sharding, count):
-        key = piece.start, piece.stop
+        key = piece.start, piece.stop, piece.logical_nbytes
         # GPU array libraries differ in how to copy; packing again costs no more than a copy.
         found = None if on_device else packed.get(key)
         if found is None:
-            buffer = packed[key] = pack(values[(*piece.slices, ...)], _held(part, piece), fill, threads=threads)
+            held = _held(part, piece)
+            taken = values[(*piece.slices, ...)] if held.rank == shape.rank else values.reshape(1)[:0]
+            buffer = packed[key] = pack(taken, held, fill, threads=threads)
         else:
             buffer = found.copy()
         buffers.append(buffer)
@@ -451,8 +454,8 @@ def unshard(
     buffers = list(buffers)
     count = sharding.checked_device_count(len(buffers))
     part = _movable_part(shape, sharding)
-    pieces = {(piece.start, piece.stop): piece for piece in reversed(shards_of(shape, sharding, count))}
-    wanted = [piece for piece in pieces.values() if piece.logical_nbytes]
+    holders = [piece for piece in shards_of(shape, sharding, count) if piece.logical_nbytes]
+    wanted = list({(piece.start, piece.stop): piece for piece in reversed(holders)}.values())
     for piece in wanted:
         if on_gpu(buffers[piece.device], None):
             raise UnsupportedError("unshard takes buffers in host memory; copy them from the GPU first")
@@ -483,6 +486,10 @@ def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
 def _held(part: Shape, piece: Shard) -> Shape:
     """Return the shape of the elements on a device, padded to the full shape of a part."""
     sizes = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
+    if not sizes and not piece.logical_nbytes:
+        # An array of one element can be empty, and its buffer is that of a scalar.
+        part = Shape(part.element_type, (1,), dataclasses.replace(part.layout, minor_to_major=(0,)))
+        sizes = (0,)
     if sizes == part.dimensions:
         return part
     layout = dataclasses.replace(part.layout, padded_dimensions=part.layout.padded_dimensions or part.dimensions)

@@ -39,12 +39,15 @@ class Placement:
         Position of a device's part along each dimension; (devices, 0) if nothing is partitioned.
     start, stop : int64 arrays of (devices, rank)
         Range of the elements on each device; empty for a device that holds only padding.
+    holds : bool array of (devices,)
+        Whether a device holds elements: a scalar has no range that could be empty.
     """
 
     shard: Shape
     tile_index: Numbers
     start: Numbers
     stop: Numbers
+    holds: NDArray[np.bool_]
 
 
 def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
@@ -60,9 +63,9 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
     if sharding.order is None:
         nothing = np.zeros((device_count, shape.rank), np.int64)
         whole = np.broadcast_to(sizes, nothing.shape).copy()
-        if sharding.device is not None:
-            whole[np.arange(device_count) != sharding.device] = 0
-        return Placement(shard, np.zeros((device_count, 0), np.int64), nothing, whole)
+        holds = np.full(device_count, True) if sharding.device is None else np.arange(device_count) == sharding.device
+        whole[~holds] = 0
+        return Placement(shard, np.zeros((device_count, 0), np.int64), nothing, whole, holds)
     devices = sharding.order.array()
     place = np.empty(device_count, np.int64)
     place[devices] = np.arange(device_count)
@@ -70,7 +73,8 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
     parts = np.unravel_index(place, sharding.dimensions)[: shape.rank] if shape.rank else ()
     index = np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((device_count, 0), np.int64)
     held = np.array(shard.dimensions, np.int64)
-    return Placement(shard, index, np.minimum(index * held, sizes), np.minimum((index + 1) * held, sizes))
+    start, stop = np.minimum(index * held, sizes), np.minimum((index + 1) * held, sizes)
+    return Placement(shard, index, start, stop, (start < stop).all(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +118,10 @@ def shards_of(shape: Shape, sharding: Sharding, device_count: int) -> list[Shard
     """Return one record per device."""
     placed = placement(shape, sharding, device_count)
     bits, nbytes = placed.shard.element_bits, placed.shard.nbytes
-    rows = zip(placed.tile_index.tolist(), placed.start.tolist(), placed.stop.tolist(), strict=True)
+    columns = placed.tile_index, placed.start, placed.stop, placed.holds
     records = []
-    for device, (index, start, stop) in enumerate(rows):
-        count = math.prod(end - begin for begin, end in zip(start, stop, strict=True))
-        if sharding.device not in (None, device):
-            count = 0
+    for device, (index, start, stop, holds) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        count = math.prod(end - begin for begin, end in zip(start, stop, strict=True)) * holds
         records.append(Shard(device, tuple(index), tuple(start), tuple(stop), nbytes, -(-count * bits // 8)))
     return records
 

@@ -92,8 +92,13 @@ def leaf_shapes(shape: Shape | str) -> list[tuple[ShapeIndex, Shape]]:
     return [(index, found) for index, found in subshapes(shape) if not found.is_tuple]
 
 
-def map_leaves(shape: Shape | str, change: Callable[[Shape], Shape]) -> Shape:
+def map_leaves(shape: Shape | str, change: Callable[[Shape], Shape | str]) -> Shape:
     """Return `shape` with `change` applied to every shape in it that is not a tuple.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `change` returns neither a shape nor text.
 
     Examples
     --------
@@ -110,7 +115,7 @@ def map_leaves(shape: Shape | str, change: Callable[[Shape], Shape]) -> Shape:
             open_tuples.append((list(reversed(current.tuple_shapes)), []))
             done = None
         else:
-            done = change(current)
+            done = as_shape(change(current))
         while open_tuples:
             waiting, changed = open_tuples[-1]
             if done is not None:

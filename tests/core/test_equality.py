@@ -5,6 +5,8 @@ Tests of: core.equality, core.layout_fields.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import fastindex as fi
@@ -98,7 +100,13 @@ def test_text_is_taken() -> None:
         Shape("f32", (2,)).equals(3)
 
 
-@pytest.mark.parametrize("ignore", [["tile"], ["layout"], "tiles"])
+@pytest.mark.parametrize("ignore", [["tile"], ["layout"], [["tiles"]]])
 def test_unknown_fields(ignore: list[str]) -> None:
     with pytest.raises(fi.FastIndexError, match="cannot ignore"):
+        Layout().equals(Layout(), ignore)
+
+
+@pytest.mark.parametrize("ignore", ["tiles", None, 1, iter(["tiles"])])
+def test_names_that_are_no_collection(ignore: Any) -> None:
+    with pytest.raises(fi.ArgumentTypeError, match="a collection of names"):
         Layout().equals(Layout(), ignore)
