@@ -128,9 +128,7 @@ class LinearForm:
         for place, base in enumerate(self.bases):
             bits = [(d, at.bit_length() - 1) for d, at in enumerate(base) if at]
             if len(bits) != 1 or base[bits[0][0]] & base[bits[0][0]] - 1:
-                raise UnsupportedError(
-                    f"bit {place} of a slot is the XOR of bits, {base}: a swizzle, which no layout expresses"
-                )
+                raise UnsupportedError(f"bit {place} of a slot is the XOR of bits, {base}, a swizzle: no layout has it")
             places[bits[0]] = place
         parts: list[tuple[int, int]] = []
         for d, size in enumerate(self.dimensions):
