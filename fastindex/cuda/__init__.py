@@ -22,8 +22,8 @@ and `convert_index` wait for the stream and copy 8 bytes back; ``mode="wrap"`` a
 Casts of integers to a type of fewer than 8 bits keep the low bits of values that are out of range, whatever ``casting``
 is: to report an error, a call would have to wait.
 
-Kernels are compiled at their first use, in about half a second each, and cached on disk: in ``NUMBA_CACHE_DIR``, or in
-cuda.core's cache folder.
+Kernels are compiled at their first use, in half a second to six seconds each, and cached on disk: in
+``NUMBA_CACHE_DIR``, or in cuda.core's cache folder.
 
 CUDA arrays need numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12. Where it is not
 installed, its successor numba-cuda-mlir compiles the same kernels, some of them in ten times the time:
