@@ -134,6 +134,7 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
+            "cuda.kernels.casts.cast_transpose_kernel",
             "cuda.kernels.granules._deinterleaving",
             "cuda.kernels.granules._interleaving",
             "cuda.kernels.granules._shifting",

@@ -6,6 +6,7 @@ that look them up. Table layout: `cuda.numbers`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -82,6 +83,21 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
     return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
 
 
+def _cells(cell: int, rows: int, columns: int, step: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Make functions that store `columns` cells of shared memory with stride `step`, and that load `rows` adjacent."""
+    load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
+
+    @device_function
+    def put(number: Any, at: Any, value: Any) -> None:
+        store_cell(at + number * step, value)
+
+    @device_function
+    def take(number: Any, at: Any) -> Any:
+        return load_cell(at + number * cell)
+
+    return several(columns, put, ("value",), returns=False), several(rows, take)
+
+
 @cache
 def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     """Make the kernel that transposes tiles and converts: destination, source, table, loops, results.
@@ -98,19 +114,9 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     reading, writing = geometry.reading, geometry.writing
     shared = shared_memory(-(-geometry.cells * cell // 16) * 16)
     load, store = LOAD[columns * read], STORE[rows * written]
-    load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
+    put, take = _cells(cell, rows, columns, column_bytes)
     convert = converter(code, Vectors(1, columns, read), Vectors(columns, 1, written), list(range(columns)))
     join = converter(None, Vectors(rows, 1, written), Vectors(1, rows, written), list(range(rows)))
-
-    @device_function
-    def put_cell(number: Any, at: Any, value: Any) -> None:
-        store_cell(at + number * column_bytes, value)
-
-    @device_function
-    def cell_at(number: Any, at: Any) -> Any:
-        return load_cell(at + number * cell)
-
-    put, take = several(columns, put_cell, ("value",), returns=False), several(rows, cell_at)
 
     @device_function
     def start(number: Any, thread: Any, step: Any) -> Any:
