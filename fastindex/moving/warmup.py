@@ -185,7 +185,9 @@ def compile_on_request(level: str = "", folder: str = "") -> None:
     for line in sys.stdin:
         kernel = kernels[line.strip()]
         if level:
-            write_kernel(Path(folder), kernel, machine_code(kernel, LEVELS[level].on(target()[0])), LEVELS[level].target)
+            write_kernel(
+                Path(folder), kernel, machine_code(kernel, LEVELS[level].on(target()[0])), LEVELS[level].target
+            )
         else:
             address(kernel)
         sys.stdout.write(line)

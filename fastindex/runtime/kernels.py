@@ -47,9 +47,9 @@ def instructions(*literals: str) -> Callable[[Callable[..., Any]], Any]:
 _INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 
 
-#: Least size of a subroutine that LLVM inlines only where it is called once, as LLVM counts it. At its own threshold,
-#: 250 and 525 in loops, kernels took a quarter more time to compile; what must be inlined says so.
-_INLINED_SIZE = 100
+#: The size, as LLVM counts it, up to which it inlines what is called more than once: its own number at level 3. By
+#: default it takes 525 for calls in loops, and kernels took a seventh more time to compile, and ran no faster.
+_INLINED_SIZE = 250
 
 
 @cache
@@ -64,8 +64,17 @@ def _compiler(triple: str, processor: str, features: str) -> Any:
     )
 
 
-def _compiled(kernel: Kernel, compiler: Any) -> Any:
-    """Compile a kernel, and return LLVM's module, optimised, which exports `FOR_C` and `FOR_PYTHON`."""
+def compiled(kernel: Kernel, target: tuple[str, str, str]) -> Any:
+    """Compile a kernel, and return LLVM's module, optimised, which exports `FOR_C` and `FOR_PYTHON`.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    target : (str, str, str)
+        The triple, the processor and its instructions, by LLVM's names: `machine_code.target`, or that of a level with
+        whose `variables` this process was started.
+    """
+    compiler = _compiler(*target)
     module = ir.Module(kernel.function)
     module.triple, module.data_layout = compiler.triple, str(compiler.target_data)
     callee = getattr(import_module(kernel.module), kernel.function)
@@ -80,23 +89,13 @@ def _compiled(kernel: Kernel, compiler: Any) -> Any:
 
 
 def machine_code(kernel: Kernel, target: tuple[str, str, str]) -> bytes:
-    """Compile a kernel, and return an object file that exports `FOR_C` and `FOR_PYTHON`.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    target : (str, str, str)
-        The triple, the processor and its instructions, by LLVM's names: `machine_code.target`, or that of a level with
-        whose `variables` this process was started.
-    """
-    compiler = _compiler(*target)
-    return bytes(compiler.emit_object(_compiled(kernel, compiler)))
+    """Compile a kernel, and return an object file that exports `FOR_C` and `FOR_PYTHON`."""
+    return bytes(_compiler(*target).emit_object(compiled(kernel, target)))
 
 
 def assembly(kernel: Kernel, target: tuple[str, str, str]) -> str:
     """Compile a kernel, and return the text of `machine_code`."""
-    compiler = _compiler(*target)
-    return str(compiler.emit_assembly(_compiled(kernel, compiler)))
+    return str(_compiler(*target).emit_assembly(compiled(kernel, target)))
 
 
 def _write_for_c(module: ir.Module, callee: Function, literals: tuple[int, ...]) -> ir.Function:

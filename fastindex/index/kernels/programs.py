@@ -47,7 +47,7 @@ _PREFETCH_DISTANCE = 256
 # Reading input
 
 
-@subroutine(inline=True)
+@subroutine()
 def _load_any(source: Any, offset: Any, code: Any) -> Any:
     """Read one integer stored as `code`, bytes swapped or not."""
     if code >= SWAPPED:
