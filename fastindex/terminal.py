@@ -1,9 +1,13 @@
-"""Whether output streams are terminals, and show colours."""
+"""Where output is shown: terminals, which may show colours, and notebooks.
+
+Source: "Integrating your objects with IPython", https://ipython.readthedocs.io/en/latest/config/integrating.html
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 from typing import Any
 
 
@@ -24,3 +28,22 @@ def is_terminal(stream: Any) -> bool:
 def shows_colours() -> bool:
     """Whether stdout is a terminal that shows colours, and ``NO_COLOR`` is not set."""
     return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class ShownInNotebooks:
+    """An object that notebooks show as HTML and terminals as `repr`; subclasses define `_repr_html_`."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        forms = {"text/html": self._repr_html_, "text/plain": self.__repr__}
+        return {
+            kind: form()
+            for kind, form in forms.items()
+            if (include is None or kind in include) and (exclude is None or kind not in exclude)
+        }

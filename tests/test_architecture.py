@@ -154,8 +154,8 @@ LARGER = {
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
     "paged.copies.copy": "public: two caches with their memory and blocks, and what all moves take",
     "paged.places.slot_mapping": "public: what the engines' functions take, and what all index functions take",
-    "moving.kernels.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
-    "moving.kernels.jobs._lead": "the same",
+    "moving.kernels.passes.lead": "a kernel: what `run_passes` takes, and whose call it is",
+    "moving.kernels.passes._lead": "the same",
     "runtime.lines.lines.transpose_rows": "instructions: its first parameter is the builder",
     "moving.moves.column_gather.kernel.transpose_in_lanes": "instructions: its first parameter is the builder",
 }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fastindex.cli.output import ProgressBar
+from fastindex.cli.group import ProgressBar
 from fastindex.cli.process import signals_raised, stopped_by_signals
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from fastindex.cli.group import main
+from fastindex.cli.group import ProgressBar, fail, main, notice
 from fastindex.cli.options import DEVICE
-from fastindex.cli.output import ProgressBar, fail, notice
 
 
 @main.command(short_help="The main job on this machine, checked and timed.")

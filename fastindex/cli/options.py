@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import click
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -11,8 +14,8 @@ _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for n
 PATH = click.Path(path_type=str, readable=False)
 #: Output path: need not be readable; it is replaced by rename.
 OUT_PATH = click.Path(path_type=str, readable=False)
-#: Whether to replace a read-only file.
-FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
+#: Whether to replace a read-only file, and the input.
+FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only or the input.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
 #: Whether to print JSON.
@@ -82,12 +85,23 @@ MAX_MEMORY = click.option(
 )
 
 
+def check_names(source: str, target: str, force: bool) -> None:
+    """Raise an error for an output that would replace the input without --force."""
+    if force:
+        return
+    with suppress(OSError):
+        if os.path.samefile(source, target) and (os.path.isfile(source) or os.path.isdir(source)):
+            raise click.UsageError(
+                f"IN and OUT are the same file, {source!r}; give OUT another name, or --force to replace IN"
+            )
+
+
 def check_memory(max_memory: int) -> None:
     """Raise an error for a limit that does not hold the program itself."""
     from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(
-            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
+            f"--max-memory: {max_memory} bytes are too few for the program itself; give at least "
             f"{LEAST_MEMORY_BYTES >> 20}MiB"
         )

@@ -10,10 +10,10 @@ from typing import ClassVar, SupportsIndex
 from fastindex.core.integers import as_integer, as_integers
 from fastindex.core.layout_fields import LAYOUT_PARTS, LayoutFields, checked_parts, layouts_equal
 from fastindex.core.layout_text import parse_layout
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import LayoutError
 from fastindex.first_use import load
+from fastindex.terminal import ShownInNotebooks
 
 #: Fields that the first rows describe in words.
 _IN_WORDS = ("minor_to_major", "tiles")

@@ -315,6 +315,8 @@ def checked_parts(ignore: Collection[str], known: frozenset[str]) -> frozenset[s
 
     Raises
     ------
+    ArgumentTypeError
+        `ignore` is no collection.
     FastIndexError
         A name is not in `known`.
 
@@ -323,9 +325,11 @@ def checked_parts(ignore: Collection[str], known: frozenset[str]) -> frozenset[s
     >>> checked_parts(["tiles"], LAYOUT_PARTS)
     frozenset({'tiles'})
     """
-    unknown = sorted(set(ignore) - known)
-    if isinstance(ignore, str) or unknown:
-        raise FastIndexError(f"cannot ignore {unknown or ignore}; what can be ignored: {', '.join(sorted(known))}")
+    if isinstance(ignore, str) or not isinstance(ignore, Collection):
+        raise ArgumentTypeError(f"ignore must be a collection of names, such as ('tiles',), got {ignore!r}")
+    unknown = [name for name in ignore if not isinstance(name, str) or name not in known]
+    if unknown:
+        raise FastIndexError(f"cannot ignore {unknown}; what can be ignored: {', '.join(sorted(known))}")
     return frozenset(ignore)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from fastindex.arrays.arrays import Array, contiguous_strides
 from fastindex.arrays.engines import BY_DLPACK, is_cuda_array, library_of
 from fastindex.cuda import dlpack
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 
 
 @dataclass(slots=True)
@@ -80,6 +80,8 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
     library = library_of(type(value))
     if library == "torch":
         return _from_torch(value)
+    if library in BY_DLPACK:
+        return from_dlpack(value, name)
     if cuda.SIMULATED:
         array = value._ary
         read_only = not array.flags.writeable
@@ -91,10 +93,9 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
         stream = cuda.stream_handle(value.stream)
         return DeviceArray(address, value.shape, value.strides, value.dtype, False, device, stream, library, value)
     interface = None
-    if library not in BY_DLPACK:
-        with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):
-            interface = value.__cuda_array_interface__
-    return _from_dlpack(value, name) if interface is None else _from_interface(value, interface)
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):
+        interface = value.__cuda_array_interface__
+    return from_dlpack(value, name) if interface is None else _from_interface(value, interface)
 
 
 def _from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
@@ -136,9 +137,22 @@ def _torch_dtype(torch_dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _from_dlpack(value: Any, name: str) -> DeviceArray:
-    # Stream 1 is the legacy default stream: the producer makes its contents ready there.
-    capsule = value.__dlpack__(stream=1)
+def from_dlpack(value: Any, name: str, handle: int = 0) -> DeviceArray:
+    """Describe an array by DLPack; its library makes its contents ready on the stream with this handle.
+
+    Raises
+    ------
+    ArgumentTypeError, UnsupportedError
+        Its elements are of an unknown type, or DLPack lacks it.
+    """
+    # DLPack's number for the default stream is 1; the simulator has none.
+    stream = None if _door().SIMULATED else handle or 1
+    try:
+        capsule = value.__dlpack__(stream=stream)
+    except (BufferError, RuntimeError) as error:
+        raise UnsupportedError(
+            f"{name} is a {type(value).__name__} of {value.dtype}, which does not give its memory: {error}"
+        ) from error
     tensor = dlpack.tensor_of(capsule)
     dtype = dlpack.dtype_of(tensor.code, tensor.bits) if tensor.lanes == 1 else None
     if dtype is None:
@@ -152,4 +166,4 @@ def _from_dlpack(value: Any, name: str) -> DeviceArray:
         strides = contiguous_strides(shape, dtype.itemsize)
     address = (tensor.data or 0) + tensor.byte_offset
     library = library_of(type(value))
-    return DeviceArray(address, shape, strides, dtype, True, tensor.device_id, 0, library, (capsule, value))
+    return DeviceArray(address, shape, strides, dtype, True, tensor.device_id, handle, library, (capsule, value))

@@ -1,4 +1,4 @@
-"""Read the DLPack capsules of other libraries through ctypes.
+"""The capsules and element types of DLPack, read through ctypes.
 
 cuda.core has `StridedMemoryView` for this, but its version 1.2.2 rejects all eight 8-bit floating-point types of
 DLPack ("Unsupported dtype. dtype code: 10"), which JAX arrays have. Source: ``dlpack.h``, version 1.
@@ -61,6 +61,18 @@ def dtype_of(code: int, bits: int) -> np.dtype[Any] | None:
         return dtype_named(_FLOATS[code])
     kind = _KINDS.get(code)
     return dtype_named("bool" if kind == "bool" and bits == 8 else f"{kind}{bits}")
+
+
+def has(dtype: np.dtype[Any]) -> bool:
+    """Whether DLPack has a number for a dtype.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> has(np.dtype(ml_dtypes.bfloat16)), has(np.dtype(ml_dtypes.int4))
+    (True, False)
+    """
+    return dtype.isbuiltin == 1 or dtype.name == "bfloat16" or dtype.name in _FLOATS.values()
 
 
 def dtype_named(name: str) -> np.dtype[Any] | None:

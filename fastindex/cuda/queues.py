@@ -15,7 +15,7 @@ from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.memory import simulated_memory
-from fastindex.cuda.libraries import kept_by_library, require_one_device, stream_handle
+from fastindex.cuda.libraries import JaxResult, kept_by_library, require_one_device, stream_handle
 
 _MOST_TABLES = 64
 
@@ -45,6 +45,13 @@ class Queue:
 
     def launch(self, kernel: Kernel, blocks: int, *arguments: int) -> None:
         kernel.launch(blocks, self.device, self.stream, *arguments)
+
+    def finished(self, result: Any) -> Any:
+        """Return a result of `new_result`, or of the caller, whose kernels are queued."""
+        if type(result) is not JaxResult:
+            return result
+        _held.hold([result.memory], self)
+        return result.finished()
 
 
 class queue_for:  # noqa: N801

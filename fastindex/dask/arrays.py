@@ -28,8 +28,19 @@ from fastindex.arrays.fills import (
 )
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.dask.chunks import Chunks, Segments, check_known, cut, cut_together, normal_chunks, rechunked
-from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
+from fastindex.dask.chunks import (
+    Chunks,
+    Segments,
+    cast_block,
+    check_known,
+    cut,
+    cut_together,
+    normal_chunks,
+    pack_box,
+    rechunked,
+    relayout_segment,
+    unpack_segment,
+)
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.moving.rearranged_arrays import rearranged
 from fastindex.patterns.grammar import checked_sizes, parse_pattern

@@ -14,8 +14,7 @@ from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.engines import require_lazy
 from fastindex.arrays.index_arguments import Inputs, as_modes, as_window, check_padding, coordinate_parts, is_window
 from fastindex.core.shape import Shape, as_shape
-from fastindex.dask.chunks import check_known
-from fastindex.dask.tasks import convert_block
+from fastindex.dask.chunks import check_known, convert_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.executors import ErrorOf, bad_place, out_of_bounds
 from fastindex.index.programs import conversion_program, linear_program, multi_program

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.show.spelling import visible
+from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
     from rich.console import Console

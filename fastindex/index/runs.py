@@ -6,6 +6,7 @@ If the slot of an element is a sum of digits of its coordinates, the pieces foll
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +25,12 @@ from fastindex.algebra.strided_runs import (
 )
 from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape, as_shape
+from fastindex.errors import UnsupportedError
 from fastindex.index.executors import boxes
 from fastindex.index.programs import bits_of_unit, linear_program, multi_program
 
-#: Elements per chunk where slots are computed one by one.
-_AT_ONCE = 1 << 20
+#: Elements per chunk where slots are computed one by one, and the most elements of a window.
+_AT_ONCE, _MOST_LOOKED_UP = 1 << 20, 1 << 31
 
 
 def runs(
@@ -60,7 +62,8 @@ def runs(
     ArgumentTypeError
         The window holds anything but slices, ranges and integers.
     UnsupportedError, LayoutError
-        As `linear_index`; the number of units in the buffer does not fit int64.
+        As `linear_index`; the number of units in the buffer does not fit int64; or a window of more than 2**31 elements
+        of a layout whose tiles do not divide one another, so that every slot is computed.
 
     See Also
     --------
@@ -143,7 +146,15 @@ def _records(shape: Shape, window: Sequence[range]) -> tuple[StridedRun, ...]:
     if any(len(along) == 0 for along in window):
         return ()
     records = window_runs(shape, window)
-    return joined_runs(*_looked_up(program, window)) if records is None else joined_records(records)
+    if records is not None:
+        return joined_records(records)
+    elements = math.prod(map(len, window))
+    if elements > _MOST_LOOKED_UP:
+        raise UnsupportedError(
+            f"the slots of {shape.cut_text()} are not sums of digits and are computed one by one: at most "
+            f"{_MOST_LOOKED_UP:,} elements, not {elements:,}; give a smaller window"
+        )
+    return joined_runs(*_looked_up(program, window))
 
 
 def _bridged(shape: Shape, start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:

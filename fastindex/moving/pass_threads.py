@@ -219,7 +219,7 @@ def run_with_helpers(
     Parameters
     ----------
     lead : callable
-        `lead` or `lead_plain` of `moving/kernels/jobs.py`, compiled.
+        `lead` or `lead_plain` of `moving/kernels/passes.py`, compiled.
     arguments : tuple of int
         Its arguments between `helpers` and `scratch`.
     passes : int

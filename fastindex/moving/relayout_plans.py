@@ -19,7 +19,6 @@ from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_mova
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slot_format
 from fastindex.errors import FastIndexError, UnsupportedError
@@ -35,6 +34,7 @@ from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
 from fastindex.runtime.threads import check_threads, thread_count
 from fastindex.runtime.tuning import TUNING, Tuning
+from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
     from fastindex.moving.compiled_passes import OneCall
@@ -221,9 +221,9 @@ class RelayoutPlan(ShownInNotebooks):
         """
         check_threads(threads)
         if engine_of(buffer) is not None or on_gpu(buffer, None):
-            raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
+            raise UnsupportedError("tune times kernels of the CPU: give it arrays in host memory")
         if self._movement.cast is not None:
-            raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
+            raise UnsupportedError("tune compares ways to move elements without a cast; with a cast there is only one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)

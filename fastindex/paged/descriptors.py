@@ -305,7 +305,8 @@ def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers,
         found = np.argsort(blocks)
         ordered = blocks[found]
         return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
-    places, order_of, ordered = np.zeros(num_blocks, np.int32), np.empty_like(blocks), np.empty_like(blocks)
+    # Not np.zeros: its memory is mapped in small pages, on first use.
+    places, order_of, ordered = np.full(num_blocks, 0, np.int32), np.empty_like(blocks), np.empty_like(blocks)
     addresses = [address_of(array) for array in (blocks, places, order_of, ordered)]
     return (order_of, ordered) if kernel_function("order_blocks")(len(blocks), num_blocks, *addresses) else None
 

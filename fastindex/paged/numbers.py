@@ -80,7 +80,9 @@ PIECE_BYTES = 32
 
 
 #: Slots buffered in the L1 cache before they are written with non-temporal stores.
-COLLECTED = 512
+COLLECTED = 256
+#: Tokens whose blocks are looked up one by one at a time, where positions are not consecutive.
+LOOKED_UP = 128
 
 
 class SlotMap(NamedTuple):

@@ -26,11 +26,12 @@ Numbers = NDArray[np.int64]
 #: Bytes per kernel call of a thread: a call from Python costs a few microseconds.
 _SHARE_BYTES = 1 << 20
 #: Shortest run that is copied in pieces, largest piece, and most pieces of a page.
-#: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND: passes 10.8, pieces in target order 10.4,
-#: pieces in source order 6.3; a sequential copy 5.3 (one thread of an AMD EPYC, 2026-11-27).
-_LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 512, 1 << 16
+#: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND, and 128 to 16 tokens: pieces of 512 bytes
+#: prefetched to L1 4.7 and 7.0, to L2 4.3 and 5.2; of 2048 bytes to L2 4.0 and 5.0; a sequential copy 3.1 (processor
+#: time of one thread of an AMD EPYC, 2026-11-28). In target order pieces take 1.7 times as long.
+_LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 2048, 1 << 16
 #: Prefetch distance of pieces.
-_AHEAD_BYTES = 4096
+_AHEAD_BYTES = 8192
 # Pages are small, so the size of all pages together decides on non-temporal stores.
 _STREAMED, _KEPT = (Tuning(streamed_bytes=least) for least in (0, 1 << 62))
 

@@ -20,7 +20,7 @@ from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import Cache, check_interleave, size_and_rank
-from fastindex.paged.numbers import COLLECTED, SlotMap
+from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, numpys_time
@@ -377,7 +377,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * COLLECTED)
+        scratch = aligned_bytes(8 * (COLLECTED + 2 * LOOKED_UP))
         request = int(np.searchsorted(batch.starts, begin, "right")) - 1
         if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)

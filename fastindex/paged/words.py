@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from fastindex.core.integers import counted
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.errors import FastIndexError
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.paged.caches import Cache
@@ -15,10 +14,10 @@ from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
 from fastindex.paged.transfers import common_heads, plane_pairs, transfer_of
+from fastindex.show.picture import text_of
 from fastindex.show.scenes import COLOUR_COUNT, Cell, Panel, Scene
 from fastindex.show.svg import svg_of
-from fastindex.show.text import text_of
-from fastindex.terminal import shows_colours
+from fastindex.terminal import ShownInNotebooks, shows_colours
 
 #: Maximum number of rows, and of columns, of a picture.
 _MOST_CELLS = 16

@@ -46,7 +46,7 @@ CALLED = {
     **_of_module("index.kernels.programs", "run_program"),
     **_of_module("index.kernels.windows", "run_window"),
     **_of_module("moving.kernels.passes", "run_passes", "run_plain"),
-    **_of_module("moving.kernels.jobs", "serve", "lead", "lead_plain", "dismiss", "close"),
+    **_of_module("moving.kernels.passes", "serve", "lead", "lead_plain", "dismiss", "close"),
     **_of_module("moving.moves.nests.kernel", "gather_slots"),
     **_of_module("paged.kernel", "run_page_passes", "copy_page_pieces"),
     **_of_module("paged.kernel", "write_runs", "are_distinct", "order_blocks", "map_slots"),

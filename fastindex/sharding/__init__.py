@@ -8,10 +8,9 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.sharding.resharding": ("ReshardPlan", "plan_reshard"),
-        "fastindex.sharding.sharded_arrays": ("shard", "unshard"),
+        "fastindex.sharding.resharding": ("ReshardPlan", "plan_reshard", "shard", "unshard"),
         "fastindex.sharding.indices": ("shard_index", "shards", "unshard_index"),
-        "fastindex.sharding.placement": ("Shard",),
+        "fastindex.sharding.transfers": ("Shard",),
         "fastindex.sharding.sharding": ("Sharding",),
     },
 )

@@ -1,9 +1,9 @@
 from fastindex.sharding.indices import shard_index as shard_index
 from fastindex.sharding.indices import shards as shards
 from fastindex.sharding.indices import unshard_index as unshard_index
-from fastindex.sharding.placement import Shard as Shard
 from fastindex.sharding.resharding import ReshardPlan as ReshardPlan
 from fastindex.sharding.resharding import plan_reshard as plan_reshard
-from fastindex.sharding.sharded_arrays import shard as shard
-from fastindex.sharding.sharded_arrays import unshard as unshard
+from fastindex.sharding.resharding import shard as shard
+from fastindex.sharding.resharding import unshard as unshard
 from fastindex.sharding.sharding import Sharding as Sharding
+from fastindex.sharding.transfers import Shard as Shard

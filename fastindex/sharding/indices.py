@@ -28,9 +28,9 @@ from fastindex.index.executors import BadElementError, out_of_bounds, position_o
 from fastindex.index.indices import LookUp, convert
 from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.runtime.threads import run_chunks, thread_count
-from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.sharding.tile_assignment import Digits, inverse
+from fastindex.sharding.transfers import Shard, shards_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +386,7 @@ def _mark_others(
     if not others.any():
         return outputs
     if not mark:
-        raise OutOfBoundsError(f"{sharding} means the contents of device {sharding.device} only, not those of others")
+        raise OutOfBoundsError(f"{sharding} only defines the contents of device {sharding.device}")
     for output in outputs:
         output[others] = -1
     return outputs

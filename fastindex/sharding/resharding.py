@@ -1,38 +1,59 @@
-"""Resharding: plan the data movement from one sharding of an array to another, and run it on the host."""
+"""Whole arrays split into one buffer per device and reassembled, and moved from one sharding to another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.buffers import as_buffer_bytes, check_movable, new_buffer
+from fastindex.arrays.buffers import (
+    as_buffer_bytes,
+    as_logical_array,
+    check_movable,
+    check_output_array,
+    new_array,
+    new_buffer,
+)
+from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape, as_shape
-from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.numpy_moves import loops_by_numpy
+from fastindex.moving.problem import UNIT_BYTES
+from fastindex.moving.relayout_calls import pack
+from fastindex.moving.requests import execute, unpacking
 from fastindex.runtime.machine import this_machine
+from fastindex.runtime.threads import check_threads
 from fastindex.runtime.tuning import TUNING
-from fastindex.sharding.placement import placement
 from fastindex.sharding.sharding import Sharding, as_sharding
-from fastindex.sharding.transfers import Boxes, Side, boxes_between, collective_of, side_of, transfer_table
+from fastindex.sharding.transfers import (
+    Boxes,
+    Shard,
+    Side,
+    boxes_between,
+    collective_of,
+    placement,
+    shards_of,
+    side_of,
+    transfer_table,
+)
+from fastindex.terminal import ShownInNotebooks
 
 if TYPE_CHECKING:
     from fastindex.moving.compiled_passes import CompiledPasses
 
+
 #: Smaller copies use NumPy, which needs no compilation.
 _COMPILED_BYTES = 1 << 18
-
-_UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 def plan_reshard(
@@ -101,7 +122,7 @@ def plan_reshard(
             )
         sides.append(side)
     if sides[0].part.element_bits != sides[1].part.element_bits:
-        raise LayoutError(f"elements must be as wide on both sides: {shape} and {after}")
+        raise LayoutError(f"elements must have the same width on both sides: {shape} and {after}")
     return ReshardPlan(*sides)
 
 
@@ -191,11 +212,12 @@ class ReshardPlan(ShownInNotebooks):
         """Lower bound on the bytes that any plan moves: those that devices need and do not hold."""
         sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]
         after = sides[1]
-        needed = (after.stop - after.start).prod(axis=1)
+        needed = (after.stop - after.start).prod(axis=1) * after.holds
         count = min(self._source.device_count, self._target.device_count)
         start = np.maximum(sides[0].start[:count], after.start[:count])
         stop = np.minimum(sides[0].stop[:count], after.stop[:count])
-        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1)
+        both = sides[0].holds[:count] & after.holds[:count]
+        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1) * both
         return -(-int(needed.sum()) * self._source.part.element_bits // 8)
 
     @property
@@ -290,26 +312,185 @@ def _copy_run(
     counts, length = tuple(row["counts"].tolist()), int(row["length"])
     strides = tuple(row["source_strides"].tolist()), tuple(row["target_strides"].tolist())
     begins = int(row["source_byte"]), int(row["target_byte"])
-    unit = width if width in _UNITS else 1
+    unit = width if width in UNIT_BYTES else 1
+    loops = _loops(length // unit, counts, *strides, unit)
+    places = address_of(source) + begins[0], address_of(target) + begins[1]
     if length * int(np.prod(counts)) >= _COMPILED_BYTES:
-        compiled = _compiled(length // unit, counts, *strides, unit)
-        compiled.run(address_of(source) + begins[0], address_of(target) + begins[1], bytes(unit), threads)
-        return
-    dtype = _UNITS.get(unit)
-    views = []
-    for side, begin, along in zip((source, target), begins, strides, strict=True):
-        flat = side[begin : begin + 1]
-        bytes_view = as_strided(flat, (*counts, length), (*along, 1))
-        views.append(bytes_view if length > unit or dtype is None else bytes_view.view(dtype))
-    np.copyto(views[1], views[0])
+        _compiled(loops, unit).run(*places, bytes(unit), threads)
+    else:
+        loops_by_numpy(loops, unit, *places, bytes(unit))
 
 
 @lru_cache(maxsize=256)
-def _compiled(
+def _loops(
     length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
-) -> CompiledPasses:
+) -> RelayoutLoops:
+    outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
+    return RelayoutLoops((coalesced(Nest((Loop(length, 1, 1), *outer))),), ())
+
+
+@lru_cache(maxsize=256)
+def _compiled(loops: RelayoutLoops, unit: int) -> CompiledPasses:
     from fastindex.moving.compiled_passes import CompiledPasses
 
-    outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
-    nest = coalesced(Nest((Loop(length, 1, 1), *outer)))
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit, this_machine()), TUNING)
+    return CompiledPasses(passes(loops, unit, this_machine()), TUNING)
+
+
+def shard(
+    array: Any,
+    shape: Shape | str,
+    sharding: Sharding | str,
+    device_count: int | None = None,
+    fill: Any = None,
+    *,
+    threads: int | None = None,
+) -> list[Any]:
+    """Split a logical array into one buffer per device.
+
+    Parameters
+    ----------
+    array : array of ``shape.dimensions`` and the shape's element type
+        As for `pack`.
+    shape : Shape or str
+        Shape of the whole array.
+    sharding : Sharding or str
+    device_count : int, optional
+        Number of devices; required if the sharding does not determine it (replicated, maximal and so on).
+    fill : number, optional
+        Value of both kinds of padding; by default the layout's padding value, which is zero unless set.
+    threads : int, optional
+        Maximum number of threads.
+
+    Returns
+    -------
+    list of arrays of one dimension
+        The buffer of each device, as `pack` returns it for ``sharding.shard_shape(shape)``. Devices with the same part
+        get separate buffers. Devices other than that of a maximal sharding get only padding.
+
+    Raises
+    ------
+    LayoutError
+        As `shards`.
+    UnsupportedError
+        The sharding is unreduced, so its buffers are partial sums; or as `pack`.
+    FastIndexError, ArgumentTypeError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.sharding.shard(np.arange(5, dtype=np.uint8), "u8[5]", "{devices=[2]<=[2]}")
+    [array([0, 1, 2], dtype=uint8), array([3, 4, 0], dtype=uint8)]
+    """
+    shape, sharding = as_shape(shape), as_sharding(sharding)
+    count = sharding.checked_device_count(device_count)
+    part = _movable_part(shape, sharding)
+    on_device = on_gpu(array, None)
+    values: Any = array if on_device else as_logical_array(array, shape)
+    fill_pattern(shape, fill)
+    packed: dict[tuple[object, ...], Any] = {}
+    buffers = []
+    for piece in shards_of(shape, sharding, count):
+        key = piece.start, piece.stop, piece.logical_nbytes
+        # GPU array libraries differ in how to copy; packing again costs no more than a copy.
+        found = None if on_device else packed.get(key)
+        if found is None:
+            held = _held(part, piece)
+            taken = values[(*piece.slices, ...)] if held.rank == shape.rank else values.reshape(1)[:0]
+            buffer = packed[key] = pack(taken, held, fill, threads=threads)
+        else:
+            buffer = found.copy()
+        buffers.append(buffer)
+    return buffers
+
+
+def unshard(
+    buffers: Sequence[Any],
+    shape: Shape | str,
+    sharding: Sharding | str,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """Reassemble a logical array from the buffers of its devices; the contents of padding are ignored.
+
+    Parameters
+    ----------
+    buffers : sequence of arrays of one dimension, bytes, or anything with the buffer protocol
+        One per device, as for `unpack`. Of devices with the same part, only the first buffer is read; the others may be
+        None.
+    shape : Shape or str
+        Shape of the whole array.
+    sharding : Sharding or str
+    out : array of ``shape.dimensions`` and the element type, optional
+        Output array; its strides may be any that do not overlap.
+    threads : int, optional
+        Maximum number of threads.
+
+    Returns
+    -------
+    array of ``shape.dimensions``
+
+    Raises
+    ------
+    LayoutError
+        The number of buffers differs from the number of devices, or as `shards`.
+    UnsupportedError
+        The sharding is unreduced, so its buffers are partial sums; or as `unpack`.
+    FastIndexError, ArgumentTypeError
+        A buffer has the wrong size, or as `unpack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> buffers = [np.array([0, 1, 2], np.uint8), np.array([3, 4, 0], np.uint8)]
+    >>> fi.sharding.unshard(buffers, "u8[5]", "{devices=[2]<=[2]}")
+    array([0, 1, 2, 3, 4], dtype=uint8)
+    """
+    shape, sharding = as_shape(shape), as_sharding(sharding)
+    check_threads(threads)
+    if not isinstance(buffers, Iterable):
+        raise ArgumentTypeError(f"buffers must be a sequence with one buffer per device, got {type(buffers).__name__}")
+    buffers = list(buffers)
+    count = sharding.checked_device_count(len(buffers))
+    part = _movable_part(shape, sharding)
+    holders = [piece for piece in shards_of(shape, sharding, count) if piece.logical_nbytes]
+    wanted = list({(piece.start, piece.stop): piece for piece in reversed(holders)}.values())
+    for piece in wanted:
+        if on_gpu(buffers[piece.device], None):
+            raise UnsupportedError("unshard takes buffers in host memory; copy them from the GPU first")
+        if buffers[piece.device] is None:
+            raise FastIndexError(f"buffers[{piece.device}] is None, but no earlier buffer holds its part")
+    result: Any = new_array(shape) if out is None else check_output_array(out, shape)
+    requests = []
+    for piece in wanted:
+        held, target = _held(part, piece), result[(*piece.slices, ...)]
+        plain = Shape(held.element_type, held.dimensions)
+        requests.append(unpacking(buffers[piece.device], held, plain, target, "no", threads, None))
+    # All buffers have been checked before the first is read.
+    for request in requests:
+        execute(request)
+    return result
+
+
+def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
+    part = sharding.shard_shape(shape)
+    check_movable(part)
+    if sharding.kind == "unreduced" or "unreduced" in sharding.subgroup_types:
+        raise UnsupportedError(
+            f"the buffers of {sharding} are parts of a {sharding.reduction}; reduce them, then use another sharding"
+        )
+    return part
+
+
+def _held(part: Shape, piece: Shard) -> Shape:
+    """Return the shape of the elements on a device, padded to the full shape of a part."""
+    sizes = tuple(stop - start for start, stop in zip(piece.start, piece.stop, strict=True))
+    if not sizes and not piece.logical_nbytes:
+        # An array of one element can be empty, and its buffer is that of a scalar.
+        part = Shape(part.element_type, (1,), dataclasses.replace(part.layout, minor_to_major=(0,)))
+        sizes = (0,)
+    if sizes == part.dimensions:
+        return part
+    layout = dataclasses.replace(part.layout, padded_dimensions=part.layout.padded_dimensions or part.dimensions)
+    return Shape(part.element_type, sizes, layout)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fastindex.core.integers import as_integer, as_integers
 from fastindex.core.layout_fields import MOST_DIMENSIONS
-from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
@@ -31,6 +30,7 @@ from fastindex.sharding.proto import (
 )
 from fastindex.sharding.text import format_sharding, parse_sharding
 from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
+from fastindex.terminal import ShownInNotebooks
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
 

@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.core.layout_fields": ("SplitConfig",),
-        "fastindex.core.program_shape": ("ProgramShape",),
         "fastindex.xla.bitcasts": (
             "BitcastSequence",
             "bitcast_sequence",
@@ -73,6 +72,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "static_extent_product",
         ),
         "fastindex.xla.shape_trees": (
+            "ProgramShape",
             "get_subshape",
             "leaf_shapes",
             "map_leaves",

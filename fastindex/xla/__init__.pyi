@@ -1,5 +1,4 @@
 from fastindex.core.layout_fields import SplitConfig as SplitConfig
-from fastindex.core.program_shape import ProgramShape as ProgramShape
 from fastindex.xla.bitcasts import BitcastSequence as BitcastSequence
 from fastindex.xla.bitcasts import bitcast_sequence as bitcast_sequence
 from fastindex.xla.bitcasts import deduce_transpose_dimensions_for_bitcast as deduce_transpose_dimensions_for_bitcast
@@ -54,6 +53,7 @@ from fastindex.xla.shape_queries import logical_to_physical as logical_to_physic
 from fastindex.xla.shape_queries import packed_factor_for_1d_interleaved_array as packed_factor_for_1d_interleaved_array
 from fastindex.xla.shape_queries import same_dimensions as same_dimensions
 from fastindex.xla.shape_queries import static_extent_product as static_extent_product
+from fastindex.xla.shape_trees import ProgramShape as ProgramShape
 from fastindex.xla.shape_trees import get_subshape as get_subshape
 from fastindex.xla.shape_trees import leaf_shapes as leaf_shapes
 from fastindex.xla.shape_trees import map_leaves as map_leaves

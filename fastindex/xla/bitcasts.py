@@ -321,10 +321,10 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     ((0, 2, 1, 3), (3, 2, 4, 128), (0, 2, 1, 3))
     """
     a, b = as_placed(a), as_placed(b)
-    if a.element_bits != b.element_bits or a.slot_count != b.slot_count:
+    if a.element_bits != b.element_bits or a.slot_count != b.slot_count or a.slot_count == 0:
         return None
     of_a, of_b = _weights(a), _weights(b)
-    if of_a is None or of_b is None or a.slot_count == 0:
+    if of_a is None or of_b is None:
         return None
     ends = {1, a.slot_count}
     shared = sorted(

@@ -1,7 +1,6 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.output, cli.process,
-cli.reporting, cli.showing.
+Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.process, cli.showing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
-from fastindex.cli import output as cli_output
 from fastindex.cli.options import byte_size
 from fastindex.hlo.totals import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
@@ -204,7 +202,7 @@ def test_relayout(tmp_path: Path, array: np.ndarray, memory: str) -> None:
         memory,
     )
     assert (tmp_path / "b.bin").read_bytes() == tpu_buffer(array.view(np.uint16)).tobytes()
-    run("relayout", tmp_path / "b.bin", tmp_path / "b.bin", "--from", shapes[1], "--to", shapes[0])
+    run("relayout", tmp_path / "b.bin", tmp_path / "b.bin", "--from", shapes[1], "--to", shapes[0], "--force")
     assert (tmp_path / "b.bin").read_bytes() == (tmp_path / "a.bin").read_bytes()
 
 
@@ -457,6 +455,25 @@ def test_an_error_in_a_shape_shows_where(arguments: list[str]) -> None:
 )
 def test_what_has_no_answer(arguments: list[str], message: str) -> None:
     assert message in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pack", "--shape", "u8[6]"],
+        ["unpack", "--shape", "u8[6]"],
+        ["relayout", "--from", "u8[2,3]", "--to", "u8[2,3]{0,1}"],
+        ["repack", "--from", "plain", "--to", "plain", "--shape", "2x3", "--bits", "8"],
+    ],
+)
+def test_no_command_replaces_its_input_unasked(tmp_path: Path, command: list[str]) -> None:
+    source, link = tmp_path / "in.raw", tmp_path / "link.raw"
+    source.write_bytes(b"abcdef")
+    link.symlink_to(source)
+    for target in (source, link):
+        result = run(command[0], source, target, *command[1:], status=2)
+        assert f"IN and OUT are the same file, '{source}'" in result.stderr.replace("\n", "")
+    assert source.read_bytes() == b"abcdef"
 
 
 def test_files_that_do_not_fit(tmp_path: Path, array: np.ndarray) -> None:
@@ -750,7 +767,7 @@ class Terminal:
 
 def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with cli_output.ProgressBar("working", 1e9) as bar:
+    with cli_group.ProgressBar("working", 1e9) as bar:
         bar.start(100)
         bar.advance(40)
         assert bar._bar is None
@@ -762,7 +779,7 @@ def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with cli_output.ProgressBar("working", 0) as bar:
+    with cli_group.ProgressBar("working", 0) as bar:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""

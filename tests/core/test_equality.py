@@ -1,16 +1,18 @@
 """Equality but for some parts.
 
-Tests of: core.layout_fields, core.shape_fields.
+Tests of: core.equality, core.layout_fields.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 import fastindex as fi
 from fastindex import Layout, Shape
+from fastindex.core.equality import SHAPE_PARTS
 from fastindex.core.layout_fields import LAYOUT_PARTS
-from fastindex.core.shape_fields import SHAPE_PARTS
 
 #: field: two layouts that differ in it alone
 FIELDS = {
@@ -98,7 +100,13 @@ def test_text_is_taken() -> None:
         Shape("f32", (2,)).equals(3)
 
 
-@pytest.mark.parametrize("ignore", [["tile"], ["layout"], "tiles"])
+@pytest.mark.parametrize("ignore", [["tile"], ["layout"], [["tiles"]]])
 def test_unknown_fields(ignore: list[str]) -> None:
     with pytest.raises(fi.FastIndexError, match="cannot ignore"):
+        Layout().equals(Layout(), ignore)
+
+
+@pytest.mark.parametrize("ignore", ["tiles", None, 1, iter(["tiles"])])
+def test_names_that_are_no_collection(ignore: Any) -> None:
+    with pytest.raises(fi.ArgumentTypeError, match="a collection of names"):
         Layout().equals(Layout(), ignore)

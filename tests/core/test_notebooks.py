@@ -1,6 +1,6 @@
 """What notebooks show: every value, picture, report and plan, whole and well-formed.
 
-Tests of: core.notebooks, core.layout, sharding.sharding, show.shard_picture.
+Tests of: terminal, core.layout, sharding.sharding, show.shard_picture.
 """
 
 from __future__ import annotations

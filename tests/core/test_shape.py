@@ -1,6 +1,6 @@
 """Shapes: attributes, sizes, what the constructors accept and refuse, freezing, depth.
 
-Tests of: core.program_shape, core.shape_fields, core.sizes.
+Tests of: xla.shape_trees, core.shape_fields, core.sizes.
 """
 
 from __future__ import annotations

@@ -77,6 +77,26 @@ def test_what_is_on_the_gpu() -> None:
     assert not is_cuda_array(OnDevice(1))
 
 
+class OnSeveral:
+    """An array of JAX on several devices, which DLPack does not have."""
+
+    __module__ = "jaxlib"
+
+    def __init__(self, *platforms: str) -> None:
+        self.devices = lambda: [SimpleNamespace(platform=platform) for platform in platforms]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise BufferError("__dlpack__ only supported for unsharded arrays.")
+
+
+def test_an_array_of_jax_on_several_devices() -> None:
+    assert not is_cuda_array(OnSeveral("cpu", "cpu"))
+    with pytest.raises(fi.UnsupportedError, match=r"is on 2 of JAX's devices \(gpu\); .*: pass a shard"):
+        is_cuda_array(OnSeveral("gpu", "gpu"))
+    with pytest.raises(fi.UnsupportedError, match=r"on 1 of JAX's devices \(tpu\).*numpy.asarray\(array\)"):
+        fi.pack(OnSeveral("tpu"), "f32[3]")
+
+
 def test_a_host_array_does_not_travel() -> None:
     with pytest.raises(TypeError, match=r"x is on the host \(ndarray\).*nothing travels by itself"):
         as_device_array(np.zeros(3), "x")

@@ -1,6 +1,6 @@
 """Whole Dask arrays of random chunks against the slow reference, and what a lazy result has to be.
 
-Tests of: dask.arrays, dask.chunks, dask.tasks, arrays.arrays.
+Tests of: dask.arrays, dask.chunks, arrays.arrays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two worker processes: the same answers, kernels that are warm, and a worker that is killed.
 
-Tests of: dask.warming, dask.tasks.
+Tests of: dask.warming, dask.chunks.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ index.programs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,6 +182,12 @@ def test_bad_units() -> None:
         fi.runs("f32[1152921504606846976]", np.s_[:1], unit="bit")
     with pytest.raises(fi.UnsupportedError):
         fi.strided_runs("f32[?]")
+
+
+@pytest.mark.parametrize("function", [fi.runs, fi.strided_runs])
+def test_windows_too_large_to_look_up_are_refused_at_once(function: Callable[[str], Any]) -> None:
+    with pytest.raises(fi.UnsupportedError, match="at most 2,147,483,648 elements, not 20,000,000,000"):
+        function("u8[100000,200000]{1,0:T(3,5)(2,2)(7)}")
 
 
 # What else says where pieces lie says the same

@@ -1,8 +1,8 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
 Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel, moving.moves.gathers.kernel,
-moving.lines.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.lines.pending,
-moving.lines.staged_bands, moving.moves.transposes.kernel.
+moving.lines.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.lines.staging,
+moving.moves.transposes.kernel.
 """
 
 from __future__ import annotations

@@ -249,6 +249,12 @@ def test_lines_that_blocks_share_but_the_cache_does_not_keep_are_expensive() -> 
     assert far > 4 * near
 
 
+def test_arrays_of_petabytes_can_be_planned() -> None:
+    # Blocks of elements at both ends of the source: their addresses, vector by vector, do not fit int64.
+    sides = "bf16[2,2251799813685248,2]{2,1,0:T(8,128)}", "bf16[2,2251799813685248,2]{0,1,2:T(8,128)(2,1)}"
+    assert "transpose" in fi.plan_relayout(*sides).describe()
+
+
 def test_strides_with_gaps_are_left_alone() -> None:
     shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
     found, _ = passes_of(shape, strides)

@@ -1,6 +1,6 @@
 """Threads that help with passes: they look out for work, sleep, are woken, and never work on after a call.
 
-Tests of: moving.pass_threads, moving.kernels.jobs, runtime.numbers.
+Tests of: moving.pass_threads, moving.kernels.passes, runtime.numbers.
 """
 
 from __future__ import annotations

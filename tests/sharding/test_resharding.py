@@ -125,6 +125,14 @@ def test_collectives(source: str, target: str, collective: str | None, messages:
     assert len(plan.transfers) == messages
 
 
+@pytest.mark.parametrize("shape", ["f32[]", "f32[1]"])
+def test_least_bytes_of_one_element(shape: str) -> None:
+    for source, target, nbytes in (("1", "2", 4), ("1", "1", 0), ("1", None, 8), (None, "1", 0)):
+        texts = ["{replicated}" if device is None else f"{{maximal device={device}}}" for device in (source, target)]
+        plan = fi.sharding.plan_reshard(shape, *texts, device_count=3)
+        assert plan.moved_nbytes == plan.least_nbytes == nbytes
+
+
 def test_large_boxes_go_through_kernels() -> None:
     shape, tiled = "f32[1024,1100]", "f32[1024,1100]{1,0:T(8,128)}"
     values = np.arange(1024 * 1100, dtype=np.float32).reshape(1024, 1100)

@@ -155,7 +155,7 @@ def test_a_bad_buffer_writes_nothing() -> None:
         with pytest.raises(fi.FastIndexError):
             fi.sharding.unshard(mixed, shape, sharding, out=out)
         assert not out.any()
-    with pytest.raises(fi.ArgumentTypeError, match="one per device, got int"):
+    with pytest.raises(fi.ArgumentTypeError, match="one buffer per device, got int"):
         fi.sharding.unshard(5, shape, sharding)  # type: ignore[arg-type]
 
 
@@ -178,3 +178,12 @@ def test_maximal_fills_the_others() -> None:
     buffers = fi.sharding.shard(np.ones(3, np.int32), "s32[3]", "{maximal device=1}", 2)
     assert [buffer.tolist() for buffer in buffers] == [[0, 0, 0], [1, 1, 1]]
     assert fi.sharding.unshard(buffers, "s32[3]", "{maximal device=1}").tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", ["s32[]", "s32[]{:T(2)}", "s32[]{:PV(one)}"])
+def test_scalars_of_one_device(shape: str) -> None:
+    buffers = fi.sharding.shard(np.int32(5), shape, "{maximal device=2}", 3, fill=-7)
+    assert [buffer[0] for buffer in buffers] == [-7, -7, 5]
+    assert fi.sharding.unshard([None, None, buffers[2]], shape, "{maximal device=2}") == 5
+    padding = 1 if "PV" in shape else 0
+    assert fi.sharding.shard(np.int32(5), shape, "{maximal device=2}", 3)[0][0] == padding

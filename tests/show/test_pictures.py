@@ -1,6 +1,6 @@
 """Pictures against the slow reference: the numbers in them, the colours of the rendered pixels, the limits.
 
-Tests of: show.scenes, show.svg, show.picture, show.text.
+Tests of: show.scenes, show.svg, show.picture.
 """
 
 from __future__ import annotations

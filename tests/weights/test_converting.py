@@ -1,7 +1,7 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
 Tests of: runtime.progress, weights.converting, weights.conversions, weights.expressions, weights.recipes,
-cli.checkpoints.
+cli.moving.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import fastindex as fi
 from fastindex.weights import expressions
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
+from fastindex.weights.manifests import JOURNAL
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.rules import STEPS, captured
@@ -144,6 +145,17 @@ def test_gguf_blocks_to_mlx(tmp_path: Path, kind: str, sizes: tuple[int, int]) -
     result = fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", "gguf-to-mlx")
     assert vendors.digests(loaded(tmp_path / "out")) == golden(f"mlx {kind} {sizes}")
     assert ("flip" in str(result)) == (kind == "Q8_0")
+
+
+def test_a_scale_that_has_no_bias(tmp_path: Path) -> None:
+    """It is found while the blocks are read, which is once: nothing is left of the job."""
+    pytest.importorskip("gguf")
+    blocks = vendors.blocks_of("Q4_0", 7, 96)
+    blocks[5, 18:20] = np.array([60000], np.float16).view(np.uint8)
+    vendors.write_gguf(tmp_path / "model.gguf", {"a.weight": blocks}, "Q4_0")
+    with pytest.raises(fi.FastIndexError, match=r"^a\.weight Q4_0 .*, as a\.biases: the value at \(5, 1\) is 60000"):
+        fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", "gguf-to-mlx")
+    assert os.listdir(tmp_path) == ["model.gguf"]
 
 
 def test_gguf_blocks_without_a_rule(tmp_path: Path) -> None:
@@ -692,7 +704,10 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", KILLED, source, out, str(left)], timeout=HANG_SECONDS)
         assert done.returncode == -signal.SIGKILL
         assert not out.exists()
-    kept = {one.name: one.stat().st_ino for one in (tmp_path / "out.partial").glob("*.safetensors")}
+    staging = tmp_path / "out.partial"
+    # A file has its name a moment before it is listed.
+    listed = [json.loads(line)["array"]["name"] for line in (staging / JOURNAL).read_text().splitlines()]
+    kept = {name: (staging / name).stat().st_ino for name in listed}
     assert kept
     with pytest.raises(fi.FastIndexError, match=r"out\.partial was begun with other rules or another checkpoint"):
         fi.weights.convert_checkpoint(source, out, "awq-to-gptq", max_shard_bytes=40_000)

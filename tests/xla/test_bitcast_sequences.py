@@ -80,6 +80,7 @@ def test_the_steps_move_every_element_as_the_layouts_say() -> None:
         ("f32[8,3]{1,0:T(8,128)}", "f32[3,8]{1,0:T(8,128)}"),
         ("f32[8,128]", "f32[8,64]"),
         ("f32[8,128]", "bf16[8,128]"),
+        ("f32[0,5]", "f32[7,0]{1,0:T(*,2)}"),
     ],
 )
 def test_what_is_no_bitcast(a: str, b: str) -> None:

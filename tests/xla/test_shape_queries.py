@@ -147,3 +147,6 @@ def test_mapped_leaves() -> None:
     assert str(xla.map_leaves(TREE, change)) == "(pred[1]{0}, (pred[2]{0}, (), pred[3]{0}), pred[4]{0})"
     assert seen == ["f32[1]{0}", "s8[2]{0}", "token[]", "b(f32[3]{0})"]
     assert xla.map_leaves(Shape.tuple(), change) == Shape.tuple()
+    assert str(xla.map_leaves("(s8[], f32[])", lambda leaf: "f32[2]")) == "(f32[2]{0}, f32[2]{0})"
+    with pytest.raises(fi.ArgumentTypeError, match="a shape must be a Shape or its text, got None"):
+        xla.map_leaves("(f32[])", lambda leaf: None)

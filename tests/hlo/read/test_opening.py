@@ -4,7 +4,7 @@
 devices; ``record.py`` there makes them again.
 
 Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
-hlo.read.kinds.
+hlo.read.kinds, hlo.read.helper.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import fastindex as fi
 from fastindex.cli.commands import main
 from fastindex.core.wire import Fields, bytes_field, int_field
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.read import compressed, printing
+from fastindex.hlo.read import compressed, helper, printing
 from fastindex.hlo.read.compressed import decompressed
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import Measured, form_of
@@ -463,3 +463,31 @@ def test_texts_are_no_protos() -> None:
         assert form_of(text) is None
     assert form_of(proto()) == "hlo"
     assert form_of(profile()) == "profile"
+
+
+@pytest.mark.parametrize("ends", ["well", "early"])
+def test_a_second_process_reads_half_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """The answers are those of one process, also if the second one does not come to its end."""
+    for number in range(5):
+        shutil.copy(TEXT, tmp_path / f"{number}.txt")
+    (tmp_path / "4.txt").write_bytes(b"nothing\n" * 100)
+    files = sorted(tmp_path.iterdir())
+
+    def answers(least: int) -> list[Any]:
+        monkeypatch.setattr(helper, "_LEAST_NBYTES", least)
+        report, copies = fi.hlo.report(files), fi.hlo.layout_copies(files)
+        assert (len(report.modules), len(report.problems)) == (4, 1)
+        return [report.to_json(), report.uses, copies.to_json(), copies.copies, copies.moves]
+
+    alone = answers(1 << 30)
+    started = []
+    command = subprocess.Popen
+
+    def counted(arguments: list[str], **others: Any) -> Any:
+        started.append(arguments)
+        return command(arguments if ends == "well" else [sys.executable, "-c", ""], **others)
+
+    monkeypatch.setattr(helper, "usable_processors", lambda: 2)
+    monkeypatch.setattr(subprocess, "Popen", counted)
+    assert answers(1) == alone
+    assert len(started) == 2

@@ -54,6 +54,8 @@ _MOST_SPARSE = 4
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
 _MOST_STARTS = 1 << 16
+# The most slots of the source that a block spans: offsets of all of its vectors side by side must fit int64.
+_MOST_SPAN = 1 << 46
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,6 +270,8 @@ def _blocks(
             # The block ends with its coordinate: other slots of the destination follow there.
             size = last.stride * -(-rests[last.variable] // last.low)
         blocks.append(_block(inside, rests, left, size, *found))
+        if blocks[-1].sources.max(initial=0) >= _MOST_SPAN:
+            return None
     if len(blocks) > _MOST_TABLES or sum(len(block.nests) for block in blocks) > MOST_NESTS:
         return None
     return tuple(blocks)

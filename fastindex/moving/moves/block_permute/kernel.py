@@ -19,7 +19,7 @@ from numba.core import cgutils
 
 from fastindex.moving.kernels.passes import padding_of, start_of_block
 from fastindex.moving.lines.lanes import OF_TWO_LINES, called, permuted
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.moves.block_permute.numbers import (
     ASSEMBLY,
     MOST_BLOCK_BYTES,

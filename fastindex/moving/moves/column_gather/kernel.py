@@ -25,7 +25,7 @@ from typing import Any
 from llvmlite import ir
 
 from fastindex.moving.kernels.passes import outer_place, padding_of
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES
 from fastindex.moving.moves.column_gather.numbers import (
     COLUMN_BAND,

@@ -23,7 +23,7 @@ from typing import Any
 
 from fastindex.moving.kernels.passes import start_of_block
 from fastindex.moving.lines.lanes import deinterleave_lanes, interleave_lanes
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_CAPACITY, added, finish, go_to
+from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_CAPACITY, added, finish, go_to
 from fastindex.moving.moves.streams.numbers import STREAM
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, TABLE
 from fastindex.runtime.kernels import kernel, subroutine

@@ -7,7 +7,15 @@ or compressed from bytes, as they are copied.
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import start_of_block
-from fastindex.moving.lines.pending import NOTHING_PENDING, PENDING_BYTES, PENDING_CAPACITY, added, drain, finish, go_to
+from fastindex.moving.lines.staging import (
+    NOTHING_PENDING,
+    PENDING_BYTES,
+    PENDING_CAPACITY,
+    added,
+    drain,
+    finish,
+    go_to,
+)
 from fastindex.moving.moves.streams.numbers import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import kernel, subroutine

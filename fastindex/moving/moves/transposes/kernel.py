@@ -12,7 +12,7 @@ staged, see `staged_bands`: two lines of them take too many rows to read at once
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import outer_place
-from fastindex.moving.lines.staged_bands import (
+from fastindex.moving.lines.staging import (
     ALIGNED,
     FIRST_SHIFTED,
     MOST_CARRIED,
