@@ -158,7 +158,7 @@ def gather(
     if slots is not None:
         if block_table is not None or num_tokens is not None:
             raise FastIndexError("give a block_table and num_tokens, or slots")
-        numbers = np.asarray(as_integers_in_bulk(slots, "slots")).reshape(-1).astype(np.int64)
+        numbers = np.asarray(as_integers_in_bulk(slots, "slots")).reshape(-1)
         chunk = chunk_cache(cache, len(numbers))
         transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
     else:
@@ -212,7 +212,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     [0, 0, 5, 6, 0, 0, 0, 0, 1, 2, 0, 0]
     """
     workers = thread_count(threads)
-    slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1).astype(np.int64)
+    slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1)
     end, far = address_of_pool(cache, buffer, "buffer", True)
     pool = chunk_cache(cache, len(slots))
     plane = next(iter(cache.planes.values()))
@@ -327,7 +327,7 @@ def _alone(cache: Cache) -> Cache:
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
     """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
     cache = target if to_slots else source
-    _check_slots(cache, slots, to_slots)
+    slots = _checked_slots(cache, slots, to_slots)
     size = _slots_together(cache, slots, tokens)
     firsts, rows = slots[::size], tokens[::size]
     blocks, inside = np.divmod(firsts, cache.block_size)
@@ -345,20 +345,22 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
     return Transfer(source, target, (none, none), Granules(size, len(firsts), 0, None), groups, (0, 0, source.kv_heads))
 
 
-def _check_slots(cache: Cache, slots: Numbers, are_written: bool) -> None:
+def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
     bad = np.flatnonzero((slots < 0) | (slots >= cache.num_blocks * cache.block_size))
     if len(bad):
         raise OutOfBoundsError(
             f"slot {slots[bad[0]]} of token {bad[0]} is out of bounds for the {cache.num_blocks} blocks of "
             f"{cache.block_size} tokens of {cache}"
         )
+    slots = slots.astype(np.int64)
     if not are_written:
-        return
+        return slots
     if cache.null_block is not None and (slots // cache.block_size == cache.null_block).any():
         raise FastIndexError(f"a slot belongs to the null block {cache.null_block}, which is never written")
     twice = first_repeated(slots, cache.num_blocks * cache.block_size)
     if twice >= 0:
         raise FastIndexError(f"slot {slots[twice]} is given to two tokens; each slot holds one")
+    return slots
 
 
 def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:

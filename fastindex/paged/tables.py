@@ -76,6 +76,8 @@ class BlockTable:
         self.block_size = at_least_one(block_size, "block_size")
         self.num_blocks = None if num_blocks is None else at_least_one(num_blocks, "num_blocks")
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
+        #: The blocks that no token is written to: several for kernels, if a null block was split.
+        self.null_blocks = range(0) if self.null_block is None else range(self.null_block, self.null_block + 1)
         whole = array.shape[1] * self.block_size
         self.lengths = _lengths(lengths, array.shape[0], whole) if lengths is not None else np.full(len(array), whole)
 
@@ -230,13 +232,15 @@ class BlockTable:
         if self.block_size % at_least_one(ratio, "ratio"):
             raise FastIndexError(f"ratio {ratio} does not divide the {self.block_size} tokens of a block")
         finer = self.blocks.astype(np.int64)[:, :, None] * ratio + np.arange(ratio)
-        return BlockTable(
+        found = BlockTable(
             finer.reshape(len(self.blocks), -1),
             block_size=self.block_size // ratio,
             lengths=self.lengths,
             num_blocks=None if self.num_blocks is None else self.num_blocks * ratio,
             null_block=None if self.null_block is None else self.null_block * ratio,
         )
+        found.null_blocks = range(self.null_blocks.start * ratio, self.null_blocks.stop * ratio)
+        return found
 
     def owners(self, slot: Any) -> Owners:
         """Return the request and position of the token in each slot; the first request where several share a block.

@@ -168,7 +168,7 @@ def transfer_of(
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(known)}")
-        used.append(_checked(cache, np.ascontiguousarray(known[:needed], np.int64), name))
+        used.append(np.ascontiguousarray(_checked(cache, known[:needed], name), np.int64))
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
