@@ -172,7 +172,7 @@ def relayout(
     check_names(source, target, force)
     if tune and (device != "cpu" or workers is not None or scheduler is not None):
         raise click.UsageError(
-            "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
+            "--tune times kernels on this machine's CPU; leave --device, --workers and --scheduler out"
         )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler), casting=casting):
@@ -279,7 +279,7 @@ def unpack_checkpoint(
         raise click.UsageError("--force and --dtype are for one array of a checkpoint; add --name")
     if name is None and not target.endswith(".safetensors"):
         raise click.UsageError(
-            f"tensors go to a file named .safetensors, got {target}; --name writes one array to any file"
+            f"tensors are written to a .safetensors file, not to {target}; --name writes one array to any file"
         )
     if name is not None and target.endswith(".safetensors"):
         raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")

@@ -102,6 +102,6 @@ def check_memory(max_memory: int) -> None:
 
     if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(
-            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
+            f"--max-memory: {max_memory} bytes are too few for the program itself; give at least "
             f"{LEAST_MEMORY_BYTES >> 20}MiB"
         )

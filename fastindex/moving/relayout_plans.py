@@ -221,9 +221,9 @@ class RelayoutPlan(ShownInNotebooks):
         """
         check_threads(threads)
         if engine_of(buffer) is not None or on_gpu(buffer, None):
-            raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
+            raise UnsupportedError("tune times kernels of the CPU: give it arrays in host memory")
         if self._movement.cast is not None:
-            raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
+            raise UnsupportedError("tune compares ways to move elements without a cast; with a cast there is only one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)

@@ -24,6 +24,7 @@ import fastindex as fi
 from fastindex.weights import expressions
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
+from fastindex.weights.manifests import JOURNAL
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.rules import STEPS, captured
@@ -703,7 +704,10 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", KILLED, source, out, str(left)], timeout=HANG_SECONDS)
         assert done.returncode == -signal.SIGKILL
         assert not out.exists()
-    kept = {one.name: one.stat().st_ino for one in (tmp_path / "out.partial").glob("*.safetensors")}
+    staging = tmp_path / "out.partial"
+    # A file has its name a moment before it is listed.
+    listed = [json.loads(line)["array"]["name"] for line in (staging / JOURNAL).read_text().splitlines()]
+    kept = {name: (staging / name).stat().st_ino for name in listed}
     assert kept
     with pytest.raises(fi.FastIndexError, match=r"out\.partial was begun with other rules or another checkpoint"):
         fi.weights.convert_checkpoint(source, out, "awq-to-gptq", max_shard_bytes=40_000)
