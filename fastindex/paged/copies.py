@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
-from fastindex.algebra.loops import Loop, Nest, in_units_of
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_units_of
 from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
@@ -24,7 +24,7 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, Placement, address_of_pool
-from fastindex.paged.page_passes import copy_pages, fill_pages
+from fastindex.paged.page_passes import move_pages
 from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
 from fastindex.paged.transfers import (
     Granules,
@@ -103,7 +103,8 @@ def copy(
     begin, near = address_of_pool(source, source_buffer, "source_buffer", False)
     end, far = address_of_pool(target, target_buffer, "target_buffer", True)
     memory = Memory([*near, *far], workers)
-    if _overlap(begin, source.nbytes, end, target.nbytes) and not _is_disjoint(transfer, begin == end):
+    extents = (begin, begin + source.nbytes), (end, end + target.nbytes)
+    if _overlap(*extents) and not _is_disjoint(transfer, begin == end):
         transfer, begin = _staged(transfer, begin, memory)
     _run(transfer, begin, end, memory)
     if tail == "zero":
@@ -223,7 +224,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     transfer = _by_slots(pool, cache, slots[tokens], tokens, to_slots=True)
     memory = Memory([values, *far], workers)
     begin = values.address
-    if not values.is_contiguous or _overlap(*_range(values.extent), end, cache.nbytes):
+    if not values.is_contiguous or _overlap(values.extent, (end, end + cache.nbytes)):
         chunk, begin = memory.contiguous(chunk, shape)
     _run(transfer, begin, end, memory)
 
@@ -441,7 +442,8 @@ def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by
                     copy_on_gpu(nests, places, addresses, memory.arrays)
                     continue
                 nests = nests if cast is None else _in_elements(nests, cast)
-                copy_pages(nests, cast, (around, *pages), addresses, memory.workers, by_numpy)
+                loops = RelayoutLoops(nests, ())
+                move_pages(loops, cast, (around, *pages), addresses, memory.workers, by_numpy)
 
 
 def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
@@ -495,7 +497,8 @@ def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
 
             fill_with_zeros(fills, end, memory.arrays)
         else:
-            fill_pages(fills, (_ONE, _ONE[0, :1], _ONE[0, :1]), end, bytes_by_numpy(1))
+            places = _ONE, _ONE[0, :1], _ONE[0, :1]
+            move_pages(RelayoutLoops((), fills), None, places, (0, end), 1, bytes_by_numpy(1))
 
 
 def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
@@ -512,12 +515,8 @@ def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
     return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
 
 
-def _range(extent: tuple[int, int]) -> tuple[int, int]:
-    return extent[0], extent[1] - extent[0]
-
-
-def _overlap(first: int, first_bytes: int, second: int, second_bytes: int) -> bool:
-    return first < second + second_bytes and second < first + first_bytes
+def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, int]:

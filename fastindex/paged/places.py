@@ -291,12 +291,10 @@ def slot_mapping(
     else:
         slots = as_output(out, (count,), "out")
         check_overlap((batch.positions, batch.table.blocks), [slots])
-    if slots.flags.c_contiguous:
-        bad = _fill(batch, slots, workers)
-    else:
-        whole = np.empty(count, np.int64)
-        bad = _fill(batch, whole, workers)
-        slots[:] = whole
+    filled = slots if slots.flags.c_contiguous else np.empty(count, np.int64)
+    bad = _fill(batch, filled, workers)
+    if filled is not slots:
+        slots[:] = filled
     if bad and mode == "raise":
         raise _error(batch)
     return slots
