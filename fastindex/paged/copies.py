@@ -26,6 +26,7 @@ from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, Placement, address_of_pool
 from fastindex.paged.page_passes import move_pages
 from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
+from fastindex.paged.tables import flat_integers
 from fastindex.paged.transfers import (
     Granules,
     Group,
@@ -159,13 +160,13 @@ def gather(
     if slots is not None:
         if block_table is not None or num_tokens is not None:
             raise FastIndexError("give a block_table and num_tokens, or slots")
-        numbers = np.asarray(as_integers_in_bulk(slots, "slots")).reshape(-1)
+        numbers = flat_integers(slots, "slots")
         chunk = chunk_cache(cache, len(numbers))
         transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
     else:
         if block_table is None:
             raise FastIndexError("give a block_table, or slots")
-        blocks = np.asarray(as_integers_in_bulk(block_table, "block_table")).reshape(-1)
+        blocks = flat_integers(block_table, "block_table")
         whole = len(blocks) * cache.block_size * cache.cp[0]
         wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
         tokens = local_count(wanted, cache.cp, cache.interleave)
@@ -213,7 +214,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     [0, 0, 5, 6, 0, 0, 0, 0, 1, 2, 0, 0]
     """
     workers = thread_count(threads)
-    slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1)
+    slots = flat_integers(slot_mapping, "slot_mapping")
     end, far = address_of_pool(cache, buffer, "buffer", True)
     pool = chunk_cache(cache, len(slots))
     plane = next(iter(cache.planes.values()))
@@ -257,8 +258,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     [4, 5, 0, 1, 2, 3]
     """
     blocks = np.asarray(as_integers_in_bulk(pairs, "pairs"))
-    if not blocks.size:
-        blocks = blocks.reshape(0, 2)
+    blocks = blocks if blocks.size else blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
         raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
     copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)

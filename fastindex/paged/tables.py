@@ -127,17 +127,11 @@ class BlockTable:
         >>> BlockTable.from_csr([0, 2, 3], [3, 7, 5], [4, 16], page_size=16).blocks.tolist()
         [[3, 7], [5, 0]]
         """
-        names = ("indptr", "indices", "last_page_len")
-        named = zip(names, (indptr, indices, last_page_len), strict=True)
-        starts, pages, last = (np.asarray(as_integers_in_bulk(value, name)).reshape(-1) for name, value in named)
+        starts, pages = flat_integers(indptr, "indptr"), flat_integers(indices, "indices")
+        last = flat_integers(last_page_len, "last_page_len")
         counts = np.diff(starts.astype(np.int64))
-        if (
-            not len(starts)
-            or starts[0] != 0
-            or (counts < 0).any()
-            or starts[-1] != len(pages)
-            or len(last) != len(counts)
-        ):
+        goes_up = len(starts) > 0 and starts[0] == 0 and (counts >= 0).all() and starts[-1] == len(pages)
+        if not goes_up or len(last) != len(counts):
             raise FastIndexError(
                 f"indptr counts from 0 up to the {len(pages)} pages and has one entry more than last_page_len: "
                 f"{len(starts)} and {len(last)}"
@@ -262,6 +256,11 @@ class BlockTable:
         return Owners(np.where(found, rows, -1)[()], np.where(found, position, -1)[()])
 
 
+def flat_integers(values: Any, name: str) -> Integers:
+    """Return integers as an array of one dimension."""
+    return np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
+
+
 def at_least_one(number: Any, name: str) -> int:
     """Return `number` as an integer of at least 1.
 
@@ -277,7 +276,7 @@ def at_least_one(number: Any, name: str) -> int:
 
 
 def _lengths(lengths: Any, requests: int, most: int) -> Numbers:
-    found = np.asarray(as_integers_in_bulk(lengths, "lengths")).reshape(-1).astype(np.int64)
+    found = flat_integers(lengths, "lengths").astype(np.int64)
     if len(found) != requests:
         raise FastIndexError(f"lengths has one entry a request: {len(found)} for {requests} requests")
     wrong = np.flatnonzero((found < 0) | (found > most))

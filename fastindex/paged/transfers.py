@@ -16,12 +16,12 @@ import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
+from fastindex.paged.tables import flat_integers
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
 
 #: The source and target plane of one name.
@@ -157,10 +157,7 @@ def transfer_of(
     """
     pairs = plane_pairs(source, target, casts)
     heads = common_heads(source, target)
-    blocks = tuple(
-        np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
-        for values, name in ((source_blocks, "source_blocks"), (target_blocks, "target_blocks"))
-    )
+    blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, _granule(source, target, pairs), tokens)
     used = []
