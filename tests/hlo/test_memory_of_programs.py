@@ -1,6 +1,6 @@
 """Programs for each TPU, compiled without one: what the report says of their memory, against XLA's buffer assignment.
 
-Tests of: hlo.fast_memory, hlo.tuple_tables, hlo.liveness, hlo.reports, hlo.walk.
+Tests of: hlo.fast_memory, hlo.module_uses, hlo.liveness, hlo.reports, hlo.walk.
 """
 
 from __future__ import annotations

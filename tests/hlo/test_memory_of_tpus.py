@@ -2,7 +2,7 @@
 
 The sizes expected are those of its buffer assignments.
 
-Tests of: hlo.fast_memory, hlo.tuple_tables, hlo.shape_table, hlo.liveness, hlo.reports, hlo.divisions, hlo.read.dumps.
+Tests of: hlo.fast_memory, hlo.module_uses, hlo.shape_table, hlo.liveness, hlo.reports, hlo.divisions, hlo.read.dumps.
 """
 
 from __future__ import annotations

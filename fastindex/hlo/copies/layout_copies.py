@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from fastindex.core.integers import counted
 from fastindex.hlo.attributes import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
-from fastindex.hlo.copies.kinds import Kinds
-from fastindex.hlo.copies.rows import CopyRow, CopyTable, most_bytes_first
+from fastindex.hlo.copies.rows import CopyRow, CopyTable, Kinds, most_bytes_first
 from fastindex.hlo.copies.views import fragment, page, print_copies, summary
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Printed, text_of

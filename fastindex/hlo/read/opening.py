@@ -12,13 +12,11 @@ from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import FactReader
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
-from fastindex.hlo.read.compressed import compression_of, decompressed
 from fastindex.hlo.read.dumps import KnownMemory
 from fastindex.hlo.read.helper import Helper
-from fastindex.hlo.read.kinds import nature_of
+from fastindex.hlo.read.kinds import compression_of, decompressed, nature_of
 from fastindex.hlo.read.printing import Printer
-from fastindex.hlo.read.profiles import modules_of_profile
-from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto
+from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
 from fastindex.hlo.read.sources import HloSource, TextSource, beginning, open_sources, refuse, scan_source
 from fastindex.terminal import is_terminal
 

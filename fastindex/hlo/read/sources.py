@@ -15,9 +15,8 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import has_total, memory_of_compiled
 from fastindex.hlo.grammar import HloSink
 from fastindex.hlo.out_of_memory import MARKERS
-from fastindex.hlo.read.compressed import compression_of, plain_name
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
-from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, compression_of, kind_of, plain_name
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
 from fastindex.show.spelling import bytes_text

@@ -3,8 +3,7 @@
 ``tests/data/hlo/files`` has a program as XLA dumps it, in text and as a proto, and a profile of four runs of it on two
 devices; ``record.py`` there makes them again.
 
-Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
-hlo.read.kinds, hlo.read.helper.
+Tests of: hlo.read.opening, hlo.read.kinds, hlo.read.protos, hlo.read.printing, hlo.read.helper.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ import fastindex as fi
 from fastindex.cli.commands import main
 from fastindex.core.wire import Fields, bytes_field, int_field
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.read import compressed, helper, printing
-from fastindex.hlo.read.compressed import decompressed
-from fastindex.hlo.read.profiles import modules_of_profile
-from fastindex.hlo.read.protos import Measured, form_of
+from fastindex.hlo.read import helper, kinds, printing
+from fastindex.hlo.read.kinds import decompressed
+from fastindex.hlo.read.protos import Measured, form_of, modules_of_profile
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "hlo" / "files"
 TEXT = FILES / "module_0001.jit_program.cpu_after_optimizations.txt"
@@ -127,7 +125,7 @@ def test_damaged_compression_is_said(compress: Callable[[bytes], bytes], tmp_pat
 
 
 def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compressed, "_UNSUSPICIOUS", 1 << 20)
+    monkeypatch.setattr(kinds, "_UNSUSPICIOUS", 1 << 20)
     instruction = b"  p = f32[2]{0} parameter(0)\n" * 1000
     deflate = zlib.compressobj(9, wbits=31)
     bomb = deflate.compress(b"HloModule m\nENTRY e {\n") + b"".join(deflate.compress(instruction) for _ in range(400))
