@@ -225,13 +225,12 @@ def repack(
 
 def _format(text: str) -> Any:
     """Return a format by its name, or the discovered one in a file."""
-    from fastindex.patterns.named_formats import check_name
+    from fastindex.patterns.named_formats import known_name
     from fastindex.weights.discovery import Discovery
     from fastindex.weights.safetensors_files import json_value
 
     if not text.endswith(".json"):
-        check_name(text)
-        return text
+        return known_name(text)
     return Discovery.from_json(json_value(Path(text).read_bytes(), text)).as_format(text)
 
 
