@@ -37,6 +37,7 @@ from fastindex.moving.moves.nests.plan import passes, whole_buffer_passes
 from fastindex.moving.numpy_moves import convert_by_numpy, move_by_numpy, scratch, strided_at
 from fastindex.moving.passes import Pass, with_tables
 from fastindex.moving.problem import (
+    PLANS_KEPT,
     Problem,
     SlotMove,
     loops_of_values,
@@ -331,7 +332,7 @@ class Movement:
         return None if self.passes is None or self.unpacks or self.packs or is_checked else self.compiled
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def movement(
     source: Shape | Strides,
     destination: Shape | Strides,

@@ -26,6 +26,9 @@ from fastindex.runtime.tuning import Tuning
 #: Sizes of the units that kernels move, in bytes.
 UNIT_BYTES = (1, 2, 4, 8, 16)
 
+#: Entries of each cache of plans. The tables of a plan take 60 KiB on average, and up to 3 MiB.
+PLANS_KEPT = 128
+
 
 @dataclass(frozen=True, slots=True)
 class SlotMove:
@@ -83,7 +86,7 @@ def packed_byte(pattern: bytes, bits: int) -> bytes:
     return bytes([sum(value << low for low in range(0, 8, bits))])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def slot_move(
     source: Shape | Strides, destination: Shape | Strides, element_type: ElementType | None = None
 ) -> SlotMove:

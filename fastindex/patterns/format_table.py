@@ -48,6 +48,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "onednn": {"tag": None},
 }
 
+#: What people call a format, in lower case and without punctuation.
+ALIASES = {"matmulnbits": "onnx_matmul_nbits", "autoawq": "awq", "autogptq": "gptq"}
+
 #: Defaults of parameters by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},

@@ -25,7 +25,7 @@ import numpy as np
 from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.jobs.input_files import open_raw, read_whole
+from fastindex.jobs.input_files import InputFile, open_raw, read_whole
 from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
@@ -33,7 +33,7 @@ from fastindex.jobs.writing import OutputFile, write_file
 from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
-from fastindex.weights.expressions import Stored
+from fastindex.weights.expressions import Box, Stored
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import JOURNAL, MANIFEST, Journal, Piece, opened_journal
 from fastindex.weights.recipes import MOST_SMALL_BYTES, recipe_of, small_files
@@ -368,14 +368,15 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
         output = stack.enter_context(OutputFile(path, shard.nbytes - len(shard.header), shard.header))
         with _Bands(output, digest, threads, progress) as bands, ExitStack() as reading:
             ahead: ExitStack | None = None
+            reader = _Reader(threads.reading)
             for group, following in zip(groups, [*groups[1:], []], strict=True):
                 # What the program holds by now counts as taken: kernels, tensors that were read ahead, bands.
                 needs_kernels = any(one.expression.needs_kernels() for one in group)
                 with memory_within(limit, needs_kernels) as (_, free):
-                    own = _readable(group, free // 2, threads.reading) if ahead is None else ahead
+                    own = _readable(group, free // 2, reader) if ahead is None else ahead
                     reading.push(own)
                     nbytes = _bytes_of(following)
-                    ahead = _readable(following, nbytes, threads.reading) if nbytes <= free // 4 else None
+                    ahead = _readable(following, nbytes, reader) if nbytes <= free // 4 else None
                     if ahead is not None:
                         reading.push(ahead)
                         free -= nbytes
@@ -383,15 +384,46 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
                         with _named(one):
                             for box in one.expression.bands(free):
                                 bands.wait(free - one.expression.cost(box))
-                                bands.add(np.ascontiguousarray(one.expression.read(box)).reshape(-1).view(np.uint8))
+                                bands.add(_band(one, box))
                     own.close()
         return stack.pop_all(), digest.hexdigest()
 
 
-def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reading: Executor | None = None) -> ExitStack:
+def _band(one: Conversion, box: Box) -> Any:
+    """Return the bytes of a band, in memory of their own: that of tensors that were read whole is used again."""
+    found = one.expression.read(box)
+    whole = [leaf.content.result() for leaf in one.expression.leaves() if leaf.content is not None]
+    is_view = any(np.may_share_memory(found, content) for content in whole)
+    return (found.copy() if is_view else np.ascontiguousarray(found)).reshape(-1).view(np.uint8)
+
+
+class _Reader:
+    """Reads tensors on a thread, into memory that is used again: the system clears new memory, which takes as long."""
+
+    def __init__(self, thread: Executor) -> None:
+        self._thread = thread
+        self._spare: list[Any] = []
+
+    def begin(self, leaf: Stored, file: InputFile, stack: ExitStack) -> Future[Any]:
+        """Begin to read a tensor; closing `stack` takes its memory back."""
+        into = self._taken(file.nbytes)
+        stack.callback(self._spare.append, into)
+        reading = self._thread.submit(leaf.whole, file, into[: file.nbytes])
+        stack.callback(wait, [reading])
+        return reading
+
+    def _taken(self, nbytes: int) -> Any:
+        """Return an array that is large enough; a new one replaces one that is not."""
+        self._spare.sort(key=len)
+        place = next((i for i, one in enumerate(self._spare) if len(one) >= nbytes), 0)
+        found = self._spare.pop(place) if self._spare else np.empty(0, np.uint8)
+        return found if len(found) >= nbytes else np.empty(nbytes, np.uint8)
+
+
+def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reader: _Reader | None = None) -> ExitStack:
     """Open the tensors of conversions; closing the result requires their files to be unchanged.
 
-    A thread begins to read them, if they take no more than `most_bytes`.
+    `reader` begins to read them, if they take no more than `most_bytes`.
     """
     leaves = [leaf for one in conversions for leaf in one.expression.leaves()]
     with _named(conversions[0]) if conversions else nullcontext():
@@ -401,14 +433,14 @@ def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reading: E
         for file in files:
             stack.enter_context(file.unchanged())
         stack.callback(_close, leaves)
-        is_small = _bytes_of(conversions) <= most_bytes
+        is_moved = not all(isinstance(one.expression, Stored) for one in conversions)
+        is_small = is_moved and _bytes_of(conversions) <= most_bytes
         for leaf, part in zip(leaves, parts, strict=True):
             leaf.file = part
-            name = leaf.tensor.name
-            if reading is not None and is_small:
-                if name not in contents:
-                    contents[name] = reading.submit(leaf.whole)
-                leaf.content = contents[name]
+            if reader is not None and is_small:
+                if leaf.tensor.name not in contents:
+                    contents[leaf.tensor.name] = reader.begin(leaf, part, stack)
+                leaf.content = contents[leaf.tensor.name]
         return stack.pop_all()
 
 

@@ -139,16 +139,15 @@ class Stored(Expression):
         self.file: InputFile | None = None
         self.content: Future[Array] | None = None
 
-    def whole(self) -> Array:
-        """Read all values from the file."""
-        return self._stored(tuple(map(range, self.sizes)))
+    def whole(self, file: InputFile, into: Array) -> Array:
+        """Read all values into an array of bytes, and return them."""
+        file.expect(True)
+        file.read(0, into)
+        return into.view(self.dtype).reshape(self.sizes)
 
     def made(self, box: Box, parts: list[Array]) -> Array:
         if self.content is not None:
             return self.content.result()[tuple(slice(along.start, along.stop) for along in box)]
-        return self._stored(box)
-
-    def _stored(self, box: Box) -> Array:
         file = self.file
         assert file is not None
         into = np.empty(self._bytes_of(box), np.uint8)
