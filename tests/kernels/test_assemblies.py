@@ -15,7 +15,7 @@ import pytest
 import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.moving import movements
-from fastindex.moving.choice import Choice
+from fastindex.moving.timed_choices import Choice
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
 from fastindex.moving.moves.column_gather import numbers as columns
