@@ -171,7 +171,7 @@ def main() -> None:
     \b
     Environment:
       FASTINDEX_NUM_THREADS        threads to compute with
-      FASTINDEX_SPIN_MICROSECONDS  how long they look out for more work before they sleep
+      FASTINDEX_SPIN_MICROSECONDS  how long threads poll for more work before they sleep
       NUMBA_CACHE_DIR              where compiled kernels are kept
       COLUMNS                      how wide tables are
       NO_COLOR                     no colours

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastindex.arrays.engines import BY_DLPACK, library_of
-from fastindex.cuda import dlpack
-from fastindex.cuda.arrays import DeviceArray, as_device_array, from_dlpack
+from fastindex.cuda.arrays import DeviceArray, as_device_array, cuda_module, dlpack_has, from_dlpack
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 
 #: The memory order of new arrays, as NumPy names it: the last dimension fastest, or the first.
@@ -83,7 +82,7 @@ class JaxResult:
         (device,) = like.owner[1].devices()
         # Else JAX would make 32 bits of 64.
         with jax.enable_x64(True), jax.default_device(device):
-            self._array = jax.lax.empty(shape, dtype if dlpack.has(dtype) else f"u{dtype.itemsize}")
+            self._array = jax.lax.empty(shape, dtype if dlpack_has(dtype) else f"u{dtype.itemsize}")
         self._stream = stream
         self.memory = replace(from_dlpack(self._array, "the result", stream), read_only=False)
 
@@ -91,10 +90,8 @@ class JaxResult:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: int | None = None) -> Any:
-        from fastindex.cuda.kernels import device as cuda
-
         if stream is not None:
-            cuda.order(self._stream, stream)
+            cuda_module().order(self._stream, stream)
         return self._array.__dlpack__(stream=stream)
 
     def finished(self) -> Any:
@@ -105,9 +102,7 @@ class JaxResult:
 
 
 def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
-    from fastindex.cuda.kernels import device as cuda
-
-    return cuda.new_array(shape, dtype, stream, order)
+    return cuda_module().new_array(shape, dtype, stream, order)
 
 
 def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
@@ -198,9 +193,7 @@ def stream_handle(stream: Any, arrays: Sequence[DeviceArray]) -> int:
         if isinstance(getattr(stream, attribute, None), int):
             return int(getattr(stream, attribute))
     if library_of(type(stream)) == "numba":
-        from fastindex.cuda.kernels import device as cuda
-
-        return cuda.stream_handle(stream)
+        return int(cuda_module().stream_handle(stream))
     raise ArgumentTypeError(f"stream must be a CUDA stream or its handle, got {type(stream).__name__}")
 
 

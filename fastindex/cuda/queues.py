@@ -116,16 +116,12 @@ class _Held:
 _held = _Held()
 
 
-def ranges_of(*arrays: DeviceArray) -> tuple[tuple[int, int], ...]:
-    """Return the memory of arrays as (address, bytes)."""
-    return tuple((array.extent[0], array.extent[1] - array.extent[0]) for array in arrays)
-
-
 def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[None]:
     """In the simulator, let kernels access only these arrays and (address, bytes); a no-op elsewhere."""
     if not cuda.SIMULATED:
         return nullcontext()
-    return simulated_memory(*(one if isinstance(one, tuple) else ranges_of(one)[0] for one in memory))
+    extents = (one.extent if isinstance(one, DeviceArray) else (one[0], sum(one)) for one in memory)
+    return simulated_memory(*((begin, end - begin) for begin, end in extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +180,6 @@ class Flags:
         number = int(cuda.downloaded(cuda.address_of(flag), 8, queue.handle).view(np.int64)[0])
         if number != self._start[0]:
             flag = cuda.uploaded(self._start, queue.handle)
-        self.give_back(flag, queue)
-        return number
-
-    def give_back(self, flag: Any, queue: Queue) -> None:
-        """Return a flag to the free ones; no running kernel may still lower it."""
         with self._lock:
             self._free[queue.device].append(flag)
+        return number

@@ -15,7 +15,7 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
-from fastindex.moving.problem import SlotMove
+from fastindex.moving.problem import PLANS_KEPT, SlotMove
 from fastindex.moving.rearranged_arrays import regrouped
 from fastindex.moving.relayout_plans import RelayoutPlan, tuned_plan
 from fastindex.patterns.axes import reshaped_sides, sides_of
@@ -228,7 +228,7 @@ def plan_rearrange(
     return _plan(pattern, as_shape(source), target, bool(pad), given)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def _plan(
     pattern: str, source: Shape, destination: Shape | None, pad: bool, sizes: tuple[tuple[str, int], ...]
 ) -> RearrangePlan:
@@ -253,7 +253,7 @@ def _require_one_type(source: Shape, destination: Shape) -> None:
         )
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def _reshape_plan(source: Shape, destination: Shape) -> RearrangePlan:
     check_movable(source)
     check_movable(destination)

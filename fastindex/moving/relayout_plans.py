@@ -28,6 +28,7 @@ from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.counts import cycles
 from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
+from fastindex.moving.problem import PLANS_KEPT
 from fastindex.moving.requests import relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
@@ -374,7 +375,7 @@ def _buffer_length(shape: Shape) -> int:
     return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def plan_of(
     source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False, machine: Machine | None = None
 ) -> RelayoutPlan:

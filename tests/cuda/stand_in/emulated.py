@@ -12,6 +12,7 @@ import os
 import runpy
 import sys
 from collections.abc import Generator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def link_with_the_driver() -> None:
     from cuda.core import _linker
 
     _linker._use_nvjitlink_backend, _linker._driver = False, driver
-    if sys.modules.get("numba_cuda", ...) is not None:
+    if find_spec("numba_cuda") is not None:
         from numba.cuda import decorators
 
         # Kernels of numba-cuda itself are then PTX too.
