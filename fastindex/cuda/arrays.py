@@ -17,7 +17,8 @@ import numpy as np
 
 from fastindex.arrays.arrays import Array, contiguous_strides
 from fastindex.arrays.engines import BY_DLPACK, is_cuda_array, library_of
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.cuda.devices import require_available
+from fastindex.errors import ArgumentTypeError, UnsupportedError
 
 
 @dataclass(slots=True)
@@ -68,16 +69,16 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
     ------
     ArgumentTypeError
         It is on the host, or its elements are of an unknown type.
+    FastIndexError
+        No kernel can run.
     """
     if not is_cuda_array(value):
         raise ArgumentTypeError(
             f"{name} is on the host ({type(value).__name__}) and other arrays of the call are on the GPU; "
             "nothing travels by itself: copy one of them to where the others are"
         )
+    require_available()
     cuda = cuda_module()
-    reason = cuda.why_unavailable()
-    if reason is not None:
-        raise FastIndexError(f"no kernel can run on the GPU: {reason}")
     library = library_of(type(value))
     if library == "torch":
         return _from_torch(value)
