@@ -269,7 +269,7 @@ def _map_each(table_code, position_code, map_, request, at, count, target, looke
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
     limits, null, pad = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block), entry(map_, SLOT_MAP.pad)
-    ranks = entry(map_, SLOT_MAP.ranks)
+    ranks, nulls = entry(map_, SLOT_MAP.ranks), entry(map_, SLOT_MAP.null_count)
     positions, slots, columns, blocks = pointer(first), pointer(target), pointer(looked_up), looked_up + 8 * LOOKED_UP
     # Reads of the table wait for few lines of L1 at a time: positions must not take these.
     for i in range(0, count * position_bytes, LINE_BYTES):
@@ -288,7 +288,7 @@ def _map_each(table_code, position_code, map_, request, at, count, target, looke
     if ranks == 1:
         for i in range(count):
             block, column = load(found, i), load(columns, i)
-            is_bad |= _outside(block, limits) | (block == null)
+            is_bad |= _outside(block, limits) | (not _outside(block - null, nulls))
             ahead = _product(block - column, size) if table_code else (block - column) * size
             store(slots, i, load_stored(positions, i * position_bytes, position_code) + ahead)
         barrier()
@@ -297,7 +297,7 @@ def _map_each(table_code, position_code, map_, request, at, count, target, looke
     bad = 0
     for i in range(count):
         position, block = load_stored(positions, i * position_bytes, position_code), load(found, i)
-        is_bad = _outside(position, limit) | _outside(block, limits) | (block == null)
+        is_bad = _outside(position, limit) | _outside(block, limits) | (not _outside(block - null, nulls))
         token = position - load(columns, i) * size * ranks
         if ranks > 1:
             token = _local(map_, token)
@@ -315,7 +315,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
     blocks, null = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block)
-    alone = entry(map_, SLOT_MAP.ranks) == 1
+    nulls, alone = entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.ranks) == 1
     bad = done = 0
     while done < count:
         positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done) * position_bytes)
@@ -326,7 +326,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
         if follows and 0 <= first < limit:
             column = _quotient(first, magic, shift)
             block = load_stored(row, column * table_bytes, table_code)
-            if 0 <= block < blocks and block != null:
+            if 0 <= block < blocks and _outside(block - null, nulls):
                 token = first - column * size
                 run, strays = min(run, size - token, limit - first), 0
                 base = block * size + token
