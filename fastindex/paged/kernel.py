@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from fastindex.index.numbers import narrow_product, narrow_quotient
 from fastindex.moving.kernels.passes import run_all
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, PAGE_JOB, PAGE_PIECE_BYTES, PIECE_BYTES, RUN_JOB, SLOT_MAP
-from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run
 from fastindex.runtime.lines.memory import (
     barrier,
@@ -23,7 +22,6 @@ from fastindex.runtime.lines.memory import (
     fence,
     int32_at,
     load,
-    load_at,
     load_stored,
     pointer,
     prefetch,
@@ -33,7 +31,6 @@ from fastindex.runtime.lines.memory import (
     set_entry,
     set_int32,
     store,
-    store_at,
 )
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -213,8 +210,7 @@ def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: A
 #: (processor time of one thread of an AMD EPYC, 2026-11-28).
 _AHEAD_BYTES = 8192
 
-_INT64, _INT32 = 0, 2
-_I64 = ir.IntType(64)
+_INT32 = 2
 
 _quotient, _product = subroutine()(narrow_quotient), subroutine()(narrow_product)
 
@@ -235,25 +231,6 @@ def _local(map_, within):  # type: ignore[no-untyped-def]
 @subroutine(inline=True)
 def _outside(value, bound):  # type: ignore[no-untyped-def]
     return np.uint64(value) >= np.uint64(bound)
-
-
-@instructions("code")
-def _count_on(builder: Any, target: Any, positions: Any, first: Any, base: Any, code: int) -> Any:
-    """Write slots ``base, base + 1, ...`` for 8 tokens; return 0 if the positions are ``first, first + 1, ...``."""
-    lanes = ir.VectorType(_I64, 8)
-    steps = ir.Constant(lanes, [ir.Constant(_I64, lane) for lane in range(8)])
-    width = 8 if code == _INT64 else 4
-    found = load_at(builder, builder.ptrtoint(positions, _I64), 8, width)
-    found = found if width == 8 else builder.sext(found, lanes)
-    expected = builder.add(_splat(builder, first, lanes), steps)
-    store_at(builder, builder.add(_splat(builder, base, lanes), steps), target, False)
-    differs = builder.icmp_signed("!=", found, expected)
-    return builder.zext(builder.bitcast(differs, ir.IntType(8)), _I64)
-
-
-def _splat(builder: Any, number: Any, lanes: Any) -> Any:
-    first = builder.insert_element(ir.Constant(lanes, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8))
 
 
 @subroutine("table_code", "position_code")
@@ -330,10 +307,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
                 token = first - column * size
                 run, strays = min(run, size - token, limit - first), 0
                 base = block * size + token
-                for i in range(0, run - 7, 8):
-                    at_positions = pointer(entry(map_, SLOT_MAP.positions) + (at + done + i) * position_bytes)
-                    strays |= _count_on(target + 8 * (done + i), at_positions, first + i, base + i, position_code)
-                for i in range(run & ~7, run):
+                for i in range(run):
                     strays |= load_stored(positions, i * position_bytes, position_code) - first - i
                     store(slots, i, base + i)
                 barrier()
