@@ -17,8 +17,7 @@ import numpy as np
 
 from fastindex.arrays.arrays import Array, contiguous_strides
 from fastindex.arrays.engines import BY_DLPACK, is_cuda_array, library_of
-from fastindex.cuda.devices import require_available
-from fastindex.errors import ArgumentTypeError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 
 
 @dataclass(slots=True)
@@ -77,8 +76,10 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
             f"{name} is on the host ({type(value).__name__}) and other arrays of the call are on the GPU; "
             "nothing travels by itself: copy one of them to where the others are"
         )
-    require_available()
     cuda = cuda_module()
+    reason = cuda.why_unavailable()
+    if reason is not None:
+        raise FastIndexError(f"no kernel can run on the GPU: {reason}")
     library = library_of(type(value))
     if library == "torch":
         return _from_torch(value)

@@ -43,8 +43,7 @@ def is_available() -> bool:
     return why_unavailable() is None
 
 
-def require_available() -> None:
-    """Raise FastIndexError where no kernel can run."""
+def _require_available() -> None:
     reason = why_unavailable()
     if reason is not None:
         raise FastIndexError(f"no kernel can run on the GPU: {reason}")
@@ -58,7 +57,7 @@ def device_name() -> str:
     FastIndexError
         There is no GPU.
     """
-    require_available()
+    _require_available()
     from fastindex.cuda.kernels import device as cuda
 
     return cuda.device_name()
@@ -105,7 +104,7 @@ def relayout_through_device(
     ArgumentTypeError, UnsupportedError
         As `relayout`.
     """
-    require_available()
+    _require_available()
     from fastindex.cuda.streaming import relayout_in_chunks
 
     return relayout_in_chunks(buffer, as_shape(source), as_shape(destination), out, fill, max_memory, casting)
