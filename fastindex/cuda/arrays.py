@@ -68,6 +68,8 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
     ------
     ArgumentTypeError
         It is on the host, or its elements are of an unknown type.
+    FastIndexError
+        No kernel can run.
     """
     if not is_cuda_array(value):
         raise ArgumentTypeError(

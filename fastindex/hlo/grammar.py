@@ -146,7 +146,7 @@ _CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
 #: Last characters of a line whose instruction continues on the next line.
 _GOES_ON = frozenset(b",= ")
 #: The brace that closes a computation, with following blank lines, unless attributes follow.
-_CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])")
+_CLOSING = re.compile(rb'[ \t]*\}(?:, execution_thread="[^"\\\n]*+")?+\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])')
 
 
 def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:

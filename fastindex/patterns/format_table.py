@@ -1,16 +1,13 @@
 """Named formats of quantised weights, their scales and blocked tensors: their parameters, and a row for each layout.
 
-Rows are defined in `fastindex.patterns.format_row`; those that put whole codes into bytes are in
-`byte_formats`, those of GGUF and llama.cpp in `gguf_formats`.
+Rows are defined in `fastindex.patterns.format_rows`, with those that put whole codes into bytes, and those of GGUF.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastindex.patterns.byte_formats import BYTE_ROWS
-from fastindex.patterns.format_row import Row, rows_of
-from fastindex.patterns.gguf_formats import GGUF_ROWS
+from fastindex.patterns.format_rows import BYTE_ROWS, GGUF_ROWS, Row, rows_of
 
 #: The parameters of each format, with the vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import ALIASES, BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES
 
 #: The name of the array itself: one code per byte, or elements of their full width.

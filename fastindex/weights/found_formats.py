@@ -13,7 +13,7 @@ from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.named_formats import PLAIN, Chosen, known_name
 
 #: The most bits of a probed array, and of a packed one that a file may claim.

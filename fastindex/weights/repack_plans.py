@@ -20,7 +20,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS
 from fastindex.patterns.named_formats import (
     PLAIN,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.named_formats import (
     PLAIN,

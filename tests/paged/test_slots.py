@@ -151,6 +151,17 @@ def test_positions_that_count_on_past_a_bound(first: int, length: int, engine: s
                 fp.slot_mapping(table, positions, [0, len(positions)])
 
 
+def test_null_blocks_that_kernels_split(engine: str) -> None:
+    """Every part of a null block is one; the blocks around it are not."""
+    table = fp.BlockTable([[3, 1, 2]], block_size=12, null_block=1).kernel_blocks(3).kernel_blocks(2)
+    for positions in (np.arange(36), np.random.default_rng(0).permutation(36)):
+        found = fp.slot_mapping(table, positions, [0, 36], mode="mark")
+        expected = [-1 if 12 <= p < 24 else p % 12 + (24 if p >= 24 else 36) for p in positions.tolist()]
+        assert found.tolist() == expected
+    with pytest.raises(OutOfBoundsError, match="token 1, of request 0, is in column 9, which holds the null block 9"):
+        fp.slot_mapping(table, [0, 19], [0, 2])
+
+
 def test_negative_blocks_without_a_pool(engine: str) -> None:
     with pytest.raises(OutOfBoundsError, match="block -3 is out of bounds for a pool of blocks from 0 on"):
         fp.slot_mapping([[-3]], [0], [0, 1], block_size=4)

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.jobs.writing import OutputFile
 from fastindex.weights import expressions
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
@@ -611,6 +613,20 @@ def check_bands(expression: Expression, whole: NDArray[Any]) -> None:
             continue
         assert all(expression.cost(band) <= room for band in bands)
         assert b"".join(expression.read(band).tobytes() for band in bands) == whole.tobytes()
+
+
+def test_bands_outlive_the_memory_they_were_read_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of tensors are views of memory that later tensors are read into, while a slow disk still writes them."""
+    write = OutputFile.write
+
+    def late(file: OutputFile, start: int, content: Any) -> None:
+        time.sleep(0.02)
+        write(file, start, content)
+
+    monkeypatch.setattr(OutputFile, "write", late)
+    tensors = {f"w.{i}": np.full((8, 512), i, np.float32) for i in range(20)}
+    found = converted(tmp_path, tensors, [{"names": "*", "steps": ["part 0 1/4 3/4"]}])
+    assert all(np.array_equal(found[name], one[2:6]) for name, one in tensors.items())
 
 
 def test_shards_and_folders(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
 Tests of: weights.repacking, weights.repack_plans, weights.repack_sides, weights.repack_arguments,
-patterns.format_table, patterns.format_row, patterns.byte_formats, patterns.gguf_formats, patterns.named_formats.
+patterns.format_table, patterns.format_rows, patterns.named_formats.
 """
 
 from __future__ import annotations
