@@ -8,7 +8,8 @@
 Times are of the GPU (`gpu_clock`); rivals take turns. JAX works on its own streams, so its times are of many calls
 from the host, and allocate. Every result is checked against the processor's, in memory that held other bytes before.
 "Predicted" is what `gpu_counts.py --keep` counted without a GPU, at this GPU's clock and speed of copying. Writes
-JSON, a table and a plot after each case, with the GPU's name, under ``benchmarks/results``.
+JSON, a table and a plot after each case, with the GPU's name, under ``benchmarks/results``; an interrupt prints the
+table so far. Where a driver only stands in for a GPU's and executes no kernel, it says so, and checks no result.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from benchmarks import gpu_peers, measure, report  # noqa: E402
 from benchmarks.cases import IndexCase  # noqa: E402
 from benchmarks.gpu_cases import INDEX_TARGET, Move, in_order  # noqa: E402
 from benchmarks.gpu_clock import Clock, Run  # noqa: E402
+from benchmarks.gpu_counts import BYTES_A_CYCLE, INSTRUCTIONS_A_CYCLE  # noqa: E402
 from benchmarks.problems import Problem  # noqa: E402
 from fastindex.cuda.kernels.device import cuda  # noqa: E402
 
@@ -51,6 +53,8 @@ COUNTS = RESULTS / "gpu-counts.json"
 
 #: What outputs hold before a call that is checked.
 POISON = 0xA5
+
+NOT_EXECUTED = "This device executes no kernels: no figure is a speed, and no result is checked."
 
 
 def arguments() -> argparse.Namespace:
@@ -82,11 +86,19 @@ def view(array: Any, shape: fi.Shape) -> Any:
     return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=described, held=array))
 
 
+def executes() -> bool:
+    """Whether kernels write; a driver that stands in for a GPU's may take launches and do nothing."""
+    one = cuda.to_device(np.zeros(1, np.uint8))
+    fi.numpy.copyto(one, 1)
+    return bool(one.copy_to_host()[0] == 1)
+
+
 class Bench:
     """Everything that the rows share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.clock = Clock(options.rounds)
+        self.executes = executes()
+        self.clock = Clock(options.rounds if self.executes else 1)
         self.libraries = gpu_peers.installed()
         self.nbytes = options.mib << 20
         self.count = options.count
@@ -97,7 +109,8 @@ class Bench:
         self._there = cuda.to_device(self._random)
         device = cuda.get_current_device()
         self._cycles = device.MULTIPROCESSOR_COUNT * 1e3 * device.CLOCK_RATE
-        self.bytes_a_cycle = 2 * self.nbytes / self.copy_seconds(self.nbytes) / self._cycles
+        measured = 2 * self.nbytes / self.copy_seconds(self.nbytes) / self._cycles
+        self.bytes_a_cycle = measured if self.executes else BYTES_A_CYCLE
 
     def random(self, nbytes: int) -> tuple[Any, Any]:
         """Return `nbytes` random bytes, on the host and on the GPU."""
@@ -119,7 +132,7 @@ class Bench:
         if name not in self.counts:
             return None
         return 1 / sum(
-            share * max(sectors, instructions * self.bytes_a_cycle / 128)
+            share * max(sectors, instructions * self.bytes_a_cycle / INSTRUCTIONS_A_CYCLE)
             for share, sectors, instructions in self.counts[name]
         )
 
@@ -147,10 +160,12 @@ class Bench:
         except ValueError as error:
             print(f"  no rivals: {error}")
         seconds = self.clock.medians(rivals, JAX)
-        poison(out, destination.nbytes)
-        call()
-        expected = fi.relayout(buffer, source, destination, casting="unsafe").view(np.uint8)
-        right = bool(np.array_equal(out.copy_to_host(), expected))
+        right = None
+        if self.executes:
+            poison(out, destination.nbytes)
+            call()
+            expected = fi.relayout(buffer, source, destination, casting="unsafe").view(np.uint8)
+            right = np.array_equal(out.copy_to_host(), expected)
         moved = source.nbytes + destination.nbytes
         found = row(case.name, case.target, right, moved, seconds, self.copy_seconds(moved // 2))
         return found | {"first_call": first, "predicted": self.predicted(case.name)}
@@ -173,19 +188,25 @@ class Bench:
         rows = []
         for direction, call in calls.items():
             seconds = self.clock.medians({"fastindex": call} | rivals[direction], JAX)
-            for one in (out, *outs):
-                poison(one, 8 * count)
-            call()
-            if direction == "linear_index":
-                right = bool(np.array_equal(out.copy_to_host(), slots))
-            else:
-                right = all(np.array_equal(a.copy_to_host(), b) for a, b in zip(outs, indices, strict=True))
+            right = None
+            if self.executes:
+                for one in (out, *outs):
+                    poison(one, 8 * count)
+                call()
+                found, expected = ([out], [slots]) if direction == "linear_index" else (outs, indices)
+                right = all(np.array_equal(a.copy_to_host(), b) for a, b in zip(found, expected, strict=True))
             name = f"{direction}, {case.name}"
             rows.append(row(name, INDEX_TARGET, right, moved, seconds, copy) | {"predicted": self.predicted(name)})
         return rows
 
 
-def row(name: str, target: float, right: bool, moved: int, seconds: dict[str, float], copy: float) -> dict[str, Any]:
+#: How a row says that its result is right, wrong, or was not made.
+CORRECT = {True: "yes", False: "**WRONG**", None: "not run"}
+
+
+def row(
+    name: str, target: float, right: bool | None, moved: int, seconds: dict[str, float], copy: float
+) -> dict[str, Any]:
     own = seconds["fastindex"]
     peers = {peer: other for peer, other in seconds.items() if peer != "fastindex"}
     best = min(peers, key=peers.__getitem__) if peers else "copy"
@@ -226,13 +247,19 @@ def launch_microseconds() -> dict[str, float]:
     return found
 
 
+def one_line(found: dict[str, Any]) -> str:
+    """A row as it is printed while the cases run, with its prediction."""
+    predicted = "" if found["predicted"] is None else f"  predicted {found['predicted']:.2f}"
+    return f"{report.one_line(found)}{predicted}  {CORRECT[found['correct']]}"
+
+
 def table(rows: list[dict[str, Any]], heading: str) -> str:
     header = ["case", "GB/s", "of a copy", "predicted", "target", "correct", "x best peer", "peers, times slower"]
     lines = []
     for found in rows:
         own = found["seconds"]["fastindex"]
         others = ", ".join(f"{name} {t / own:.2f}" for name, t in found["seconds"].items() if name != "fastindex")
-        met = report.verdict(found["fraction_of_copy"] >= found["target"])
+        met = "" if found["correct"] is None else report.verdict(found["fraction_of_copy"] >= found["target"])
         predicted = found["predicted"]
         lines.append(
             [
@@ -241,7 +268,7 @@ def table(rows: list[dict[str, Any]], heading: str) -> str:
                 f"{found['fraction_of_copy']:.2f}",
                 "" if predicted is None else f"{predicted:.2f}",
                 f"{found['target']:.2f} {met}",
-                "yes" if found["correct"] else "**NO**",
+                CORRECT[found["correct"]],
                 f"{found['ratio_to_best_peer']:.2f}" if others else "",
                 others or "none",
             ]
@@ -273,7 +300,10 @@ def write(options: argparse.Namespace, bench: Bench, launch: dict[str, float], r
     options.output.mkdir(parents=True, exist_ok=True)
     stem = options.output / f"gpu-{re.sub('[^a-z0-9]+', '-', name.lower())}-{date}"
     host = ", ".join(f"{call} {cost:.0f} µs" for call, cost in launch.items())
-    heading = f"{name}, {date}; sources of at least {options.mib} MiB, {options.count} indices; host: {host} a call."
+    notice = "" if bench.executes else f"**{NOT_EXECUTED}** "
+    heading = (
+        f"{notice}{name}, {date}; sources of at least {options.mib} MiB, {options.count} indices; host: {host} a call."
+    )
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     stem.with_suffix(".md").write_text(found := table(rows, heading))
     stem.with_suffix(".svg").write_text(report.plot(result, "Fraction of the speed of a copy on the GPU"))
@@ -287,19 +317,23 @@ def main() -> int:
         print(f"nothing to measure: {reason}", file=sys.stderr)
         return 1
     bench, launch = Bench(options), launch_microseconds()
+    if not bench.executes:
+        print(NOT_EXECUTED, flush=True)
     rows: list[dict[str, Any]] = []
-    shown = ""
-    for case in in_order():
-        if not re.search(options.cases, case.name):
-            continue
-        if time.monotonic() - begin > options.seconds:
-            print(f"no time for {case.name} and what follows")
-            break
-        found = bench.index_rows(case) if isinstance(case, IndexCase) else [bench.move_row(case)]
-        for one in found:
-            rows.append(one)
-            print(report.one_line(one), "" if one["correct"] else "WRONG", flush=True)
-        shown = write(options, bench, launch, rows)
+    shown, last = "", begin + options.seconds
+    try:
+        for case in in_order():
+            if not re.search(options.cases, case.name):
+                continue
+            if time.monotonic() > last:
+                print(f"no time for {case.name} and what follows")
+                break
+            for one in bench.index_rows(case) if isinstance(case, IndexCase) else [bench.move_row(case)]:
+                rows.append(one)
+                print(one_line(one), flush=True)
+            shown = write(options, bench, launch, rows)
+    except KeyboardInterrupt:
+        print(f"interrupted in {case.name}")
     print(shown)
     return 0 if all(found["correct"] for found in rows) else 1
 

@@ -12,7 +12,7 @@ import fastindex as fi
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Variable, digit
 from fastindex.index.programs import conversion_program, multi_program
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
 from fastindex.weights.repacking import values_for

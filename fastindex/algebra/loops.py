@@ -145,6 +145,12 @@ def _loops_of(
     return None if fills is None else RelayoutLoops(copies, tuple(coalesced(nest) for nest in fills))
 
 
+def exchanged(nest: Nest) -> Nest:
+    """Return a nest with source and destination exchanged."""
+    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
+    return Nest(loops, nest.destination_start, nest.source_start)
+
+
 def _source_reversed(nest: Nest) -> Nest:
     """Return a nest that reads its source in reverse order, in all its loops."""
     start = nest.source_start + sum((loop.size - 1) * loop.source_stride for loop in nest.loops)

@@ -316,7 +316,7 @@ def require_movable_pair(source: Shape, destination: Shape, casting: str | None 
             f"a relayout keeps the array: element type and dimensions of {source.cut_text()} "
             f"and {destination.cut_text()} differ; reshape and plan_rearrange give it other dimensions"
         )
-    if casting is not None:
-        check_cast(source.element_type, destination.element_type, casting)
     check_movable(source)
     check_movable(destination)
+    if casting is not None:
+        check_cast(source.element_type, destination.element_type, casting)

@@ -81,7 +81,8 @@ def on_gpu(values: Any, stream: Any = None) -> bool:
     FastIndexError
         A stream is given, and no array is in GPU memory.
     UnsupportedError
-        A value is an array without values, inside a function that JAX or PyTorch traces.
+        A value is an array without values, inside a function that JAX or PyTorch traces, or an array of JAX on several
+        devices or on a TPU.
     """
     kind = type(values)
     found = False
@@ -110,9 +111,20 @@ def _is_cuda_array(value: Any) -> bool:
             return True
     except (AttributeError, RuntimeError, TypeError, ValueError):
         pass
-    if hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
+    if not hasattr(value, "__dlpack_device__") or isinstance(value, np.generic):
+        return False
+    try:
         return int(value.__dlpack_device__()[0]) in _ON_GPU
-    return False
+    except BufferError:
+        # JAX, of arrays on several devices or on TPUs.
+        devices = value.devices() if library in BY_DLPACK else ()
+        places = ", ".join(sorted({device.platform for device in devices} - {"cpu"}))
+        if places:
+            raise UnsupportedError(
+                f"the array is on {len(devices)} of JAX's devices ({places}); nothing travels by itself: pass a shard "
+                "on one GPU, array.addressable_shards[0].data, or numpy.asarray(array)"
+            ) from None
+        return False
 
 
 def library_of(kind: type) -> str:

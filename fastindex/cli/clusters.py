@@ -37,12 +37,12 @@ _LONGEST_END_SECONDS = 5.0
 
 def cluster_options(command: Command) -> Command:
     """Add the options; the command gets `workers` and `scheduler`, None without them."""
-    named = click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler whose workers do it (.zarr).")
+    named = click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers run the job (.zarr).")
     counted = click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Do it in N processes, which share --max-memory (.zarr).",
+        help="Run the job in N processes, which share --max-memory (.zarr).",
     )
     return named(counted(command))
 

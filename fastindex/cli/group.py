@@ -171,7 +171,7 @@ def main() -> None:
     \b
     Environment:
       FASTINDEX_NUM_THREADS        threads to compute with
-      FASTINDEX_SPIN_MICROSECONDS  how long they look out for more work before they sleep
+      FASTINDEX_SPIN_MICROSECONDS  how long threads poll for more work before they sleep
       NUMBA_CACHE_DIR              where compiled kernels are kept
       COLUMNS                      how wide tables are
       NO_COLOR                     no colours
@@ -249,9 +249,7 @@ def notice(text: str) -> None:
 def check_ending(option: str, path: str | None, ending: str) -> None:
     """Raise an error for an output file that is not named after its format."""
     if path is not None and not path.lower().endswith(f".{ending}"):
-        raise click.UsageError(
-            f"{option} writes {ending.upper()}, and {path!r} is not named so; end the name in .{ending}"
-        )
+        raise click.UsageError(f"{option} writes {ending.upper()}: the name must end in .{ending}, got {path!r}")
 
 
 def write_document(path: str, text: str, force: bool) -> None:

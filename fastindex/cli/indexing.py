@@ -27,24 +27,29 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
 @click.option(
-    "--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N, or FIRST:END."
+    "--linear",
+    "slot",
+    metavar="[N]",
+    is_flag=False,
+    flag_value="",
+    help="Reverse: the element in slot N, or FIRST:END.",
 )
 @click.option(
     "--unit",
     type=click.Choice(["slot", "byte", "bit"]),
     default="slot",
     show_default=True,
-    help="What places in the buffer are counted in.",
+    help="Unit of positions in the buffer.",
 )
 @click.option("--runs", "as_runs", is_flag=True, help="Print the contiguous runs of the window: start and length.")
-@click.option("--tile", "level", type=int, metavar="LEVEL", help="Print the tile of that level, and the place in it.")
+@click.option("--tile", "level", type=int, metavar="LEVEL", help="Print the tile at that level, and the place in it.")
 @click.option("--mark-padding", is_flag=True, help="With --linear: padding gives -1 in every coordinate.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")
 @click.option("--output", "target", type=OUT_PATH, help="Write the answers to this file.")
 @FORCE
 @click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
 def index(numbers: tuple[str, ...], **options: Any) -> None:
-    """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N, or in N:M.
+    """Print the slot of the element I J ... of SHAPE, or with --linear the element in slot N, or in N:M.
 
     With slices such as 100:108 or ... among I J ..., they are a window: one line for each row of its last dimension.
 
@@ -202,10 +207,10 @@ def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> st
 @main.command(short_help="Paged caches: describe one, map tokens to slots, count the descriptors of a transfer.")
 @click.argument("cache")
 @click.argument("position", nargs=-1, type=int)
-@click.option("--blocks", help="The blocks of a request, such as 3,7,9: what POSITION and --to are about.")
-@click.option("--to", "target", help="Another cache: what differs, and the descriptors that move a request there.")
-@click.option("--to-blocks", help="The blocks of the request there.")
-@click.option("--tokens", type=int, help="How many tokens of the request there are; else all that its blocks hold.")
+@click.option("--blocks", help="The blocks of a request, such as 3,7,9, for POSITION and --to.")
+@click.option("--to", "target", help="Another cache: the differences, and the descriptors that move a request there.")
+@click.option("--to-blocks", help="The blocks of the request in that cache.")
+@click.option("--tokens", type=int, help="Number of tokens of the request; by default as many as its blocks hold.")
 @click.option("--draw", is_flag=True, help="Draw where each token and head of a page begins.")
 @JSON
 def paged(
@@ -218,7 +223,7 @@ def paged(
     draw: bool,
     as_json: bool,
 ) -> None:
-    """Describe CACHE: a text whose dimensions are named, or an engine, its name of a layout, and sizes.
+    """Describe CACHE: a shape with named dimensions, or an engine, its name for a layout, and sizes.
 
     \b
     fastindex paged 'vllm LBNHC num_blocks=4096 kv_heads=8 block_size=16 head_dim=128'

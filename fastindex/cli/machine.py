@@ -11,7 +11,7 @@ from fastindex.cli.group import ProgressBar, fail, main, notice
 from fastindex.cli.options import DEVICE
 
 
-@main.command(short_help="The main job on this machine, checked and timed.")
+@main.command(short_help="Move and index arrays on this machine, checked and timed.")
 @DEVICE
 def demo(device: str) -> None:
     """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
@@ -33,7 +33,7 @@ def demo(device: str) -> None:
 @click.option(
     "--output",
     metavar="DIR",
-    help="With --target: the folder of the kernels; by default that of the package, from which it loads them.",
+    help="With --target: where to write the kernels; by default the folder from which the package loads them.",
 )
 def warmup(targets: str | None, output: str | None) -> None:
     """Compile all kernels now, so that no later call has to wait; they are kept on disk.
@@ -58,7 +58,7 @@ def warmup(targets: str | None, output: str | None) -> None:
     notice(f"{count} kernels are in {folder}")
 
 
-@main.command(short_help="Make a shell complete commands.")
+@main.command(short_help="Print a script for shell completion.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -57,11 +57,11 @@ def _run(
         (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory, force, **cast)
 
 
-@main.command(short_help="Lay an array out.")
+@main.command(short_help="Lay out an array as a buffer.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint.")
-@click.option("--rules", metavar="FILE", help="What becomes of the tensors of a checkpoint, as JSON.")
+@click.option("--rules", metavar="FILE", help="Rules for the tensors of a checkpoint, as JSON.")
 @click.option(
     "--tpu",
     metavar="NAME",
@@ -101,7 +101,7 @@ def pack(
     _run("pack", (source, target), shape, max_memory, force, (workers, scheduler), casting=casting)
 
 
-@main.command(short_help="Read a laid-out buffer.")
+@main.command(short_help="Read the array from a buffer.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint that pack has written.")
@@ -148,7 +148,7 @@ def unpack(
 @FORCE
 @CASTING
 @DEVICE
-@click.option("--tune", is_flag=True, help="Time every way to move a box first, and remember the fastest.")
+@click.option("--tune", is_flag=True, help="Time all candidate plans for a box first, and remember the fastest.")
 @cluster_options
 def relayout(
     source: str,
@@ -172,7 +172,7 @@ def relayout(
     check_names(source, target, force)
     if tune and (device != "cpu" or workers is not None or scheduler is not None):
         raise click.UsageError(
-            "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
+            "--tune times kernels on this machine's CPU; leave --device, --workers and --scheduler out"
         )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler), casting=casting):
@@ -225,13 +225,12 @@ def repack(
 
 def _format(text: str) -> Any:
     """Return a format by its name, or the discovered one in a file."""
-    from fastindex.patterns.named_formats import check_name
+    from fastindex.patterns.named_formats import known_name
     from fastindex.weights.discovery import Discovery
     from fastindex.weights.safetensors_files import json_value
 
     if not text.endswith(".json"):
-        check_name(text)
-        return text
+        return known_name(text)
     return Discovery.from_json(json_value(Path(text).read_bytes(), text)).as_format(text)
 
 
@@ -279,7 +278,7 @@ def unpack_checkpoint(
         raise click.UsageError("--force and --dtype are for one array of a checkpoint; add --name")
     if name is None and not target.endswith(".safetensors"):
         raise click.UsageError(
-            f"tensors go to a file named .safetensors, got {target}; --name writes one array to any file"
+            f"tensors are written to a .safetensors file, not to {target}; --name writes one array to any file"
         )
     if name is not None and target.endswith(".safetensors"):
         raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
@@ -320,14 +319,14 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("folder", metavar="OUT", type=click.Path())
 @click.option("--rules", metavar="NAME|FILE", required=True, help="A recipe by its name, or rules as JSON.")
-@click.option("--dry-run", is_flag=True, help="Print what becomes what, without doing it.")
+@click.option("--dry-run", is_flag=True, help="Print how each tensor would be converted, and stop.")
 @click.option(
     "--max-shard",
     type=byte_size,
     metavar="SIZE",
     default="5GB",
     show_default=True,
-    help="What a file has at most, unless one tensor has more.",
+    help="Size limit of a file; only a larger tensor exceeds it.",
 )
 @MAX_MEMORY
 @CASTING

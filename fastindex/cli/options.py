@@ -26,7 +26,7 @@ CASTING = click.option(
     type=click.Choice(["no", "equiv", "safe", "same_kind", "unsafe"]),
     default="same_kind",
     show_default=True,
-    help="Which other element types may be cast, by NumPy's rule.",
+    help="Which casts to other element types are allowed, by NumPy's rule.",
 )
 
 
@@ -81,7 +81,7 @@ MAX_MEMORY = click.option(
     metavar="SIZE",
     default="1GiB",
     show_default=True,
-    help="What to have in memory at most, this program included.",
+    help="Memory limit of the process, this program included.",
 )
 
 
@@ -102,6 +102,6 @@ def check_memory(max_memory: int) -> None:
 
     if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(
-            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
+            f"--max-memory: {max_memory} bytes are too few for the program itself; give at least "
             f"{LEAST_MEMORY_BYTES >> 20}MiB"
         )

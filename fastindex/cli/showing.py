@@ -37,7 +37,7 @@ _SVG = click.option("--svg", type=OUT_PATH, help="Write the picture to this file
 def info(shape: str, as_json: bool) -> None:
     """Print sizes, strides and padding of SHAPE, and what each dimension costs.
 
-    Where SHAPE is a folder that `pack` has made of a checkpoint, print which arrays it holds.
+    If SHAPE is a folder that `pack` has written from a checkpoint, list its arrays.
     """
     if shape.endswith(os.sep) or os.path.isdir(shape):
         click.echo(visible(checkpoint_text(shape, as_json)))
@@ -52,7 +52,7 @@ def info(shape: str, as_json: bool) -> None:
 @click.argument("shape")
 @click.argument("destination", required=False)
 @_SVG
-@click.option("--html", type=OUT_PATH, help="Write a page to point at to this file instead; it needs no network.")
+@click.option("--html", type=OUT_PATH, help="Write an interactive page to this file instead; it needs no network.")
 @FORCE
 def show(shape: str, destination: str | None, svg: str | None, html: str | None, force: bool) -> None:
     """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order.
@@ -75,8 +75,8 @@ def show(shape: str, destination: str | None, svg: str | None, html: str | None,
 @main.command(short_help="Which device holds which part of an array.")
 @click.argument("shape")
 @click.argument("sharding")
-@click.option("--devices", "device_count", type=int, help="How many devices there are, where SHARDING does not say it.")
-@click.option("--dimensions", nargs=2, type=int, help="The two dimensions to draw, rows first; else the last two.")
+@click.option("--devices", "device_count", type=int, help="Number of devices, if SHARDING does not determine it.")
+@click.option("--dimensions", nargs=2, type=int, help="The two dimensions to draw, rows first; default: the last two.")
 @click.option("--tiles", is_flag=True, help="Draw the tiles within the parts, in SVG.")
 @_SVG
 @FORCE
@@ -140,9 +140,9 @@ def _table(parts: list[fastindex.sharding.Shard]) -> list[str]:
     return lines
 
 
-@main.command(short_help="The same, live in the browser.")
+@main.command(short_help="A live page that draws the shape you type.")
 @click.argument("shape", required=False)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; any free port without it.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; any free one by default.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def explore(shape: str | None, port: int, browser: bool) -> None:
     """Serve a live page on this machine's loopback address: type a shape, see where its elements live.
@@ -184,7 +184,7 @@ _HTML = click.option(
     type=click.Choice(["waste", "bytes", "count", "ratio"]),
     default="waste",
     show_default=True,
-    help="What comes first.",
+    help="Sort order.",
 )
 @click.option("--all", "all_results", is_flag=True, help="Count the results of all instructions, not only buffers.")
 @click.option("--names", is_flag=True, help="Name all instructions of a shape, not only the first.")

@@ -241,9 +241,9 @@ def minor_to_major_of(array: StridedArray, element_type: str) -> tuple[int, ...]
     longer = [d for d in range(len(sizes)) if sizes[d] > 1]
     for d in longer:
         if strides[d] < 0:
-            raise UnsupportedError(f"dimension {d} of {what} runs backwards, which no layout does; copy the array")
+            raise UnsupportedError(f"dimension {d} of {what} runs backwards, which no layout expresses; copy the array")
         if strides[d] == 0:
-            raise UnsupportedError(f"dimension {d} of {what} is broadcast, which no layout does; copy the array")
+            raise UnsupportedError(f"dimension {d} of {what} is broadcast, which no layout expresses; copy the array")
     # Equal strides overlap, which is detected below.
     order = sorted(longer, key=lambda d: (strides[d], -d))
     expected = array.element_bytes

@@ -12,17 +12,17 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.integers import UNBOUNDED
 from fastindex.core.layout import Layout
 from fastindex.core.layout_proto import layout_from_bytes, layout_to_bytes
-from fastindex.core.shape_fields import ShapeFields
+from fastindex.core.sizes import SizedShape
 from fastindex.core.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.errors import LayoutError
 
-S = TypeVar("S", bound=ShapeFields)
+S = TypeVar("S", bound=SizedShape)
 
 #: Field numbers of ``ShapeProto``.
 _ELEMENT_TYPE, _DIMENSIONS, _TUPLE_SHAPES, _LAYOUT, _IS_DYNAMIC = range(2, 7)
 
 
-def shape_to_bytes(shape: ShapeFields) -> bytes:
+def shape_to_bytes(shape: SizedShape) -> bytes:
     """Serialise a shape as a ``ShapeProto``.
 
     Examples

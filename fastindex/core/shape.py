@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from fastindex.core.element_types import ElementType
+from fastindex.core.equality import shapes_equal
 from fastindex.core.integers import UNBOUNDED, checked_permutation, inverse, permuted
 from fastindex.core.layout import Layout
-from fastindex.core.shape_fields import shapes_equal
 from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError

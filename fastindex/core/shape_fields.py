@@ -1,23 +1,21 @@
-"""The fields of a shape: the rules they satisfy, and equality that ignores some of them.
+"""The fields of a shape, the rules they satisfy, and the constructors.
 
 Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape``
 in ``xla/layout_util.cc``.
-
-Source: ``Shape::Equal`` in ``xla/shape.h``.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final, Self, SupportsIndex, TypeVar
+from typing import Any, Self, SupportsIndex
 
 from fastindex.core.element_types import BY_NAME, ElementType
-from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer, as_integers, counted, spelled
+from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integers, counted, spelled
 from fastindex.core.layout import Layout
-from fastindex.core.layout_fields import LAYOUT_PARTS, LayoutFields, check_dimension_count, checked_parts, layouts_equal
-from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.core.layout_fields import LayoutFields, check_dimension_count
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 
 Ints = tuple[int, ...]
 Bools = tuple[bool, ...]
@@ -80,11 +78,6 @@ def check_fit(sizes: Ints, layout: LayoutFields) -> None:
                 field="split_configs",
                 index=i,
             )
-
-
-Letters = tuple[str, ...]
-
-_LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x"), ("p", "z", "y", "x"))
 
 
 class ShapeFields:
@@ -210,164 +203,9 @@ class ShapeFields:
         """
         if not isinstance(shape, cls):
             raise ArgumentTypeError(f"a buffer must hold a shape, got {shape!r}")
-        if not shape.is_array:
+        if shape._layout is None:
             raise LayoutError(f"a buffer must hold an array, got {shape.element_type}", field="tuple_shapes")
         return cls._other("buffer", (shape,))
-
-    @property
-    def is_array(self) -> bool:
-        """Whether this is an array.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32").is_array, Shape.token().is_array
-        (True, False)
-        """
-        return self._layout is not None
-
-    @property
-    def is_tuple(self) -> bool:
-        """Whether this is a tuple.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape.tuple().is_tuple
-        True
-        """
-        return self.element_type.name == "tuple"
-
-    @property
-    def is_buffer(self) -> bool:
-        """Whether this is a buffer.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape.buffer(Shape("f32", (2,))).is_buffer
-        True
-        """
-        return self.element_type.name == "buffer"
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of an array.
-
-        Raises
-        ------
-        UnsupportedError
-            This is not an array.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> str(Shape("f32", (2, 3)).layout)
-        '{1,0}'
-        """
-        if self._layout is None:
-            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
-        return self._layout
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (1, 3)).rank
-        2
-        """
-        return len(self.dimensions)
-
-    @property
-    def true_rank(self) -> int:
-        """Number of dimensions whose size is not 1.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (1, 3)).true_rank
-        1
-        """
-        return sum(size != 1 for size in self.dimensions)
-
-    @property
-    def dimension_letters(self) -> Letters:
-        """The letters that XLA's documents use for the dimensions, up to rank 4; () for higher ranks.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (2, 3, 4)).dimension_letters
-        ('z', 'y', 'x')
-        """
-        return _LETTERS[self.rank] if self.rank < len(_LETTERS) else ()
-
-    def dimension(self, number: SupportsIndex) -> int:
-        """Return the size of a dimension; negative numbers count from the end.
-
-        Raises
-        ------
-        OutOfBoundsError
-            There is no such dimension.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (2, 3)).dimension(-1)
-        3
-        """
-        return self.dimensions[self.dimension_number(number)]
-
-    def dimension_number(self, number: SupportsIndex) -> int:
-        """Return the non-negative number of a dimension; negative numbers count from the end.
-
-        Raises
-        ------
-        OutOfBoundsError
-            There is no such dimension.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (2, 3)).dimension_number(-1)
-        1
-        """
-        checked = as_integer(number, "dimension")
-        if not -self.rank <= checked < self.rank:
-            raise OutOfBoundsError(f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}")
-        return checked % self.rank
-
-    def leaves(self) -> Iterator[Self]:
-        """Iterate over the shapes inside nested tuples, in order; a shape that is not a tuple yields itself.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> [str(leaf) for leaf in Shape.parse("(f32[2], (token[], s8[]))").leaves()]
-        ['f32[2]{0}', 'token[]', 's8[]']
-        """
-        pending = [self]
-        while pending:
-            shape = pending.pop()
-            if shape.is_tuple:
-                pending.extend(reversed(shape.tuple_shapes))
-            else:
-                yield shape
-
-    def cut_text(self) -> str:
-        """Return the text, shortened if it is too long for an error message.
-
-        Examples
-        --------
-        >>> from fastindex import Shape
-        >>> Shape("f32", (2, 3)).cut_text()
-        'f32[2,3]{1,0}'
-        """
-        text = str(self)
-        return text if len(text) <= 200 else text[:200] + "..."
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShapeFields):
@@ -406,75 +244,3 @@ def _wrong_order(sizes: object, element_type: object) -> str:
     except FastIndexError:
         name = "f32"
     return f"the element type comes before the dimensions: write Shape({name!r}, {sizes!r})"
-
-
-S = TypeVar("S", bound=ShapeFields)
-
-#: The parts of a shape that a comparison can ignore, in addition to those of its layout.
-SHAPE_PARTS: Final = frozenset(("layout", "element_type", "fp_precision", "dynamic_dimensions", "dimensions", "buffer"))
-
-
-def shapes_equal(a: ShapeFields, b: ShapeFields, ignore: Collection[str]) -> bool:
-    """Whether two shapes are equal, except for the parts in `ignore`; see `Shape.equals`.
-
-    Examples
-    --------
-    >>> from fastindex import Shape
-    >>> shapes_equal(Shape.parse("f32[2]"), Shape.parse("bf16[2]"), ("fp_precision",))
-    True
-    """
-    ignored = checked_parts(ignore, LAYOUT_PARTS | SHAPE_PARTS)
-    return same_tree(a, b, lambda left, right: _leaves_equal(left, right, ignored))
-
-
-def same_tree(a: S, b: S, same_leaf: Callable[[S, S], bool]) -> bool:
-    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
-
-    Examples
-    --------
-    >>> from fastindex import Shape
-    >>> same_tree(Shape.parse("(f32[2], ())"), Shape.parse("(token[], ())"), lambda a, b: True)
-    True
-    """
-    pending = [(a, b)]
-    while pending:
-        left, right = pending.pop()
-        if left.is_tuple or right.is_tuple:
-            if left.element_type != right.element_type or len(left.tuple_shapes) != len(right.tuple_shapes):
-                return False
-            pending.extend(zip(left.tuple_shapes, right.tuple_shapes, strict=True))
-        elif not same_leaf(left, right):
-            return False
-    return True
-
-
-def same_dimensions(a: ShapeFields, b: ShapeFields) -> bool:
-    """Whether two shapes have the same sizes; ``?`` matches any.
-
-    Examples
-    --------
-    >>> from fastindex import Shape
-    >>> same_dimensions(Shape("f32", (2, 3)), Shape.parse("s8[2,?]"))
-    True
-    """
-    return a.rank == b.rank and all(
-        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
-    )
-
-
-def _leaves_equal(a: ShapeFields, b: ShapeFields, ignored: frozenset[str]) -> bool:
-    if "buffer" in ignored:
-        a = a.tuple_shapes[0] if a.is_buffer else a
-        b = b.tuple_shapes[0] if b.is_buffer else b
-    if a.is_buffer and b.is_buffer:
-        a, b = a.tuple_shapes[0], b.tuple_shapes[0]
-    if not (a.is_array and b.is_array):
-        return a.element_type == b.element_type
-    same_precision = "fp_precision" not in ignored or not (a.element_type.is_floating and b.element_type.is_floating)
-    if "element_type" not in ignored and same_precision and a.element_type != b.element_type:
-        return False
-    if not (a.rank == b.rank if "dimensions" in ignored else same_dimensions(a, b)):
-        return False
-    if "dynamic_dimensions" not in ignored and a.dynamic_dimensions != b.dynamic_dimensions:
-        return False
-    return "layout" in ignored or layouts_equal(a.layout, b.layout, ignored & LAYOUT_PARTS)

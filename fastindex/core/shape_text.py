@@ -14,10 +14,10 @@ from fastindex.core.element_types import BY_NAME, xla_name
 from fastindex.core.integers import UNBOUNDED
 from fastindex.core.layout import Layout
 from fastindex.core.layout_text import LayoutReader
-from fastindex.core.shape_fields import ShapeFields
+from fastindex.core.sizes import SizedShape
 from fastindex.errors import LayoutError
 
-S = TypeVar("S", bound=ShapeFields)
+S = TypeVar("S", bound=SizedShape)
 
 _OPENS_LAYOUT = re.compile(r":|-?[0-9]").match
 _WITHOUT_BRACKETS = ("tuple", "buffer")
@@ -149,7 +149,7 @@ class _ShapeReader(LayoutReader[Layout], Generic[S]):
                 self.fail("',' or ']' in the dimensions", self.at - 1)
 
 
-def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
+def format_shape(shape: SizedShape, *, with_layout: bool = True) -> str:
     """Return the text of a shape, exactly like XLA's.
 
     Parameters
@@ -170,7 +170,7 @@ def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
         return _format_array(shape, with_layout)
     pieces: list[str] = []
     # Items still to be printed, the next one last. No recursion: tuples can nest thousands of levels deep.
-    pending: list[ShapeFields | str] = [shape]
+    pending: list[SizedShape | str] = [shape]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
@@ -191,7 +191,7 @@ def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
     return "".join(pieces)
 
 
-def _format_array(shape: ShapeFields, with_layout: bool) -> str:
+def _format_array(shape: SizedShape, with_layout: bool) -> str:
     if True in shape.dynamic_dimensions:
         sizes = ",".join(
             [

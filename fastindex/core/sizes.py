@@ -1,21 +1,183 @@
-"""Element counts, slot counts and bytes of shapes, by the definition of a layout; the widths of values and slots."""
+"""What a shape is, and its sizes by the definition of a layout: dimensions, elements, slots, bytes; widths of slots."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self, SupportsIndex
 
-from fastindex.core.integers import INT64_MAX, UNBOUNDED
+from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer
+from fastindex.core.layout import Layout
 from fastindex.core.shape_fields import Ints, ShapeFields
 from fastindex.core.tiles import Axis, physical_axes, slot_count
-from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
+
+Letters = tuple[str, ...]
+
+_LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x"), ("p", "z", "y", "x"))
 
 
 class SizedShape(ShapeFields):
-    """The sizes of a `Shape`."""
+    """The kind, the dimensions and the sizes of a `Shape`."""
 
     __slots__ = ()
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this is an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32").is_array, Shape.token().is_array
+        (True, False)
+        """
+        return self._layout is not None
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether this is a tuple.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.tuple().is_tuple
+        True
+        """
+        return self.element_type.name == "tuple"
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether this is a buffer.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.buffer(Shape("f32", (2,))).is_buffer
+        True
+        """
+        return self.element_type.name == "buffer"
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of an array.
+
+        Raises
+        ------
+        UnsupportedError
+            This is not an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape("f32", (2, 3)).layout)
+        '{1,0}'
+        """
+        if self._layout is None:
+            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
+        return self._layout
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).rank
+        2
+        """
+        return len(self.dimensions)
+
+    @property
+    def true_rank(self) -> int:
+        """Number of dimensions whose size is not 1.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).true_rank
+        1
+        """
+        return sum(size != 1 for size in self.dimensions)
+
+    @property
+    def dimension_letters(self) -> Letters:
+        """The letters that XLA's documents use for the dimensions, up to rank 4; () for higher ranks.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3, 4)).dimension_letters
+        ('z', 'y', 'x')
+        """
+        return _LETTERS[self.rank] if self.rank < len(_LETTERS) else ()
+
+    def dimension(self, number: SupportsIndex) -> int:
+        """Return the size of a dimension; negative numbers count from the end.
+
+        Raises
+        ------
+        OutOfBoundsError
+            There is no such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension(-1)
+        3
+        """
+        return self.dimensions[self.dimension_number(number)]
+
+    def dimension_number(self, number: SupportsIndex) -> int:
+        """Return the non-negative number of a dimension; negative numbers count from the end.
+
+        Raises
+        ------
+        OutOfBoundsError
+            There is no such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension_number(-1)
+        1
+        """
+        checked = as_integer(number, "dimension")
+        if not -self.rank <= checked < self.rank:
+            raise OutOfBoundsError(f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}")
+        return checked % self.rank
+
+    def leaves(self) -> Iterator[Self]:
+        """Iterate over the shapes inside nested tuples, in order; a shape that is not a tuple yields itself.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> [str(leaf) for leaf in Shape.parse("(f32[2], (token[], s8[]))").leaves()]
+        ['f32[2]{0}', 'token[]', 's8[]']
+        """
+        pending = [self]
+        while pending:
+            shape = pending.pop()
+            if shape.is_tuple:
+                pending.extend(reversed(shape.tuple_shapes))
+            else:
+                yield shape
+
+    def cut_text(self) -> str:
+        """Return the text, shortened if it is too long for an error message.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).cut_text()
+        'f32[2,3]{1,0}'
+        """
+        text = str(self)
+        return text if len(text) <= 200 else text[:200] + "..."
 
     @property
     def element_bits(self) -> int:
@@ -176,7 +338,7 @@ def sum_bytes(shape: SizedShape, *, logical: bool) -> int:
     return total
 
 
-def axes_of(shape: ShapeFields, tile_count: int | None = None) -> list[Axis]:
+def axes_of(shape: SizedShape, tile_count: int | None = None) -> list[Axis]:
     """Return the axes of the physical array of `shape`, most major first, after its first `tile_count` tiles, or all.
 
     Examples

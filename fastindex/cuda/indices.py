@@ -17,9 +17,9 @@ from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.index_programs import Operand, run
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import look_up_kernel
-from fastindex.cuda.libraries import new_device_array
-from fastindex.cuda.queues import Tables, queue_for, watched
-from fastindex.cuda.strided_copies import contiguous, copyto
+from fastindex.cuda.libraries import new_result
+from fastindex.cuda.queues import Queue, Tables, queue_for, watched
+from fastindex.cuda.strided_copies import dense_copy, move
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.index.executors import BadElementError, ErrorOf
 from fastindex.index.indices import LookUp
@@ -110,7 +110,7 @@ def convert(
     written = None if out is None else _outputs(out, len(program.outputs), size, arrays)
     with queue_for(given.stream, (*arrays, *(written or ()))) as queue:
         if written is None:
-            made = [new_device_array(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
+            made = [new_result(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
             results, outputs = [array for array, _ in made], [described for _, described in made]
         else:
             results, outputs = list(out), written
@@ -118,9 +118,9 @@ def convert(
             run(program, inputs, outputs, size, queue, modes=modes, mark=mark)
         except BadElementError as found:
             raise error_of(found) from None
-    if table is not None:
-        _look_up(table, results[0], given.stream)
-    return results
+        if table is not None:
+            _look_up(table, outputs[0], queue)
+        return [queue.finished(result) for result in results]
 
 
 def _outputs(
@@ -146,19 +146,15 @@ def _output(out: Any, shape: tuple[int, ...], name: str) -> DeviceArray:
     return found
 
 
-def _look_up(table: LookUp, numbers: Any, stream: Any) -> None:
+def _look_up(table: LookUp, numbers: DeviceArray, queue: Queue) -> None:
     """Replace the numbers of an array by the entries of a table at these indices."""
-    given = as_device_array(numbers, "the result")
-    if given.size == 0:
+    count = numbers.size
+    if count == 0:
         return
-    if not given.is_contiguous:
-        dense = contiguous(numbers, "C", stream)
-        _look_up(table, dense, stream)
-        copyto(numbers, dense, "same_kind", stream)
-        return
-    with queue_for(stream, (given,)) as queue:
-        held = _tables.place(table, table.numbers, queue)
-        count = given.size
-        kernel, blocks = look_up_kernel(), cuda_tables.blocks("look up", count, THREADS)
-        with watched((held.address, held.nbytes), given):
-            queue.launch(kernel, blocks, given.address, held.address, count)
+    dense = numbers if numbers.is_contiguous else dense_copy(numbers, queue)
+    held = _tables.place(table, table.numbers, queue)
+    with watched((held.address, held.nbytes), dense):
+        blocks = cuda_tables.blocks("look up", count, THREADS)
+        queue.launch(look_up_kernel(), blocks, dense.address, held.address, count)
+    if dense is not numbers:
+        move(dense, dense.strides, numbers, queue)

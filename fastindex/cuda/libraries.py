@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from fastindex.arrays.engines import BY_DLPACK, library_of
-from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.arrays import DeviceArray, as_device_array, cuda_module, dlpack_has, from_dlpack
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 
 #: The memory order of new arrays, as NumPy names it: the last dimension fastest, or the first.
@@ -22,8 +24,8 @@ def new_device_array(
 ) -> tuple[Any, DeviceArray]:
     """Return an uninitialised array of the library of `like`, on its device, and its description.
 
-    If the library lacks the dtype, the array holds integers of its width. If the library offers no way to create
-    arrays, the result is a Numba array.
+    If the library lacks the dtype, the array holds integers of its width. For JAX, whose arrays cannot be written, and
+    for libraries that offer no way to create arrays, it is a Numba array.
 
     Raises
     ------
@@ -31,29 +33,76 @@ def new_device_array(
         Not enough free memory.
     """
     dtype = np.dtype(dtype)
-    try:
+    with _errors_of_memory(math.prod(shape) * dtype.itemsize):
         if like.library == "torch":
             array = _new_torch(like.device, shape, dtype, stream, order)
         elif like.library == "cupy":
             array = _new_cupy(like.device, shape, dtype, stream, order)
         else:
             array = _new_numba(shape, dtype, stream, order)
+    return array, as_device_array(array, "the result")
+
+
+def new_result(
+    like: DeviceArray, shape: tuple[int, ...], dtype: Any, stream: int, order: Order = "C"
+) -> tuple[Any, DeviceArray]:
+    """Do the same for a result of a call: `JaxResult` for JAX, whose arrays have no order of memory to choose."""
+    if like.library not in BY_DLPACK or order == "F":
+        return new_device_array(like, shape, dtype, stream, order)
+    with _errors_of_memory(math.prod(shape) * np.dtype(dtype).itemsize):
+        made = JaxResult(like, shape, np.dtype(dtype), stream)
+    return made, made.memory
+
+
+@contextmanager
+def _errors_of_memory(size: int) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
-        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-            size = math.prod(shape) * dtype.itemsize
+        names = type(error).__name__, str(error).partition(":")[0]
+        if isinstance(error, MemoryError) or "OutOfMemory" in names[0] or names[1] == "RESOURCE_EXHAUSTED":
             raise DeviceMemoryError(
                 f"the GPU has no memory for {size} bytes more; free arrays, or go through the host in pieces "
                 "with fastindex.cuda.relayout_through_device"
             ) from error
         raise
-    described = as_device_array(array, "the result")
-    return array, described
+
+
+class JaxResult:
+    """Memory of JAX that kernels write: an array of JAX once they are queued, since these never change.
+
+    Attributes
+    ----------
+    memory : DeviceArray
+        To be written on the stream of the call, and kept until that is done.
+    """
+
+    def __init__(self, like: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> None:
+        jax = sys.modules["jax"]
+        (device,) = like.owner[1].devices()
+        # Else JAX would make 32 bits of 64.
+        with jax.enable_x64(True), jax.default_device(device):
+            self._array = jax.lax.empty(shape, dtype if dlpack_has(dtype) else f"u{dtype.itemsize}")
+        self._stream = stream
+        self.memory = replace(from_dlpack(self._array, "the result", stream), read_only=False)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        if stream is not None:
+            cuda_module().order(self._stream, stream)
+        return self._array.__dlpack__(stream=stream)
+
+    def finished(self) -> Any:
+        """Return the array of JAX, which reads this memory after the kernels queued so far."""
+        jax = sys.modules["jax"]
+        with jax.enable_x64(True):
+            return jax.dlpack.from_dlpack(self)
 
 
 def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
-    from fastindex.cuda.kernels import device as cuda
-
-    return cuda.new_array(shape, dtype, stream, order)
+    return cuda_module().new_array(shape, dtype, stream, order)
 
 
 def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
@@ -144,9 +193,7 @@ def stream_handle(stream: Any, arrays: Sequence[DeviceArray]) -> int:
         if isinstance(getattr(stream, attribute, None), int):
             return int(getattr(stream, attribute))
     if library_of(type(stream)) == "numba":
-        from fastindex.cuda.kernels import device as cuda
-
-        return cuda.stream_handle(stream)
+        return int(cuda_module().stream_handle(stream))
     raise ArgumentTypeError(f"stream must be a CUDA stream or its handle, got {type(stream).__name__}")
 
 

@@ -15,7 +15,7 @@ from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.memory import simulated_memory
-from fastindex.cuda.libraries import kept_by_library, require_one_device, stream_handle
+from fastindex.cuda.libraries import JaxResult, kept_by_library, require_one_device, stream_handle
 
 _MOST_TABLES = 64
 
@@ -45,6 +45,13 @@ class Queue:
 
     def launch(self, kernel: Kernel, blocks: int, *arguments: int) -> None:
         kernel.launch(blocks, self.device, self.stream, *arguments)
+
+    def finished(self, result: Any) -> Any:
+        """Return a result of `new_result`, or of the caller, whose kernels are queued."""
+        if type(result) is not JaxResult:
+            return result
+        _held.hold([result.memory], self)
+        return result.finished()
 
 
 class queue_for:  # noqa: N801
@@ -109,16 +116,12 @@ class _Held:
 _held = _Held()
 
 
-def ranges_of(*arrays: DeviceArray) -> tuple[tuple[int, int], ...]:
-    """Return the memory of arrays as (address, bytes)."""
-    return tuple((array.extent[0], array.extent[1] - array.extent[0]) for array in arrays)
-
-
 def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[None]:
     """In the simulator, let kernels access only these arrays and (address, bytes); a no-op elsewhere."""
     if not cuda.SIMULATED:
         return nullcontext()
-    return simulated_memory(*(one if isinstance(one, tuple) else ranges_of(one)[0] for one in memory))
+    extents = (one.extent if isinstance(one, DeviceArray) else (one[0], sum(one)) for one in memory)
+    return simulated_memory(*((begin, end - begin) for begin, end in extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +180,6 @@ class Flags:
         number = int(cuda.downloaded(cuda.address_of(flag), 8, queue.handle).view(np.int64)[0])
         if number != self._start[0]:
             flag = cuda.uploaded(self._start, queue.handle)
-        self.give_back(flag, queue)
-        return number
-
-    def give_back(self, flag: Any, queue: Queue) -> None:
-        """Return a flag to the free ones; no running kernel may still lower it."""
         with self._lock:
             self._free[queue.device].append(flag)
+        return number

@@ -22,7 +22,7 @@ from fastindex.arrays.fills import check_cast, element_type_of, fill_pattern, va
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.libraries import new_device_array
+from fastindex.cuda.libraries import new_result
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.cuda.transfers import CastTransfer, Transfer, either_transfer, scratch, sure_transfer
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -45,7 +45,7 @@ def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream:
             sure_transfer(side, plain).run(values, whole, bytes(own.nbytes), queue)
             values, moved = whole, _sure_either((plain, own), (shape, shape.element_type))
         moved.run(values, target, pattern, queue)
-    return result
+        return queue.finished(result)
 
 
 def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
@@ -58,7 +58,7 @@ def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, str
     with _queue(stream, slots, target) as queue:
         result = out
         if target is None:
-            result, target = new_device_array(slots, shape.dimensions, new.numpy_dtype, queue.handle)
+            result, target = new_result(slots, shape.dimensions, new.numpy_dtype, queue.handle)
         side = side or _logical(target, logical, "the result")
         moved, pattern = either_transfer((shape, own), (side, new)), bytes(new.nbytes)
         if moved is None:
@@ -66,7 +66,7 @@ def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, str
             _sure_either((shape, own), (logical, new)).run(slots, whole, pattern, queue)
             slots, moved = whole, sure_transfer(logical, side)
         moved.run(slots, target, pattern, queue)
-    return result
+        return queue.finished(result)
 
 
 def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out: Any) -> Any:
@@ -90,7 +90,7 @@ def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out
     with _queue(None, values, target) as queue:
         result = out
         if target is None:
-            result, target = new_device_array(values, destination.dimensions, new, queue.handle)
+            result, target = new_result(values, destination.dimensions, new, queue.handle)
         grouped = RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables)
         moved = either_transfer((grouped, types[0]), (destination, types[1]))
         if moved is None:
@@ -106,7 +106,7 @@ def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out
             if strides is None:
                 raise FastIndexError(f"out has strides that are not whole elements: {target.strides} bytes")
             sure_transfer(Shape(names[1], sides.dimensions[1]), strides).run(made, target, pattern, queue)
-    return result
+        return queue.finished(result)
 
 
 class DevicePlan:
@@ -124,7 +124,7 @@ class DevicePlan:
         with _queue(stream, slots, target) as queue:
             result, target = self._destination.result(out, target, slots, queue)
             self._transfer.run(slots, target, pattern, queue)
-        return result
+            return queue.finished(result)
 
     def move(self, slots: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move between buffers that are known to fit."""
@@ -161,7 +161,7 @@ class _Slots:
         """Return the caller's buffer, or a new one of the library of `like`."""
         if target is not None:
             return out, target
-        return new_device_array(like, self._usual[0], self._dtype, queue.handle)
+        return new_result(like, self._usual[0], self._dtype, queue.handle)
 
 
 def _logical(found: DeviceArray, shape: Shape, name: str) -> Strides:

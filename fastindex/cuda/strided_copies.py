@@ -15,7 +15,7 @@ from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.fills import check_cast, check_casting, element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.libraries import Order, new_device_array
+from fastindex.cuda.libraries import Order, new_device_array, new_result
 from fastindex.cuda.movements import CastLoops, Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
@@ -41,11 +41,10 @@ def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
         return
     with queue_for(stream, (target, source)) as queue:
         if _may_overlap(source, target):
-            apart = _apart(source, queue)
-            _move(source, source.strides, apart, queue)
-            source, strides = apart, _broadcast(apart, target.shape)
+            source = dense_copy(source, queue)
+            strides = _broadcast(source, target.shape)
         if cast is None:
-            _move(source, strides, target, queue)
+            move(source, strides, target, queue)
         else:
             _cast(source, target, cast, queue)
 
@@ -58,10 +57,10 @@ def contiguous(a: Any, order: Order, stream: Any) -> Any:
     # NumPy gives at least one dimension.
     shape = source.shape or (1,)
     with queue_for(stream, (source,)) as queue:
-        result, target = new_device_array(source, shape, source.dtype, queue.handle, order)
+        result, target = new_result(source, shape, source.dtype, queue.handle, order)
         if target.size:
-            _move(source, source.strides or (0,), target, queue)
-    return result
+            move(source, source.strides or (0,), target, queue)
+        return queue.finished(result)
 
 
 def _cast_between(source: DeviceArray, target: DeviceArray, casting: str) -> Cast | None:
@@ -114,27 +113,33 @@ def _is_contiguous(array: DeviceArray, order: str) -> bool:
     return array.is_contiguous
 
 
-def _apart(like: DeviceArray, queue: Queue) -> DeviceArray:
-    """Return new contiguous memory for the elements of an array."""
+def dense_copy(source: DeviceArray, queue: Queue) -> DeviceArray:
+    """Return a contiguous copy of an array, in temporary memory."""
+    copy = _dense_like(source, queue)
+    move(source, source.strides, copy, queue)
+    return copy
+
+
+def _dense_like(like: DeviceArray, queue: Queue) -> DeviceArray:
+    """Return temporary contiguous memory for the elements of an array."""
     _, memory = new_device_array(like, (like.nbytes,), np.uint8, queue.handle)
     strides = contiguous_strides(like.shape, like.dtype.itemsize)
     return replace(memory, shape=like.shape, strides=strides, dtype=like.dtype)
 
 
-def _move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, queue: Queue) -> None:
+def move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, queue: Queue) -> None:
+    """Copy an array, broadcast by `strides`, to another of the same dtype."""
     _copying(target.shape, target.dtype.itemsize, strides, target.strides).run(source, target, b"", queue)
 
 
 def _cast(source: DeviceArray, target: DeviceArray, cast: Cast, queue: Queue) -> None:
     """Copy and cast; a side whose elements are not aligned to their size goes through a temporary array."""
     if not _in_elements(source):
-        apart = _apart(source, queue)
-        _move(source, source.strides, apart, queue)
-        source = apart
-    made = target if _in_elements(target) else _apart(target, queue)
+        source = dense_copy(source, queue)
+    made = target if _in_elements(target) else _dense_like(target, queue)
     _casting(target.shape, cast, _broadcast(source, target.shape), made.strides).run(source, made, b"", queue)
     if made is not target:
-        _move(made, made.strides, target, queue)
+        move(made, made.strides, target, queue)
 
 
 def _in_elements(array: DeviceArray) -> bool:
@@ -155,7 +160,7 @@ def _fill(target: DeviceArray, value: Any, casting: str, stream: Any) -> None:
             movement.run(target, target, pattern[:width], queue)
         else:
             value_there = as_device_array(cuda.uploaded(np.frombuffer(pattern, np.uint8), queue.handle), "the value")
-            _move(value_there, (0,) * len(target.shape), target, queue)
+            move(value_there, (0,) * len(target.shape), target, queue)
 
 
 @lru_cache(maxsize=512)

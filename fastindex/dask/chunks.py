@@ -365,7 +365,7 @@ def normal_chunks(chunks: Any, sizes: tuple[int, ...], dtype: Any, previous: Chu
     except ZeroDivisionError:
         raise FastIndexError(f"chunks={chunks!r} have no elements; give each at least one") from None
     except (ValueError, TypeError) as error:
-        raise FastIndexError(f"chunks={chunks!r} are none of an array of {sizes}: {error}") from None
+        raise FastIndexError(f"chunks={chunks!r} do not fit an array of {sizes}: {error}") from None
     if tuple(map(sum, found)) != sizes or any(size < 0 for along in found for size in along):
         raise FastIndexError(f"chunks={chunks!r} do not add up to an array of {sizes}")
     return found

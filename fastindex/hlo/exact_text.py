@@ -1,9 +1,9 @@
 """Parse HLO text by XLA's full grammar, with arbitrary spaces, line breaks and comments.
 
-This is the slow path for text that `plain_text` does not match. Output is normalized to what XLA would print: comments
-and line breaks removed, no spaces in attributes, free-text attributes last. Instructions nested as operands, and
-computations written inline where a name could be, are emitted before the instruction that contains them. Malformed text
-is left to the scanner.
+This is the slow path for text that `grammar` does not match line by line. Output is normalized to what XLA would print:
+comments and line breaks removed, no spaces in attributes, free-text attributes last. Instructions nested as operands,
+and computations written inline where a name could be, are emitted before the instruction that contains them. Malformed
+text is left to the scanner.
 
 Source: ``xla/hlo/parser/hlo_parser.cc`` and ``hlo_lexer.cc``.
 """

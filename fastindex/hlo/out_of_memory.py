@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
+from fastindex.hlo.attributes import MetadataReader
 from fastindex.hlo.grammar import integer, rounded
 from fastindex.hlo.log_lines import texts_of
-from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel

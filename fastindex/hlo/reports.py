@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,12 +139,19 @@ class _Collector(SourceReader):
     uses : list of ShapeUse
     """
 
+    _working = ("_source", "_tables")
+
     def __init__(self, counted: Counted) -> None:
-        super().__init__()
+        super().__init__(counted)
         self.counted = counted
         self.modules: list[ModuleUse] = []
         self.uses: list[ShapeUse] = []
         self._tables = {on_tpu: ShapeTable(on_tpu) for on_tpu in (False, True)}
+
+    def add_all(self, other: _Collector, labels: Mapping[str, str]) -> None:
+        """Add what another reader collected; see `SourceReader.add_all`."""
+        self.modules += [replace(module, label=labels[module.label]) for module in other.modules]
+        self.uses += [replace(row, module=labels[row.module]) for row in other.uses]
 
     def read(self, source: TextSource, advance: Advance) -> None:
         """Read one text and add its contents; see `SourceReader.read`."""

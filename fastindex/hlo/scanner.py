@@ -3,7 +3,7 @@
 The scanner knows just enough of HLO's grammar to recognize instructions exactly: quotes, comments, braces, parentheses
 and the attributes with free text. An instruction is ``name = SHAPE opcode(``. XLA's lexer takes a name directly
 followed by ``=`` for an attribute, so the space before ``=`` distinguishes the two. Text formatted as XLA prints it is
-matched line by line by `plain_text`; other well-formed text is parsed by `exact_text`; only damaged text is scanned
+matched line by line by `grammar`; other well-formed text is parsed by `exact_text`; only damaged text is scanned
 token by token.
 
 Source of the rule: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from fastindex.hlo import grammar
 from fastindex.hlo.exact_text import Begin, End, Event, ExactText, NotWellFormed, blank_end
-from fastindex.hlo.grammar import HloSink, Row
-from fastindex.hlo.plain_text import match_block, match_closing, match_heading, match_rows
+from fastindex.hlo.grammar import HloSink, Row, match_block, match_closing, match_heading, match_rows
 from fastindex.hlo.presentation import Problem
 
 #: Limit on the length of a token, such as the shape of a tuple.

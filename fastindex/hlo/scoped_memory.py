@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.hlo.attributes import metadata_of
+from fastindex.hlo.attributes import MetadataReader, Origin, metadata_of
 from fastindex.hlo.exact_text import ExactText, Instruction, NotWellFormed
-from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 

@@ -122,7 +122,7 @@ class Walk:
                 values = self.new_values(leaves[computation.shape(place)], computation, place, time)
                 self._share(computation, place, opcode, operands, results, values)
                 if self._fast and computation.details[place].kind != "ConcatBitcast":
-                    self._count_uses(operands, results, values)
+                    self._count_uses(computation, place, operands, results, values)
             else:
                 if rule.flow in ("while", "call", "conditional", "start") or computation.details[place].callees:
                     values = self._control_flow(rule, computation, place, operands, results)
@@ -140,9 +140,14 @@ class Walk:
         self._depth -= 1
         return results
 
-    def _count_uses(self, operands: Sequence[int], results: list[Values], values: Values) -> None:
+    def _count_uses(
+        self, computation: Computation, place: int, operands: Sequence[int], results: list[Values], values: Values
+    ) -> None:
         """Count an instruction as a reader of the values in fast memory, and as the writer of its result."""
-        for operand in set(operands):
+        callees = computation.details[place].callees
+        flow = self._fusions.get(callees[0]) if callees else None
+        unread = flow.unread if flow is not None else ()
+        for operand in {operand for number, operand in enumerate(operands) if number not in unread}:
             for value in results[operand] if operand >= 0 else ():
                 if self.leaf[value] in self._fast:
                     self.fast_reads[value] += self._weight

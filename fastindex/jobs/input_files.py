@@ -102,7 +102,7 @@ class InputFile:
         self._file = file
         weakref.finalize(self, close_quietly, file)
         self._can_read_once = can_read_once(self._file)
-        self._is_sequential = True
+        self._is_sequential: bool | None = None
 
     @property
     def mode(self) -> int:
@@ -181,7 +181,7 @@ class InputFile:
             The file was truncated.
         """
         is_scattered = self._can_read_once and _LEAST_READ_ONCE <= longest < _MOST_SCATTERED
-        self._expect(not is_scattered)
+        self.expect(not is_scattered)
         if not is_scattered:
             at = 0
             for start, nbytes in segments:
@@ -197,7 +197,8 @@ class InputFile:
 
         run_chunks(read, len(listed), _AT_A_TIME, -(-len(listed) // _AT_A_TIME))
 
-    def _expect(self, is_sequential: bool) -> None:
+    def expect(self, is_sequential: bool) -> None:
+        """Advise the kernel how the file is read next."""
         if is_sequential != self._is_sequential:
             self._is_sequential = is_sequential
             expect_order(self._file, is_sequential)

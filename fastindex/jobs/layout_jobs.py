@@ -175,7 +175,7 @@ def relayout_file(
     """
     require_movable_pair(source, destination, casting)
     if tune and source.element_type != destination.element_type:
-        raise UnsupportedError("--tune chooses among ways to move elements as they are; where they are cast is one")
+        raise UnsupportedError("--tune compares ways to move elements without a cast; with a cast there is only one")
     if device == "cuda":
         _relayout_on_gpu((source_path, target_path), (source, destination), memory_bytes, force, casting)
         return

@@ -30,7 +30,7 @@ _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP, 
 
 
 def can_read_once(file: int) -> bool:
-    """Whether a file can be read without adding it to the page cache: Linux 6.14 and later."""
+    """Whether a file can be read and written without adding it to the page cache: Linux 6.14 and later."""
     # RWF_HIPRI indicates that preadv takes flags: macOS has preadv without flags.
     if not hasattr(os, "preadv") or not hasattr(os, "RWF_HIPRI"):
         return False
@@ -77,8 +77,10 @@ def _read_some(file: int, into: memoryview, position: int, once: bool) -> int:
     return len(found)
 
 
-def write_at(file: int, content: memoryview, position: int) -> None:
+def write_at(file: int, content: memoryview, position: int, once: bool = False) -> None:
     """Write all bytes at a position, in as many calls as needed.
+
+    With `once`, which needs `can_read_once`, they go to the disk at once, and leave the page cache.
 
     Raises
     ------
@@ -86,13 +88,15 @@ def write_at(file: int, content: memoryview, position: int) -> None:
     """
     done = 0
     while done < len(content):
-        count = _write_some(file, content[done : done + _MOST_AT_ONCE], position + done)
+        count = _write_some(file, content[done : done + _MOST_AT_ONCE], position + done, once)
         if count == 0:
             raise OSError(errno.EIO, "the system writes nothing and gives no reason")
         done += count
 
 
-def _write_some(file: int, content: memoryview, position: int) -> int:
+def _write_some(file: int, content: memoryview, position: int, once: bool) -> int:
+    if once:
+        return os.pwritev(file, [content], position, _DO_NOT_CACHE)
     if hasattr(os, "pwritev"):
         return os.pwritev(file, [content], position)
     with _lock:
@@ -160,10 +164,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def expect_order(file: int, is_sequential: bool) -> None:
-    """Advise the kernel whether to read ahead, which is useless for scattered reads."""
+    """Advise the kernel whether to read ahead, twice as far as usual, or not at all, which suits scattered reads."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL if is_sequential else os.POSIX_FADV_RANDOM)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL if is_sequential else os.POSIX_FADV_RANDOM)
 
 
 def release_written(file: int) -> None:

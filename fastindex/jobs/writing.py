@@ -26,6 +26,7 @@ from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import Bytes, release_map
 from fastindex.jobs.positions import (
     OPEN_FLAGS,
+    can_read_once,
     close_file,
     close_quietly,
     free_bytes,
@@ -84,6 +85,8 @@ class WrittenBehind:
             self._thread.join()
 
 
+#: Shorter writes share too many pages with others to go to the disk each.
+_LEAST_WRITE_ONCE = 1 << 20
 _LONGEST_NAME = 200
 _ZEROS = 1 << 22
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -147,6 +150,7 @@ class OutputFile:
         self._temporary = name_beside(self._target)
         self._file: int | None = None
         self._is_unnamed = False
+        self._can_write_once = False
         self._behind = WrittenBehind()
 
     def __enter__(self) -> OutputFile:
@@ -168,7 +172,8 @@ class OutputFile:
         file = self._file
         assert file is not None
         try:
-            write_at(file, memoryview(content.data), len(self._header) + start)
+            once = self._can_write_once and len(content) >= _LEAST_WRITE_ONCE
+            write_at(file, memoryview(content.data), len(self._header) + start, once)
         except OSError as error:
             raise self._explained(error) from None
         self._behind.wrote(file, len(content))
@@ -210,6 +215,7 @@ class OutputFile:
             self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
         if mode is not None and hasattr(os, "fchmod"):
             os.fchmod(self._file, mode)
+        self._can_write_once = can_read_once(self._file)
         if self._size:
             _reserve(self._file, self._size)
         if self._header:

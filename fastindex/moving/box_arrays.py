@@ -232,7 +232,7 @@ def move_boxes(
     else:
         is_shared = share_bytes(source.mappings, target.mappings)
     if is_shared:
-        raise FastIndexError("out is a map of the bytes of the file that the input is a map of; give it another file")
+        raise FastIndexError("out and the input are maps of the same bytes of a file; map another file for out")
     for side in (source, target):
         side.drop()
     held = source.bytes_to_come + target.bytes_to_come
@@ -252,6 +252,6 @@ def _check_limit(max_memory: int) -> None:
         raise ArgumentTypeError(f"max_memory is a number of bytes, got {max_memory!r}")
     if max_memory.__index__() < LEAST_MEMORY_BYTES:
         raise FastIndexError(
-            f"max_memory: {max_memory} bytes do not hold the program itself; give at least {LEAST_MEMORY_BYTES}, "
+            f"max_memory: {max_memory} bytes are too few for the program itself; give at least {LEAST_MEMORY_BYTES}, "
             f"which is {LEAST_MEMORY_BYTES >> 20} MiB"
         )

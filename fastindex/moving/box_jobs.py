@@ -188,8 +188,8 @@ def plan_boxes(
     least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
     arrays = f", {_mebibytes(held)} of arrays that are not shared memory maps," if held else ""
     raise FastIndexError(
-        f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
-        f"least {_mebibytes(least)}"
+        f"{_mebibytes(max_memory)} are too few for this program{arrays} and a box of {target.shape.cut_text()}; allow "
+        f"at least {_mebibytes(least)}"
     )
 
 

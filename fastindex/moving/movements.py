@@ -37,6 +37,7 @@ from fastindex.moving.moves.nests.plan import passes, whole_buffer_passes
 from fastindex.moving.numpy_moves import convert_by_numpy, move_by_numpy, scratch, strided_at
 from fastindex.moving.passes import Pass, with_tables
 from fastindex.moving.problem import (
+    PLANS_KEPT,
     Problem,
     SlotMove,
     loops_of_values,
@@ -244,10 +245,8 @@ class Movement:
 
     @lazy_property
     def _between(self) -> Shape:
-        """The layout of the cast elements before the move: the source's, or the destination's for a strided source."""
-        side = self.source if isinstance(self.source, Shape) else self.destination
-        assert isinstance(side, Shape)
-        return side if self.cast is None else of_type(side, self.cast.target)
+        """The layout of the cast elements before the move."""
+        return _cast_side(self.source, self.destination, self.cast)
 
     @lazy_property
     def _after(self) -> Movement:
@@ -331,7 +330,7 @@ class Movement:
         return None if self.passes is None or self.unpacks or self.packs or is_checked else self.compiled
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def movement(
     source: Shape | Strides,
     destination: Shape | Strides,
@@ -356,11 +355,17 @@ def movement(
     Movement
         See `Movement.exists` where a side is strides.
     """
-    between = source if isinstance(source, Shape) else destination
-    slots = slot_move(source if cast is None else between, destination, None if cast is None else cast.target)
+    slots = slot_move(source if cast is None else _cast_side(source, destination, cast), destination)
     if cast is None and slots.loops is not None:
         tuning = for_scattered_lines(tuning, slots.loops, slots.width)
     return Movement(source, destination, slots, tuning, machine, cast=cast)
+
+
+def _cast_side(source: Shape | Strides, destination: Shape | Strides, cast: Cast | None) -> Shape:
+    """Return the layout of cast elements before they move: the source's, or the destination's for a strided source."""
+    side = source if isinstance(source, Shape) else destination
+    assert isinstance(side, Shape)
+    return side if cast is None else of_type(side, cast.target)
 
 
 def cast_between(source: ElementType, destination: ElementType, is_checked: bool) -> Cast | None:

@@ -21,6 +21,7 @@ from fastindex.errors import UnsupportedError
 from fastindex.lazy import hook
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
+from fastindex.moving.problem import PLANS_KEPT
 from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
 from fastindex.runtime.machine import this_machine
 from fastindex.runtime.threads import thread_count
@@ -213,7 +214,7 @@ def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> 
     return cast_of(kinds[0], kinds[1])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def _steps(
     dimensions: tuple[int, ...], what: Cast | int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from fastindex.algebra.casts import of_type
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
 from fastindex.algebra.shared_digits import Strides
-from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.lazy import lazy_property
@@ -25,6 +23,9 @@ from fastindex.runtime.tuning import Tuning
 
 #: Sizes of the units that kernels move, in bytes.
 UNIT_BYTES = (1, 2, 4, 8, 16)
+
+#: Entries of each cache of plans. The tables of a plan take 60 KiB on average, and up to 3 MiB.
+PLANS_KEPT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +84,14 @@ def packed_byte(pattern: bytes, bits: int) -> bytes:
     return bytes([sum(value << low for low in range(0, 8, bits))])
 
 
-@lru_cache(maxsize=512)
-def slot_move(
-    source: Shape | Strides, destination: Shape | Strides, element_type: ElementType | None = None
-) -> SlotMove:
+@lru_cache(maxsize=PLANS_KEPT)
+def slot_move(source: Shape | Strides, destination: Shape | Strides) -> SlotMove:
     """Choose the unit and the loops of a move; a side given as strides holds plain values of the other side's type.
 
     Parameters
     ----------
     source, destination : Shape or Strides
         Two layouts of one array, at least one a shape.
-    element_type : ElementType, optional
-        The type to which the elements of the source, a shape, have been cast, at the same positions.
 
     Raises
     ------
@@ -107,9 +104,6 @@ def slot_move(
     >>> slot_move(packed, packed).unit, slot_move(packed, plain).conversion
     ('byte', 'expand')
     """
-    if element_type is not None:
-        assert isinstance(source, Shape)
-        source = of_type(source, element_type)
     formats = _format(source, destination), _format(destination, source)
     loops = relayout_loops(source, destination)
     if formats[0] == formats[1]:

@@ -15,7 +15,7 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
-from fastindex.moving.problem import SlotMove
+from fastindex.moving.problem import PLANS_KEPT, SlotMove
 from fastindex.moving.rearranged_arrays import regrouped
 from fastindex.moving.relayout_plans import RelayoutPlan, tuned_plan
 from fastindex.patterns.axes import reshaped_sides, sides_of
@@ -52,7 +52,7 @@ class RearrangePlan(RelayoutPlan):
         self._title = title
         moved = movement(source, destination, TUNING)
         if moved.slots.loops is None and runs_backwards(source.variables):
-            raise UnsupportedError(f"an axis that runs backwards is cut by tiles that do not divide it; in {title!r}")
+            raise UnsupportedError(f"tiles split an axis that runs backwards, and do not divide its size; in {title!r}")
         if moved.slots.loops is None:
             # A dimension that the pattern splits and merges again may be tiled at other places: join its axes.
             joined = movement(*joined_variables(self._sides), TUNING)
@@ -143,11 +143,11 @@ class RearrangePlan(RelayoutPlan):
         """
         if not isinstance(other, RearrangePlan):
             raise ArgumentTypeError(
-                f"the next plan is one of plan_rearrange, got {other!r}; "
-                "a relayout is the pattern that changes nothing, such as 'a b -> a b'"
+                f"the next plan must come from plan_rearrange, got {other!r}; "
+                "for a relayout, use a pattern that keeps the dimensions, such as 'a b -> a b'"
             )
         if self.destination != other.source:
-            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {other.source}")
+            raise FastIndexError(f"the next plan must begin with {self.destination}, not with {other.source}")
         (first, middle), (begin, last) = self._sides, other._sides
         title = " then ".join(filter(None, (self._title, other._title)))
         try:
@@ -228,7 +228,7 @@ def plan_rearrange(
     return _plan(pattern, as_shape(source), target, bool(pad), given)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def _plan(
     pattern: str, source: Shape, destination: Shape | None, pad: bool, sizes: tuple[tuple[str, int], ...]
 ) -> RearrangePlan:
@@ -249,11 +249,11 @@ def _plan(
 def _require_one_type(source: Shape, destination: Shape) -> None:
     if source.element_type != destination.element_type:
         raise FastIndexError(
-            f"the element type stays: {source.cut_text()} and {destination.cut_text()} have two different ones"
+            f"plan_rearrange keeps the element type: those of {source.cut_text()} and {destination.cut_text()} differ"
         )
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def _reshape_plan(source: Shape, destination: Shape) -> RearrangePlan:
     check_movable(source)
     check_movable(destination)

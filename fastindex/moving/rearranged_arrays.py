@@ -188,7 +188,7 @@ def rearrange(
         _require_castable(array)
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     if fill is not None and not pad:
-        raise FastIndexError("fill= is what pad=True pads with")
+        raise FastIndexError("fill= needs pad=True: it is the value of the padding")
     library = _library_in_charge(array)
     if library is not None:
         if out is not None or dtype is not None:
@@ -316,7 +316,7 @@ def _library_in_charge(array: Any) -> str | None:
 def _stacked(arrays: list[Any]) -> Any:
     """Stack arrays of one shape, as einops does with lists."""
     if not arrays:
-        raise FastIndexError("a list of arrays has one at least")
+        raise FastIndexError("a list of arrays must not be empty")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(arrays[0], torch.Tensor):
         return torch.stack(arrays)
@@ -325,7 +325,9 @@ def _stacked(arrays: list[Any]) -> Any:
         return jax.numpy.stack(arrays)
     parts = [host_array(one) for one in arrays]
     if any(part.shape != parts[0].shape for part in parts):
-        raise FastIndexError(f"the arrays of a list have one shape, got {', '.join(str(p.shape) for p in parts)}")
+        raise FastIndexError(
+            f"the arrays of a list must have the same shape, got {', '.join(str(p.shape) for p in parts)}"
+        )
     return np.stack(parts)
 
 
@@ -361,7 +363,7 @@ def _wanted_dtype(values: NDArray[Any], out: Any, dtype: Any, casting: str) -> n
         return own
     wanted, kind = wanted_type(dtype), element_type_of(own)
     if kind is None:
-        raise ArgumentTypeError(f"XLA has no element type for the dtype {own}, so it is not cast to {wanted}")
+        raise ArgumentTypeError(f"XLA has no element type for the dtype {own}, so it cannot be cast to {wanted}")
     check_cast(kind, wanted, casting)
     if kind == wanted:
         return own
@@ -377,11 +379,11 @@ def _require_castable(array: Any) -> None:
     """
     where = None
     if engine_of(array) is not None:
-        where = "of Dask arrays"
+        where = "for Dask arrays"
     elif getattr(array, "requires_grad", False):
-        where = "where gradients go back through them"
+        where = "for tensors that require gradients"
     if where is not None:
-        raise UnsupportedError(f"elements are not cast {where}: leave dtype out, and convert the array")
+        raise UnsupportedError(f"dtype= is not supported {where}: convert the array before or after")
 
 
 def _result(values: NDArray[Any], sides: Sides, out: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -395,7 +397,7 @@ def _result(values: NDArray[Any], sides: Sides, out: Any, dtype: np.dtype[Any]) 
     if found.dtype != dtype:
         raise ArgumentTypeError(f"out must be of dtype {dtype}, got {found.dtype}")
     if found.shape != sides.dimensions[1]:
-        raise FastIndexError(f"the result has the dimensions {sides.dimensions[1]}, out has {found.shape}")
+        raise FastIndexError(f"out must have the shape of the result, {sides.dimensions[1]}, got {found.shape}")
     check_target(found)
     check_no_overlap(found, (described(values),))
     return target

@@ -28,6 +28,7 @@ from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.counts import cycles
 from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
+from fastindex.moving.problem import PLANS_KEPT
 from fastindex.moving.requests import relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
@@ -221,9 +222,9 @@ class RelayoutPlan(ShownInNotebooks):
         """
         check_threads(threads)
         if engine_of(buffer) is not None or on_gpu(buffer, None):
-            raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
+            raise UnsupportedError("tune times kernels of the CPU: give it arrays in host memory")
         if self._movement.cast is not None:
-            raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
+            raise UnsupportedError("tune compares ways to move elements without a cast; with a cast there is only one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
@@ -374,7 +375,7 @@ def _buffer_length(shape: Shape) -> int:
     return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=PLANS_KEPT)
 def plan_of(
     source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False, machine: Machine | None = None
 ) -> RelayoutPlan:

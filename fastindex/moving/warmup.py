@@ -19,7 +19,7 @@ from fastindex.first_use import PACKAGE_FOLDER
 from fastindex.moving.moves import PASS_KERNELS
 from fastindex.runtime.levels import LEVELS, Level
 from fastindex.runtime.machine import Target, this_machine
-from fastindex.runtime.machine_code import CALLED, address, is_missing, write_kernel
+from fastindex.runtime.machine_code import CALLED, address, is_missing, target, write_kernel
 from fastindex.runtime.numbers import Kernel
 from fastindex.runtime.progress import Progress
 from fastindex.runtime.threads import thread_count
@@ -178,16 +178,16 @@ def compile_on_request(level: str = "", folder: str = "") -> None:
     With a level, they are written to a folder and not loaded; the process was started with the level's `variables`.
     """
     if level:
-        from fastindex.runtime.kernels import compile_for, machine_code
-
-        compile_for(LEVELS[level])
+        from fastindex.runtime.kernels import machine_code
     kernels = every_kernel()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     for line in sys.stdin:
         kernel = kernels[line.strip()]
         if level:
-            write_kernel(Path(folder), kernel, machine_code(kernel), LEVELS[level].target)
+            write_kernel(
+                Path(folder), kernel, machine_code(kernel, LEVELS[level].on(target()[0])), LEVELS[level].target
+            )
         else:
             address(kernel)
         sys.stdout.write(line)

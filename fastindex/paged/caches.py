@@ -162,7 +162,7 @@ class Cache:
         else:
             if kv_heads is not None or head_dim is not None:
                 raise FastIndexError("kv_heads and head_dim are in the texts of parts; give them for one text")
-            self._fill(_of_parts(list(parts), *pool), placement)
+            self._fill(_of_parts(parts, *pool), placement)
 
     @classmethod
     def from_tensors(cls, tensors: Any, axes: str | None = None, **options: Unpack[TensorOptions]) -> Cache:
@@ -332,9 +332,9 @@ def _of_text(text: str, used: Mapping[str, int]) -> Pool:
 
 
 def _of_parts(
-    parts: list[Part], layers: int | None, blocks: int | None, layer_stride: int | None, block_stride: int | None
+    parts: Sequence[Part], layers: int | None, blocks: int | None, layer_stride: int | None, block_stride: int | None
 ) -> Pool:
-    if not parts or not all(isinstance(part, Part) for part in parts):
+    if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, Part) for part in parts):
         raise ArgumentTypeError(f"a cache is made from a text, or from parts; got {parts!r}")
     if blocks is None or block_stride is None:
         raise FastIndexError("parts describe one page: give num_blocks and block_stride too, the latter in bytes")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of
-from fastindex.algebra.loops import Loop, Nest, in_units_of
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_units_of
 from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
@@ -24,8 +24,9 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, Placement, address_of_pool
-from fastindex.paged.page_passes import copy_pages, fill_pages
+from fastindex.paged.page_passes import move_pages
 from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
+from fastindex.paged.tables import flat_integers
 from fastindex.paged.transfers import (
     Granules,
     Group,
@@ -103,7 +104,8 @@ def copy(
     begin, near = address_of_pool(source, source_buffer, "source_buffer", False)
     end, far = address_of_pool(target, target_buffer, "target_buffer", True)
     memory = Memory([*near, *far], workers)
-    if _overlap(begin, source.nbytes, end, target.nbytes) and not _is_disjoint(transfer, begin == end):
+    extents = (begin, begin + source.nbytes), (end, end + target.nbytes)
+    if _overlap(*extents) and not _is_disjoint(transfer, begin == end):
         transfer, begin = _staged(transfer, begin, memory)
     _run(transfer, begin, end, memory)
     if tail == "zero":
@@ -158,13 +160,13 @@ def gather(
     if slots is not None:
         if block_table is not None or num_tokens is not None:
             raise FastIndexError("give a block_table and num_tokens, or slots")
-        numbers = np.asarray(as_integers_in_bulk(slots, "slots")).reshape(-1).astype(np.int64)
+        numbers = flat_integers(slots, "slots")
         chunk = chunk_cache(cache, len(numbers))
         transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
     else:
         if block_table is None:
             raise FastIndexError("give a block_table, or slots")
-        blocks = np.asarray(as_integers_in_bulk(block_table, "block_table")).reshape(-1)
+        blocks = flat_integers(block_table, "block_table")
         whole = len(blocks) * cache.block_size * cache.cp[0]
         wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
         tokens = local_count(wanted, cache.cp, cache.interleave)
@@ -212,7 +214,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     [0, 0, 5, 6, 0, 0, 0, 0, 1, 2, 0, 0]
     """
     workers = thread_count(threads)
-    slots = np.asarray(as_integers_in_bulk(slot_mapping, "slot_mapping")).reshape(-1).astype(np.int64)
+    slots = flat_integers(slot_mapping, "slot_mapping")
     end, far = address_of_pool(cache, buffer, "buffer", True)
     pool = chunk_cache(cache, len(slots))
     plane = next(iter(cache.planes.values()))
@@ -223,7 +225,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     transfer = _by_slots(pool, cache, slots[tokens], tokens, to_slots=True)
     memory = Memory([values, *far], workers)
     begin = values.address
-    if not values.is_contiguous or _overlap(*_range(values.extent), end, cache.nbytes):
+    if not values.is_contiguous or _overlap(values.extent, (end, end + cache.nbytes)):
         chunk, begin = memory.contiguous(chunk, shape)
     _run(transfer, begin, end, memory)
 
@@ -256,8 +258,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     [4, 5, 0, 1, 2, 3]
     """
     blocks = np.asarray(as_integers_in_bulk(pairs, "pairs"))
-    if not blocks.size:
-        blocks = blocks.reshape(0, 2)
+    blocks = blocks if blocks.size else blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
         raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
     copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)
@@ -327,7 +328,7 @@ def _alone(cache: Cache) -> Cache:
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
     """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
     cache = target if to_slots else source
-    _check_slots(cache, slots, to_slots)
+    slots = _checked_slots(cache, slots, to_slots)
     size = _slots_together(cache, slots, tokens)
     firsts, rows = slots[::size], tokens[::size]
     blocks, inside = np.divmod(firsts, cache.block_size)
@@ -345,20 +346,22 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
     return Transfer(source, target, (none, none), Granules(size, len(firsts), 0, None), groups, (0, 0, source.kv_heads))
 
 
-def _check_slots(cache: Cache, slots: Numbers, are_written: bool) -> None:
+def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
     bad = np.flatnonzero((slots < 0) | (slots >= cache.num_blocks * cache.block_size))
     if len(bad):
         raise OutOfBoundsError(
             f"slot {slots[bad[0]]} of token {bad[0]} is out of bounds for the {cache.num_blocks} blocks of "
             f"{cache.block_size} tokens of {cache}"
         )
+    slots = slots.astype(np.int64)
     if not are_written:
-        return
+        return slots
     if cache.null_block is not None and (slots // cache.block_size == cache.null_block).any():
         raise FastIndexError(f"a slot belongs to the null block {cache.null_block}, which is never written")
     twice = first_repeated(slots, cache.num_blocks * cache.block_size)
     if twice >= 0:
         raise FastIndexError(f"slot {slots[twice]} is given to two tokens; each slot holds one")
+    return slots
 
 
 def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:
@@ -439,7 +442,8 @@ def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by
                     copy_on_gpu(nests, places, addresses, memory.arrays)
                     continue
                 nests = nests if cast is None else _in_elements(nests, cast)
-                copy_pages(nests, cast, (around, *pages), addresses, memory.workers, by_numpy)
+                loops = RelayoutLoops(nests, ())
+                move_pages(loops, cast, (around, *pages), addresses, memory.workers, by_numpy)
 
 
 def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
@@ -493,7 +497,8 @@ def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
 
             fill_with_zeros(fills, end, memory.arrays)
         else:
-            fill_pages(fills, (_ONE, _ONE[0, :1], _ONE[0, :1]), end, bytes_by_numpy(1))
+            places = _ONE, _ONE[0, :1], _ONE[0, :1]
+            move_pages(RelayoutLoops((), fills), None, places, (0, end), 1, bytes_by_numpy(1))
 
 
 def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
@@ -510,12 +515,8 @@ def _is_disjoint(transfer: Transfer, same_memory: bool) -> bool:
     return alike and not np.isin(transfer.blocks[0], transfer.blocks[1]).any()
 
 
-def _range(extent: tuple[int, int]) -> tuple[int, int]:
-    return extent[0], extent[1] - extent[0]
-
-
-def _overlap(first: int, first_bytes: int, second: int, second_bytes: int) -> bool:
-    return first < second + second_bytes and second < first + first_bytes
+def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.loops import Loop, Nest
+from fastindex.algebra.loops import Loop, Nest, exchanged
 from fastindex.algebra.strided_runs import progressions
 from fastindex.arrays.arrays import address_of
 from fastindex.errors import FastIndexError
@@ -257,7 +257,7 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
     kinds: dict[tuple[Loop, ...], list[list[Numbers]]] = {}
     for part, tokens in enumerate((granules.tokens, granules.tail)):
         for nest in page_nests(tuple(group.pairs), transfer.heads, tokens, around) if tokens else ():
-            outer, piece = _split(_seen_from(nest, side), stride if granules.places is None else 0)
+            outer, piece = _split(exchanged(nest) if side else nest, stride if granules.places is None else 0)
             kinds.setdefault(outer, [[], []])[part].append(piece)
     pages = group.pages[side], group.pages[1 - side]
     offsets = granule_offsets(planes[0], granules)
@@ -272,13 +272,6 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
         tables = [np.concatenate(parts) if parts else empty for parts in of_granules]
         jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride))
     return jobs
-
-
-def _seen_from(nest: Nest, side: int) -> Nest:
-    if side == 0:
-        return nest
-    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
-    return Nest(loops, nest.destination_start, nest.source_start)
 
 
 def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
@@ -305,7 +298,8 @@ def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers,
         found = np.argsort(blocks)
         ordered = blocks[found]
         return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
-    places, order_of, ordered = np.zeros(num_blocks, np.int32), np.empty_like(blocks), np.empty_like(blocks)
+    # Not np.zeros: its memory is mapped in small pages, on first use.
+    places, order_of, ordered = np.full(num_blocks, 0, np.int32), np.empty_like(blocks), np.empty_like(blocks)
     addresses = [address_of(array) for array in (blocks, places, order_of, ordered)]
     return (order_of, ordered) if kernel_function("order_blocks")(len(blocks), num_blocks, *addresses) else None
 

@@ -80,7 +80,9 @@ PIECE_BYTES = 32
 
 
 #: Slots buffered in the L1 cache before they are written with non-temporal stores.
-COLLECTED = 512
+COLLECTED = 256
+#: Tokens whose blocks are looked up one by one at a time, where positions are not consecutive.
+LOOKED_UP = 128
 
 
 class SlotMap(NamedTuple):
@@ -101,8 +103,8 @@ class SlotMap(NamedTuple):
         Address of the results, int64.
     block_size, magic, shift : int
         Tokens per block of this rank; magic constants that divide a position by the tokens of a column.
-    num_blocks, null_block : int
-        Exclusive upper bound of block numbers, and the null block.
+    num_blocks, null_block, null_count : int
+        Exclusive upper bound of block numbers; the first null block, and the number of these.
     pad : int
         The slot of tokens without one.
     ranks, rank, interleave, turn : int
@@ -126,6 +128,7 @@ class SlotMap(NamedTuple):
     shift: int
     num_blocks: int
     null_block: int
+    null_count: int
     pad: int
     ranks: int
     rank: int

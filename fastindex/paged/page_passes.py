@@ -26,28 +26,29 @@ Numbers = NDArray[np.int64]
 #: Bytes per kernel call of a thread: a call from Python costs a few microseconds.
 _SHARE_BYTES = 1 << 20
 #: Shortest run that is copied in pieces, largest piece, and most pieces of a page.
-#: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND: passes 10.8, pieces in target order 10.4,
-#: pieces in source order 6.3; a sequential copy 5.3 (one thread of an AMD EPYC, 2026-11-27).
-_LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 512, 1 << 16
+#: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND, and 128 to 16 tokens: pieces of 512 bytes
+#: prefetched to L1 4.7 and 7.0, to L2 4.3 and 5.2; of 2048 bytes to L2 4.0 and 5.0; a sequential copy 3.1 (processor
+#: time of one thread of an AMD EPYC, 2026-11-28). In target order pieces take 1.7 times as long.
+_LEAST_RUN_BYTES, _PIECE_BYTES, _MOST_PIECES = 128, 2048, 1 << 16
 #: Prefetch distance of pieces.
-_AHEAD_BYTES = 4096
+_AHEAD_BYTES = 8192
 # Pages are small, so the size of all pages together decides on non-temporal stores.
 _STREAMED, _KEPT = (Tuning(streamed_bytes=least) for least in (0, 1 << 62))
 
 
-def copy_pages(
-    nests: tuple[Nest, ...],
+def move_pages(
+    loops: RelayoutLoops,
     cast: Cast | None,
     places: tuple[Numbers, Numbers, Numbers],
     addresses: tuple[int, int],
     workers: int,
     by_numpy: bool,
 ) -> None:
-    """Copy pages of one kind from one address to another.
+    """Copy pages of one kind from one address to another, or fill them with zeros.
 
     Parameters
     ----------
-    nests : tuple of Nest
+    loops : RelayoutLoops
         The loops over a page: in bytes, or in elements if there is a cast.
     cast : Cast, optional
     places : (int64 array, int64 array, int64 array)
@@ -57,10 +58,11 @@ def copy_pages(
     workers : int
         Maximum number of threads.
     by_numpy : bool
-        Whether to copy with NumPy.
+        Whether to move with NumPy.
     """
-    loops, width = (RelayoutLoops(nests, ()), 0) if cast is not None else in_units(nests)
-    page_bytes = sum(nest.element_count for nest in nests) * (1 if cast is None else cast.target.nbytes)
+    loops, width = (loops, 1) if cast is not None or loops.fills else in_units(loops.copies)
+    elements = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
+    page_bytes = elements * (width if cast is None else cast.target.nbytes)
     if not page_bytes:
         return
     if by_numpy:
@@ -68,57 +70,17 @@ def copy_pages(
             for here, there in zip(places[1].tolist(), places[2].tolist(), strict=True):
                 ends = addresses[0] + around[0] + here, addresses[1] + around[1] + there
                 if cast is None:
-                    loops_by_numpy(loops, width, *ends, b"")
+                    loops_by_numpy(loops, width, *ends, b"\0")
                 else:
-                    _cast_by_numpy(nests, cast, *ends)
+                    _cast_by_numpy(loops.copies, cast, *ends)
         return
-    count = len(places[0]) * len(places[1])
-    _run(loops, width, cast, places, addresses, (workers, page_bytes, page_bytes * count >= TUNING.streamed_bytes))
-
-
-def fill_pages(nests: tuple[Nest, ...], places: tuple[Numbers, Numbers, Numbers], address: int, by_numpy: bool) -> None:
-    """Write zeros to pages; parameters as for `copy_pages`, with loops in bytes of the target."""
-    loops = RelayoutLoops((), nests)
-    if by_numpy:
-        for around in places[0].tolist():
-            for there in places[2].tolist():
-                loops_by_numpy(loops, 1, 0, address + around[1] + there, b"\0")
-        return
-    _run(loops, 1, None, places, (0, address), (1, 1, False))
-
-
-def in_units(nests: tuple[Nest, ...]) -> tuple[RelayoutLoops, int]:
-    """Return loops over the largest unit, up to 16 bytes, contiguous on both sides, and the size of the unit.
-
-    Examples
-    --------
-    >>> from fastindex.algebra.loops import Loop
-    >>> in_units((Nest((Loop(12, 1, 1), Loop(4, 12, 36))),))[1]
-    4
-    """
-    loops = RelayoutLoops(nests, ())
-    for width in (16, 8, 4, 2):
-        found = grouped(loops, width)
-        if found is not None:
-            return found, width
-    return loops, 1
-
-
-def _run(
-    loops: RelayoutLoops,
-    width: int,
-    cast: Cast | None,
-    places: tuple[Numbers, Numbers, Numbers],
-    addresses: tuple[int, int],
-    work: tuple[int, int, bool],
-) -> None:
     load_kernels()
     from fastindex.moving.compiled_passes import repeated_padding, thread_scratch
 
-    workers, page_bytes, is_streamed = work
     outer, sources, targets = (np.ascontiguousarray(table) for table in places)
     tables = address_of(outer), address_of(sources), address_of(targets), len(targets)
     source, target = addresses
+    is_streamed = page_bytes * len(outer) * len(targets) >= TUNING.streamed_bytes
     pieces = None if cast is not None or loops.fills else pieces_of(loops, width)
     if pieces is not None:
         ahead = max(_AHEAD_BYTES // int(pieces[:, 2].max()), 1)
@@ -136,6 +98,23 @@ def _run(
             kernel(address_of(job), target, source, padding[1], thread_scratch.address, begin, end)
 
     run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
+
+
+def in_units(nests: tuple[Nest, ...]) -> tuple[RelayoutLoops, int]:
+    """Return loops over the largest unit, up to 16 bytes, contiguous on both sides, and the size of the unit.
+
+    Examples
+    --------
+    >>> from fastindex.algebra.loops import Loop
+    >>> in_units((Nest((Loop(12, 1, 1), Loop(4, 12, 36))),))[1]
+    4
+    """
+    loops = RelayoutLoops(nests, ())
+    for width in (16, 8, 4, 2):
+        found = grouped(loops, width)
+        if found is not None:
+            return found, width
+    return loops, 1
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import Cache, check_interleave, size_and_rank
-from fastindex.paged.numbers import COLLECTED, SlotMap
+from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, numpys_time
@@ -219,7 +219,6 @@ def _at(values: Any, flat: int) -> str:
 
 
 _CODES = {np.dtype(name): STORED.index(name) for name in ("int64", "int32")}
-_NO_BLOCK = -1
 
 
 def slot_mapping(
@@ -292,12 +291,10 @@ def slot_mapping(
     else:
         slots = as_output(out, (count,), "out")
         check_overlap((batch.positions, batch.table.blocks), [slots])
-    if slots.flags.c_contiguous:
-        bad = _fill(batch, slots, workers)
-    else:
-        whole = np.empty(count, np.int64)
-        bad = _fill(batch, whole, workers)
-        slots[:] = whole
+    filled = slots if slots.flags.c_contiguous else np.empty(count, np.int64)
+    bad = _fill(batch, filled, workers)
+    if filled is not slots:
+        slots[:] = filled
     if bad and mode == "raise":
         raise _error(batch)
     return slots
@@ -320,10 +317,10 @@ class _Batch:
         return int(self.starts[-1])
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """Exclusive upper bound of block numbers, and the null block."""
-        most, null = self.table.num_blocks, self.table.null_block
-        return (2**63 - 1) // self.table.block_size if most is None else most, _NO_BLOCK if null is None else null
+    def num_blocks(self) -> int:
+        """Exclusive upper bound of block numbers."""
+        most = self.table.num_blocks
+        return (2**63 - 1) // self.table.block_size if most is None else most
 
 
 def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
@@ -377,7 +374,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * COLLECTED)
+        scratch = aligned_bytes(8 * (COLLECTED + 2 * LOOKED_UP))
         request = int(np.searchsorted(batch.starts, begin, "right")) - 1
         if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
@@ -390,7 +387,7 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> N
     ranks, rank = batch.cp
     size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
     of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
-    num_blocks, null_block = batch.bounds
+    nulls = batch.table.null_blocks
     numbers = SlotMap(
         table=address_of(blocks),
         row_bytes=blocks.strides[0],
@@ -403,8 +400,9 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> N
         block_size=size,
         magic=of_column.magic,
         shift=of_column.shift,
-        num_blocks=num_blocks,
-        null_block=null_block,
+        num_blocks=batch.num_blocks,
+        null_block=nulls.start,
+        null_count=len(nulls),
         pad=batch.pad,
         ranks=ranks,
         rank=rank,
@@ -429,8 +427,8 @@ def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
     if not batch.table.blocks.size:
         return np.full(batch.tokens, batch.pad), is_bad
     block = batch.table.blocks[request, position // (size * ranks)].astype(np.int64)
-    num_blocks, null_block = batch.bounds
-    is_bad |= (block < 0) | (block >= num_blocks) | (block == null_block)
+    nulls = batch.table.null_blocks
+    is_bad |= (block < 0) | (block >= batch.num_blocks) | ((block >= nulls.start) & (block < nulls.stop))
     local = position // (interleave * ranks) * interleave + position % interleave
     is_here = position // interleave % ranks == rank
     return np.where(is_here & ~is_bad, block * size + local % size, batch.pad), is_bad
@@ -446,7 +444,7 @@ def _error(batch: _Batch) -> OutOfBoundsError:
         return OutOfBoundsError(f"{where}has position {position}, and the request has {limit} tokens")
     column = position // (batch.table.block_size * batch.cp[0])
     block = int(batch.table.blocks[request, column])
-    if block == batch.table.null_block:
+    if block in batch.table.null_blocks:
         return OutOfBoundsError(f"{where}is in column {column}, which holds the null block {block}; nothing is written")
     most = (
         f"the {batch.table.num_blocks} blocks of the pool" if batch.table.num_blocks else "a pool of blocks from 0 on"

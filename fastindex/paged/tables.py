@@ -76,6 +76,8 @@ class BlockTable:
         self.block_size = at_least_one(block_size, "block_size")
         self.num_blocks = None if num_blocks is None else at_least_one(num_blocks, "num_blocks")
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
+        #: The blocks that no token is written to: several for kernels, if a null block was split.
+        self.null_blocks = range(0) if self.null_block is None else range(self.null_block, self.null_block + 1)
         whole = array.shape[1] * self.block_size
         self.lengths = _lengths(lengths, array.shape[0], whole) if lengths is not None else np.full(len(array), whole)
 
@@ -125,17 +127,11 @@ class BlockTable:
         >>> BlockTable.from_csr([0, 2, 3], [3, 7, 5], [4, 16], page_size=16).blocks.tolist()
         [[3, 7], [5, 0]]
         """
-        names = ("indptr", "indices", "last_page_len")
-        named = zip(names, (indptr, indices, last_page_len), strict=True)
-        starts, pages, last = (np.asarray(as_integers_in_bulk(value, name)).reshape(-1) for name, value in named)
+        starts, pages = flat_integers(indptr, "indptr"), flat_integers(indices, "indices")
+        last = flat_integers(last_page_len, "last_page_len")
         counts = np.diff(starts.astype(np.int64))
-        if (
-            not len(starts)
-            or starts[0] != 0
-            or (counts < 0).any()
-            or starts[-1] != len(pages)
-            or len(last) != len(counts)
-        ):
+        goes_up = len(starts) > 0 and starts[0] == 0 and (counts >= 0).all() and starts[-1] == len(pages)
+        if not goes_up or len(last) != len(counts):
             raise FastIndexError(
                 f"indptr counts from 0 up to the {len(pages)} pages and has one entry more than last_page_len: "
                 f"{len(starts)} and {len(last)}"
@@ -230,13 +226,15 @@ class BlockTable:
         if self.block_size % at_least_one(ratio, "ratio"):
             raise FastIndexError(f"ratio {ratio} does not divide the {self.block_size} tokens of a block")
         finer = self.blocks.astype(np.int64)[:, :, None] * ratio + np.arange(ratio)
-        return BlockTable(
+        found = BlockTable(
             finer.reshape(len(self.blocks), -1),
             block_size=self.block_size // ratio,
             lengths=self.lengths,
             num_blocks=None if self.num_blocks is None else self.num_blocks * ratio,
             null_block=None if self.null_block is None else self.null_block * ratio,
         )
+        found.null_blocks = range(self.null_blocks.start * ratio, self.null_blocks.stop * ratio)
+        return found
 
     def owners(self, slot: Any) -> Owners:
         """Return the request and position of the token in each slot; the first request where several share a block.
@@ -258,6 +256,11 @@ class BlockTable:
         return Owners(np.where(found, rows, -1)[()], np.where(found, position, -1)[()])
 
 
+def flat_integers(values: Any, name: str) -> Integers:
+    """Return integers as an array of one dimension."""
+    return np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
+
+
 def at_least_one(number: Any, name: str) -> int:
     """Return `number` as an integer of at least 1.
 
@@ -273,7 +276,7 @@ def at_least_one(number: Any, name: str) -> int:
 
 
 def _lengths(lengths: Any, requests: int, most: int) -> Numbers:
-    found = np.asarray(as_integers_in_bulk(lengths, "lengths")).reshape(-1).astype(np.int64)
+    found = flat_integers(lengths, "lengths").astype(np.int64)
     if len(found) != requests:
         raise FastIndexError(f"lengths has one entry a request: {len(found)} for {requests} requests")
     wrong = np.flatnonzero((found < 0) | (found > most))

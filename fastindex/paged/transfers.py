@@ -16,12 +16,12 @@ import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced, products
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import Pieces, gathered, nests_of
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers, Plane
+from fastindex.paged.tables import flat_integers
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
 
 #: The source and target plane of one name.
@@ -157,10 +157,7 @@ def transfer_of(
     """
     pairs = plane_pairs(source, target, casts)
     heads = common_heads(source, target)
-    blocks = tuple(
-        np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
-        for values, name in ((source_blocks, "source_blocks"), (target_blocks, "target_blocks"))
-    )
+    blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, _granule(source, target, pairs), tokens)
     used = []
@@ -168,7 +165,7 @@ def transfer_of(
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(known)}")
-        used.append(_checked(cache, np.ascontiguousarray(known[:needed], np.int64), name))
+        used.append(np.ascontiguousarray(_checked(cache, known[:needed], name), np.int64))
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)

@@ -14,10 +14,10 @@ from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
 from fastindex.paged.transfers import common_heads, plane_pairs, transfer_of
-from fastindex.show.picture import text_of
+from fastindex.show.picture import Drawing, text_of
 from fastindex.show.scenes import COLOUR_COUNT, Cell, Panel, Scene
 from fastindex.show.svg import svg_of
-from fastindex.terminal import ShownInNotebooks, shows_colours
+from fastindex.terminal import shows_colours
 
 #: Maximum number of rows, and of columns, of a picture.
 _MOST_CELLS = 16
@@ -139,7 +139,7 @@ def _span(heads: range) -> str:
 # Pictures
 
 
-class PagePicture(ShownInNotebooks):
+class PagePicture(Drawing):
     """Picture of a page or of a block table: displayed by notebooks, exported with `svg` and `text`."""
 
     def __init__(self, scene: Scene) -> None:
@@ -155,8 +155,8 @@ class PagePicture(ShownInNotebooks):
         """
         return svg_of(self.scene)
 
-    def text(self, colour: bool | None = None) -> str:
-        """Return the picture as lines of text; by default, coloured if stdout is a terminal.
+    def text(self, colour: bool | None = None, width: int | None = None) -> str:
+        """Return the picture as lines of text, of any `width`; by default, coloured if stdout is a terminal.
 
         Examples
         --------
@@ -165,12 +165,6 @@ class PagePicture(ShownInNotebooks):
         ['0', '│', '0', '16│']
         """
         return text_of(self.scene, shows_colours() if colour is None else colour)
-
-    def _repr_html_(self) -> str:
-        return self.svg()
-
-    def __repr__(self) -> str:
-        return f"<PagePicture: {self.scene.title}>"
 
 
 def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:

@@ -1,16 +1,13 @@
 """Named formats of quantised weights, their scales and blocked tensors: their parameters, and a row for each layout.
 
-Rows are defined in `fastindex.patterns.format_row`; those that put whole codes into bytes are in
-`byte_formats`, those of GGUF and llama.cpp in `gguf_formats`.
+Rows are defined in `fastindex.patterns.format_rows`, with those that put whole codes into bytes, and those of GGUF.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastindex.patterns.byte_formats import BYTE_ROWS
-from fastindex.patterns.format_row import Row, rows_of
-from fastindex.patterns.gguf_formats import GGUF_ROWS
+from fastindex.patterns.format_rows import BYTE_ROWS, GGUF_ROWS, Row, rows_of
 
 #: The parameters of each format, with the vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -47,6 +44,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "nunchaku": {"precision": "int4"},
     "onednn": {"tag": None},
 }
+
+#: What people call a format, in lower case and without punctuation.
+ALIASES = {"matmulnbits": "onnx_matmul_nbits", "autoawq": "awq", "autogptq": "gptq"}
 
 #: Defaults of parameters by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {

@@ -14,8 +14,8 @@ from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
-from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES
+from fastindex.patterns.format_rows import Row
+from fastindex.patterns.format_table import ALIASES, BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES
 
 #: The name of the array itself: one code per byte, or elements of their full width.
 PLAIN = "plain"
@@ -67,8 +67,8 @@ def takes_any_width(name: object) -> bool:
     return name in (PLAIN, "onednn") or any(row.name == name and row.bits is None for row in ROWS)
 
 
-def check_name(name: str) -> None:
-    """Raise unless a format has this name.
+def known_name(name: str) -> str:
+    """Return the name of a format as the table has it, whatever its case, hyphens and underscores.
 
     Raises
     ------
@@ -76,24 +76,39 @@ def check_name(name: str) -> None:
         The format is known but is not a permutation of bits.
     FastIndexError
         The format is unknown.
+
+    Examples
+    --------
+    >>> known_name("awq"), known_name("Pack-Quantized"), known_name("MatMulNBits")
+    ('awq', 'pack_quantized', 'onnx_matmul_nbits')
     """
     if not isinstance(name, str):
         raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
-    if name in REFUSED:
-        raise UnsupportedError(f"{name} is not a permutation of bits: {REFUSED[name]}")
-    if name != PLAIN and name not in names():
+    found = _by_letters().get(_letters(name))
+    if found is None:
         raise FastIndexError(f"no format is called {name!r}; {_hint(name)}")
+    if found in REFUSED:
+        raise UnsupportedError(f"{found} is not a permutation of bits: {REFUSED[found]}")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _by_letters() -> dict[str, str]:
+    return {_letters(name): name for name in (PLAIN, *names(), *REFUSED)} | ALIASES
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def _hint(name: str) -> str:
-    """Return which format a name may mean: one with the same letters and digits in its name, or a type of GGUF."""
-    letters = re.sub(r"[\W_]", "", name.lower())
+    """Return which format a name may mean, or a type of GGUF."""
+    letters = _letters(name)
     types = {str(row.when["type"]) for row in ROWS if "type" in row.when}
     if letters in {kind.replace("_", "") for kind in types}:
         return f"its codes are gguf_body with type={name.lower().replace('-', '_')!r}"
-    plain = {known: known.replace("_", "") for known in names()}
-    close = [known for known, own in plain.items() if own == letters]
-    close = close or [known for known, own in plain.items() if letters and letters in own]
+    plain = {known: _letters(known) for known in names()}
+    close = [known for known, own in plain.items() if letters and letters in own]
     close = close or [known for known, own in plain.items() if letters.startswith(own)]
     close = close or sorted(known for known in plain if known[:4] == name[:4].lower())
     return f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"

@@ -7,21 +7,16 @@ caches and loads it, and imports this module only if something must be compiled.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import binding, ir
-from numba.core.codegen import JITCPUCodegen
 
 from fastindex.runtime.lowering import Function, Instructions, Writer
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 from fastindex.runtime.operations import as_int64
-
-if TYPE_CHECKING:
-    from fastindex.runtime.levels import Level
 
 #: Decorator that makes a kernel of a function: `machine_code` compiles it, for literals and int64 numbers.
 kernel: Callable[[Callable[..., Any]], Any] = Function
@@ -49,50 +44,58 @@ def instructions(*literals: str) -> Callable[[Callable[..., Any]], Any]:
 # Machine code
 
 
-def compile_for(level: Level) -> None:
-    """Make this process compile for the architecture of a level; it was started with the level's `variables`.
-
-    Numba takes the architecture from LLVM's process triple, which is replaced here. No kernel can run afterwards.
-    """
-    if binding.get_process_triple().startswith(level.architecture):
-        return
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
-    system = binding.get_process_triple().partition("-")[2]
-    binding.get_process_triple = lambda: f"{level.architecture}-{system}"
-    platform.machine = lambda: level.architecture
-
-
 _INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 
 
+#: The size, as LLVM counts it, up to which it inlines what is called more than once: its own number at level 3. By
+#: default it takes 525 for calls in loops, and kernels took a seventh more time to compile, and ran no faster.
+_INLINED_SIZE = 250
+
+
 @cache
-def _codegen() -> Any:
-    """Return Numba's choice of LLVM's target and passes."""
-    return JITCPUCodegen("fastindex")
+def _compiler(triple: str, processor: str, features: str) -> Any:
+    """Return LLVM's compiler for a processor, which need not be this one."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    # Code for x86 in memory cannot be position-independent.
+    relocation = "static" if triple.startswith("x86") else "default"
+    return binding.Target.from_triple(triple).create_target_machine(
+        cpu=processor, features=features, opt=3, reloc=relocation, codemodel="jitdefault", jit=True
+    )
 
 
-def compiled(kernel: Kernel) -> Any:
-    """Compile a kernel, and return LLVM's module, optimised, which exports `FOR_C` and `FOR_PYTHON`."""
-    codegen = _codegen()
-    module = codegen._create_empty_module(kernel.function)
+def compiled(kernel: Kernel, target: tuple[str, str, str]) -> Any:
+    """Compile a kernel, and return LLVM's module, optimised, which exports `FOR_C` and `FOR_PYTHON`.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    target : (str, str, str)
+        The triple, the processor and its instructions, by LLVM's names: `machine_code.target`, or that of a level with
+        whose `variables` this process was started.
+    """
+    compiler = _compiler(*target)
+    module = ir.Module(kernel.function)
+    module.triple, module.data_layout = compiler.triple, str(compiler.target_data)
     callee = getattr(import_module(kernel.module), kernel.function)
     _write_for_python(module, _write_for_c(module, callee, kernel.literals))
     found = binding.parse_assembly(str(module))
     found.verify()
-    passes, builder = codegen._module_pass_manager()
-    passes.run(found, builder)
+    tuning = binding.create_pipeline_tuning_options(speed_level=3)
+    tuning.inlining_threshold = _INLINED_SIZE
+    builder = binding.create_pass_builder(compiler, tuning)
+    builder.getModulePassManager().run(found, builder)
     return found
 
 
-def machine_code(kernel: Kernel) -> bytes:
+def machine_code(kernel: Kernel, target: tuple[str, str, str]) -> bytes:
     """Compile a kernel, and return an object file that exports `FOR_C` and `FOR_PYTHON`."""
-    return bytes(_codegen()._tm.emit_object(compiled(kernel)))
+    return bytes(_compiler(*target).emit_object(compiled(kernel, target)))
 
 
-def assembly(kernel: Kernel) -> str:
+def assembly(kernel: Kernel, target: tuple[str, str, str]) -> str:
     """Compile a kernel, and return the text of `machine_code`."""
-    return str(_codegen()._tm.emit_assembly(compiled(kernel)))
+    return str(_compiler(*target).emit_assembly(compiled(kernel, target)))
 
 
 def _write_for_c(module: ir.Module, callee: Function, literals: tuple[int, ...]) -> ir.Function:

@@ -54,6 +54,16 @@ class Level(NamedTuple):
         """The key of cached kernels, in place of a triple, a processor and its features."""
         return f"{self.architecture}-{sys.platform}", self.name, self.features
 
+    def on(self, triple: str) -> tuple[str, str, str]:
+        """Return what kernels are compiled for, by LLVM's names: on the system of a triple.
+
+        Examples
+        --------
+        >>> LEVELS["aarch64"].on("x86_64-unknown-linux-gnu")
+        ('aarch64-unknown-linux-gnu', 'generic', '+neon')
+        """
+        return f"{self.architecture}-{triple.partition('-')[2]}", self.processor, self.features
+
     def runs_on(self, architecture: str, instructions: Iterable[str]) -> bool:
         """Whether a processor has all instructions.
 

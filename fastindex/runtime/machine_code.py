@@ -183,7 +183,7 @@ def _compile(kernel: Kernel) -> bytes:
         check_address_space(TO_LOAD_BYTES)
     from fastindex.runtime.kernels import machine_code
 
-    code = machine_code(kernel)
+    code = machine_code(kernel, target())
     _compiled.append(kernel)
     if folder is not None:
         with contextlib.suppress(OSError):  # a full disk

@@ -386,7 +386,7 @@ def _mark_others(
     if not others.any():
         return outputs
     if not mark:
-        raise OutOfBoundsError(f"{sharding} means the contents of device {sharding.device} only, not those of others")
+        raise OutOfBoundsError(f"{sharding} only defines the contents of device {sharding.device}")
     for output in outputs:
         output[others] = -1
     return outputs

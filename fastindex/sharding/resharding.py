@@ -122,7 +122,7 @@ def plan_reshard(
             )
         sides.append(side)
     if sides[0].part.element_bits != sides[1].part.element_bits:
-        raise LayoutError(f"elements must be as wide on both sides: {shape} and {after}")
+        raise LayoutError(f"elements must have the same width on both sides: {shape} and {after}")
     return ReshardPlan(*sides)
 
 
@@ -450,7 +450,7 @@ def unshard(
     shape, sharding = as_shape(shape), as_sharding(sharding)
     check_threads(threads)
     if not isinstance(buffers, Iterable):
-        raise ArgumentTypeError(f"buffers are a sequence with one per device, got {type(buffers).__name__}")
+        raise ArgumentTypeError(f"buffers must be a sequence with one buffer per device, got {type(buffers).__name__}")
     buffers = list(buffers)
     count = sharding.checked_device_count(len(buffers))
     part = _movable_part(shape, sharding)
@@ -460,7 +460,7 @@ def unshard(
         if on_gpu(buffers[piece.device], None):
             raise UnsupportedError("unshard takes buffers in host memory; copy them from the GPU first")
         if buffers[piece.device] is None:
-            raise FastIndexError(f"buffers[{piece.device}] is None, but it holds a part that none before it does")
+            raise FastIndexError(f"buffers[{piece.device}] is None, but no earlier buffer holds its part")
     result: Any = new_array(shape) if out is None else check_output_array(out, shape)
     requests = []
     for piece in wanted:

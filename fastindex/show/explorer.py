@@ -45,14 +45,14 @@ def read_shape(text: str) -> Shape:
     'f32[3,5]{1,0}'
     """
     if len(text) > MOST_CHARACTERS:
-        raise FastIndexError(f"the text has {len(text)} characters; this page takes {MOST_CHARACTERS}")
+        raise FastIndexError(f"the text has {len(text)} characters; this page takes at most {MOST_CHARACTERS}")
     shape = Shape.parse(text)
     if not shape.is_array:
         raise FastIndexError(f"{shape.cut_text()} is a {shape.element_type}; type one of its arrays")
     if shape.rank > MOST_DIMENSIONS or len(shape.layout.tiles) > MOST_TILES:
         raise FastIndexError(
             f"{shape.cut_text()} has {shape.rank} dimensions and {len(shape.layout.tiles)} tiles; "
-            f"this page takes {MOST_DIMENSIONS} and {MOST_TILES}"
+            f"this page takes at most {MOST_DIMENSIONS} and {MOST_TILES}"
         )
     return shape
 

@@ -49,9 +49,7 @@ class LinearForm:
         object.__setattr__(self, "bases", tuple(_integers(base, "bases") for base in self.bases))
         for size in self.dimensions:
             if size < 1 or size & size - 1:
-                raise FastIndexError(
-                    f"the sizes of a linear form are powers of two; {size} of {self.dimensions} is none"
-                )
+                raise FastIndexError(f"the sizes of a linear form must be powers of two: {size} in {self.dimensions}")
         bits = sum(size.bit_length() - 1 for size in self.dimensions)
         if len(self.bases) != bits or any(len(base) != len(self.dimensions) for base in self.bases):
             raise FastIndexError(f"{self.dimensions} takes {bits} bases of {len(self.dimensions)} coordinates each")
@@ -59,7 +57,7 @@ class LinearForm:
             if any(not 0 <= at < size for at, size in zip(base, self.dimensions, strict=True)):
                 raise FastIndexError(f"the base {base} is not an element of {self.dimensions}")
         if _rank(self.matrix) != bits:
-            raise FastIndexError("the bases depend on each other: two elements have the same slot")
+            raise FastIndexError("the bases are linearly dependent: two elements have the same slot")
 
     @property
     def matrix(self) -> NDArray[np.uint8]:
@@ -130,7 +128,7 @@ class LinearForm:
         for place, base in enumerate(self.bases):
             bits = [(d, at.bit_length() - 1) for d, at in enumerate(base) if at]
             if len(bits) != 1 or base[bits[0][0]] & base[bits[0][0]] - 1:
-                raise UnsupportedError(f"bit {place} of a slot is the XOR of bits, {base}: a swizzle, and no layout")
+                raise UnsupportedError(f"bit {place} of a slot is the XOR of bits, {base}, a swizzle: no layout has it")
             places[bits[0]] = place
         parts: list[tuple[int, int]] = []
         for d, size in enumerate(self.dimensions):

@@ -398,12 +398,15 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
     if kind == "multiply":
         if element_type is None or not element_type.is_floating:
             raise FastIndexError(f"the step {' '.join(step)!r} is for floats, and the tensor is {dtype}")
-        factor = dtype.type(float(Fraction(step[1])))
+        # Converting half precision twice is faster than NumPy's arithmetic in it.
+        wide = np.result_type(dtype, np.float32) if dtype.itemsize < 4 else dtype
+        factor = wide.type(float(Fraction(step[1])))
 
         def scaled(values: Any) -> Any:
             with np.errstate(all="ignore"):
-                found = (values * factor).astype(dtype)
-                return found, ((found / factor).astype(dtype) == values) | (values != values)
+                given = values.astype(wide)
+                found = (given * factor).astype(dtype)
+                return found, (found.astype(wide) / factor == given) | (given != given)
 
         return Step(made, scaled, f"times {step[1]} is no {dtype}", output.remedy)
     if dtype.kind not in "iu":

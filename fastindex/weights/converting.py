@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.jobs.input_files import open_raw, read_whole
+from fastindex.errors import FastIndexError
+from fastindex.jobs.input_files import InputFile, open_raw, read_whole
 from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
@@ -29,36 +33,20 @@ from fastindex.jobs.writing import OutputFile, write_file
 from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
-from fastindex.weights.expressions import Expression, Stored
+from fastindex.weights.expressions import Box, Stored
 from fastindex.weights.gguf_files import read_tensors
-from fastindex.weights.manifests import JOURNAL, MANIFEST, Piece, opened_journal
-from fastindex.weights.recipes import RECIPES
+from fastindex.weights.manifests import JOURNAL, MANIFEST, Journal, Piece, opened_journal
+from fastindex.weights.recipes import MOST_SMALL_BYTES, recipe_of, small_files
 from fastindex.weights.repack_jobs import memory_within
-from fastindex.weights.rules import conversion_rules_of, errors_about, mappings_of, shown
+from fastindex.weights.rules import conversion_rules_of, errors_about, shown
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
 from fastindex.weights.tensors import opened
 
 _FORMAT = "fastindex converted checkpoint"
-_KEYS = ("rules", "formats", "about", "config", "metadata", "expects")
-_CONFIG = "config.json"
-#: Files that engines read besides the tensors.
-_BESIDE = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "chat_template*",
-    "*preprocessor_config.json",
-    "processor_config.json",
-    "*.tiktoken",
-    "spiece.model",
-)
-_MOST_SMALL_BYTES = 256 << 20
 #: The default shard size of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
+#: A tensor is checked before anything is written if what is read for it takes no more, in multiples of itself.
+_MOST_READ_TWICE = 4
 
 
 class ConvertedCheckpoint:
@@ -108,7 +96,7 @@ def files_of(folder: str | os.PathLike[str]) -> dict[str, str] | None:
     path = Path(folder, MANIFEST)
     if not path.is_file():
         return None
-    content = json_object(read_whole(str(path), _MOST_SMALL_BYTES), str(path))
+    content = json_object(read_whole(str(path), MOST_SMALL_BYTES), str(path))
     files = content.get("files")
     if content.get("format") != _FORMAT or not isinstance(files, dict):
         return None
@@ -203,11 +191,11 @@ def convert_checkpoint(
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:
         raise FastIndexError(f"max_shard_bytes is a number of bytes, got {shown(max_shard_bytes)}")
     limit = memory_limit(max_memory)
-    recipe = _recipe_of(rules)
+    recipe = recipe_of(rules)
     found = read_tensors(source)
     parsed = conversion_rules_of({"rules": recipe["rules"], "formats": recipe["formats"]})
     conversions = conversions_of(found.tensors, parsed, casting)
-    beside = _small_files(os.fspath(source), recipe, conversions)
+    beside = small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
     result = ConvertedCheckpoint(os.fspath(folder), [str(one) for one in conversions])
     with memory_within(limit) as memory:
@@ -218,12 +206,13 @@ def convert_checkpoint(
         if dry_run:
             return result
         for one in conversions:
-            # Check values first, too: scales and zero points are small enough to be read twice.
-            if one.equals is not None or one.expression.may_fail():
+            # Values that are not written, or small enough to be read twice: fields of blocks are not.
+            is_small = _bytes_of([one]) <= _MOST_READ_TWICE * one.expression.nbytes
+            if one.equals is not None or (one.expression.may_fail() and is_small):
                 _check(one, memory.free)
         job = [casting, repr(parsed), [tensor.properties() for tensor in found.tensors.values()]]
         digest = hashlib.sha256(json.dumps(job).encode()).hexdigest()
-        _write(place, shards, beside, digest, memory.free, NoProgress() if progress is None else progress)
+        _write(place, shards, beside, digest, limit, NoProgress() if progress is None else progress)
     return result
 
 
@@ -232,7 +221,7 @@ def _write(
     shards: Sequence[_Shard],
     beside: Mapping[str, bytes],
     digest: str,
-    most_bytes: int,
+    limit: int,
     progress: Progress,
 ) -> None:
     """Write all files into a staging folder, or resume there, and rename it; `digest` identifies the job."""
@@ -248,9 +237,13 @@ def _write(
     progress.start(sum(shard.nbytes for shard in shards))
     # Only the renamed folder is complete: a job that was interrupted after the manifest resumes, too.
     with opened_journal(staging, pieces, complete=None) as journal:
-        for name in journal.missing(progress):
-            sha256 = _write_shard(staging, by_name[name], most_bytes, progress)
-            journal.add(name, {"name": name, "sha256": sha256})
+        try:
+            _write_shards(staging, by_name, journal, limit, progress)
+        except BaseException:
+            if not journal.done:
+                # Nothing is worth going on from.
+                shutil.rmtree(staging, ignore_errors=True)
+            raise
         files = {name: journal.done[name]["sha256"] for name in pieces}
         for name, content in small.items():
             write_file(str(staging / name), content, force=True)
@@ -260,96 +253,6 @@ def _write(
         os.rename(staging, place)
         os.unlink(place / JOURNAL)
         sync_folder(place.parent)
-
-
-def _recipe_of(given: Any) -> dict[str, Any]:
-    """Return a recipe with all of its keys, each checked, from a name, rules or a mapping."""
-    if isinstance(given, str):
-        if given not in RECIPES:
-            raise FastIndexError(f"no recipe is called {given!r}; there are {', '.join(RECIPES)}")
-        given = RECIPES[given]
-    if not isinstance(given, Mapping):
-        given = {"rules": list(mappings_of(given))}
-    if not set(given) <= set(_KEYS) or "rules" not in given:
-        raise FastIndexError(f"a recipe has rules, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(given))}")
-    recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
-    for key in ("config", "metadata", "expects"):
-        if not isinstance(recipe[key], Mapping):
-            raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")
-    if not all(isinstance(text, str) for text in recipe["metadata"].values()):
-        raise ArgumentTypeError(f"metadata maps texts to texts, got {shown(recipe['metadata'])}")
-    if not all(isinstance(values, list | tuple) for values in recipe["expects"].values()):
-        raise ArgumentTypeError(f"expects maps places in {_CONFIG} to lists of values, got {shown(recipe['expects'])}")
-    return recipe
-
-
-def _small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[Conversion]) -> dict[str, bytes]:
-    """Return the contents of the small files to write, by name."""
-    beside = Path(source) if os.path.isdir(source) else Path(source).parent
-    paths = sorted({path for pattern in _BESIDE for path in beside.glob(pattern) if path.is_file()})
-    found = {path.name: read_whole(str(path), _MOST_SMALL_BYTES) for path in paths}
-    if _CONFIG not in found:
-        return found
-    where = str(beside / _CONFIG)
-    config = json_object(found[_CONFIG], where)
-    for place, values in recipe["expects"].items():
-        value = _looked_up(config, place)
-        if value is not None and value not in values:
-            raise FastIndexError(
-                f"{where}: {place} is {shown(value)}, and the recipe is for {' or '.join(map(repr, values))}"
-            )
-    if recipe["config"]:
-        # Modules whose matrices are unchanged: the configs of some formats list them.
-        unquantized = [
-            one.name.removesuffix(".weight")
-            for one in conversions
-            if isinstance(one.expression, Stored) and one.name.endswith(".weight") and len(one.sizes) > 1
-        ]
-        if not any(one.name.startswith("lm_head.") for one in conversions):
-            # Tied to the embedding: loaders have the module, although no tensor is its own.
-            unquantized.append("lm_head")
-        known = {**config, "unquantized": unquantized}
-        for key, value in recipe["config"].items():
-            config[key] = _resolved(value, known, where)
-        kept = {key: value for key, value in config.items() if value is not None or key not in recipe["config"]}
-        found[_CONFIG] = json.dumps(kept, indent=2, ensure_ascii=False).encode() + b"\n"
-    return found
-
-
-def _looked_up(config: Any, place: str) -> Any:
-    for key in place.split("."):
-        config = config.get(key) if isinstance(config, Mapping) else None
-    return config
-
-
-def _resolved(value: Any, config: Mapping[str, Any], where: str) -> Any:
-    """Return a value with each ``"${a.b}"`` replaced by that entry of the source's config.
-
-    ``{"${a.b}": {"-1": x, "*": y}}`` is x if that entry is -1, and y otherwise.
-    """
-    if isinstance(value, Mapping):
-        place = next(iter(value), None)
-        if len(value) == 1 and (entry := _entry(place, config, where)) is not None:
-            cases = value[place]
-            if not isinstance(cases, Mapping) or not {str(entry), "*"} & set(cases):
-                raise FastIndexError(f"{where}: {place} is {shown(entry)}, and the recipe says nothing of that value")
-            return _resolved(cases[str(entry) if str(entry) in cases else "*"], config, where)
-        return {key: _resolved(one, config, where) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_resolved(one, config, where) for one in value]
-    entry = _entry(value, config, where)
-    return value if entry is None else entry
-
-
-def _entry(text: Any, config: Mapping[str, Any], where: str) -> Any:
-    """Return the entry of the source's config that a text such as ``"${a.b}"`` names; None for any other text."""
-    found = re.fullmatch(r"\$\{([\w.]+)\}", text) if isinstance(text, str) else None
-    if found is None:
-        return None
-    entry = _looked_up(config, found[1])
-    if entry is None:
-        raise FastIndexError(f"{where} has no {found[1]}, which the recipe takes from there; add it, or edit the rules")
-    return entry
 
 
 def _shards_of(conversions: Sequence[Conversion], metadata: Mapping[str, str], most: int) -> list[_Shard]:
@@ -382,27 +285,177 @@ def _index_of(shards: Sequence[_Shard]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _write_shard(staging: Path, shard: _Shard, most_bytes: int, progress: Progress) -> str:
-    """Write a file of tensors, and return its SHA-256."""
+def _write_shards(
+    staging: Path, shards: Mapping[str, _Shard], journal: Journal, limit: int, progress: Progress
+) -> None:
+    """Write the files that are missing; one is flushed to disk while the next is written."""
+
+    def finish(written: ExitStack, name: str, sha256: str) -> None:
+        written.close()
+        journal.add(name, {"name": name, "sha256": sha256})
+
+    with ExitStack() as stack:
+        threads = _Threads(*(stack.enter_context(ThreadPoolExecutor(1)) for _ in _Threads._fields))
+        finished: Future[None] | None = None
+        for name in journal.missing(progress):
+            written, sha256 = _write_shard(str(staging / name), shards[name], limit, threads, progress)
+            if finished is not None:
+                finished.result()
+            finished = threads.flushing.submit(finish, written, name, sha256)
+        if finished is not None:
+            finished.result()
+
+
+class _Threads(NamedTuple):
+    """A thread for each thing that a job does beside moving bands."""
+
+    reading: ThreadPoolExecutor
+    hashing: ThreadPoolExecutor
+    writing: ThreadPoolExecutor
+    flushing: ThreadPoolExecutor
+
+
+class _Bands:
+    """Bands on their way to a file: hashed on one thread, written on another, while the caller makes the next.
+
+    Leaving the ``with`` block waits for them.
+    """
+
+    def __init__(self, output: OutputFile, digest: Any, threads: _Threads, progress: Progress) -> None:
+        self._output, self._digest, self._threads, self._progress = output, digest, threads, progress
+        self._waiting: deque[tuple[int, tuple[Future[Any], ...]]] = deque()
+        self._at = self._held = 0
+
+    def add(self, band: Any) -> None:
+        """Hash and write what comes next in the file."""
+        hashed = self._threads.hashing.submit(self._digest.update, band.data)
+        written = self._threads.writing.submit(self._output.write, self._at, band)
+        self._waiting.append((len(band), (hashed, written)))
+        self._at += len(band)
+        self._held += len(band)
+
+    def wait(self, most_bytes: int = 0) -> None:
+        """Wait until bands of at most this many bytes are held in memory."""
+        while self._waiting and self._held > most_bytes:
+            nbytes, futures = self._waiting[0]
+            for future in futures:
+                future.result()
+            self._waiting.popleft()
+            self._held -= nbytes
+            self._progress.advance(nbytes)
+
+    def __enter__(self) -> _Bands:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            # After an error, too, nothing may write to a file that is closed.
+            futures = [future for _, both in self._waiting for future in both]
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+
+def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progress: Progress) -> tuple[ExitStack, str]:
+    """Write a file of tensors; return what flushes the file and gives it its name when closed, and its SHA-256."""
     digest = hashlib.sha256(shard.header)
-    nbytes = shard.nbytes - len(shard.header)
     progress.advance(len(shard.header))
-    with OutputFile(str(staging / shard.name), nbytes, shard.header) as output:
-        at = 0
-        for one in shard.tensors:
-            for content in _contents(one, most_bytes):
-                output.write(at, content)
-                digest.update(content.data)
-                at += len(content)
-                progress.advance(len(content))
-    return digest.hexdigest()
+    groups = [list(group) for _, group in itertools.groupby(shard.tensors, lambda one: list(_sources_of([one])))]
+    with ExitStack() as stack:
+        output = stack.enter_context(OutputFile(path, shard.nbytes - len(shard.header), shard.header))
+        with _Bands(output, digest, threads, progress) as bands, ExitStack() as reading:
+            ahead: ExitStack | None = None
+            reader = _Reader(threads.reading)
+            for group, following in zip(groups, [*groups[1:], []], strict=True):
+                # What the program holds by now counts as taken: kernels, tensors that were read ahead, bands.
+                needs_kernels = any(one.expression.needs_kernels() for one in group)
+                with memory_within(limit, needs_kernels) as (_, free):
+                    own = _readable(group, free // 2, reader) if ahead is None else ahead
+                    reading.push(own)
+                    nbytes = _bytes_of(following)
+                    ahead = _readable(following, nbytes, reader) if nbytes <= free // 4 else None
+                    if ahead is not None:
+                        reading.push(ahead)
+                        free -= nbytes
+                    for one in group:
+                        with _named(one):
+                            for box in one.expression.bands(free):
+                                bands.wait(free - one.expression.cost(box))
+                                bands.add(_band(one, box))
+                    own.close()
+        return stack.pop_all(), digest.hexdigest()
 
 
-def _contents(one: Conversion, most_bytes: int) -> Iterator[Any]:
-    """Yield the bytes of a tensor, band by band; its source files must not change meanwhile."""
-    with _named(one), _readable(one.expression):
-        for box in one.expression.bands(most_bytes):
-            yield np.ascontiguousarray(one.expression.read(box)).reshape(-1).view(np.uint8)
+def _band(one: Conversion, box: Box) -> Any:
+    """Return the bytes of a band, in memory of their own: that of tensors that were read whole is used again."""
+    found = one.expression.read(box)
+    whole = [leaf.content.result() for leaf in one.expression.leaves() if leaf.content is not None]
+    is_view = any(np.may_share_memory(found, content) for content in whole)
+    return (found.copy() if is_view else np.ascontiguousarray(found)).reshape(-1).view(np.uint8)
+
+
+class _Reader:
+    """Reads tensors on a thread, into memory that is used again: the system clears new memory, which takes as long."""
+
+    def __init__(self, thread: Executor) -> None:
+        self._thread = thread
+        self._spare: list[Any] = []
+
+    def begin(self, leaf: Stored, file: InputFile, stack: ExitStack) -> Future[Any]:
+        """Begin to read a tensor; closing `stack` takes its memory back."""
+        into = self._taken(file.nbytes)
+        stack.callback(self._spare.append, into)
+        reading = self._thread.submit(leaf.whole, file, into[: file.nbytes])
+        stack.callback(wait, [reading])
+        return reading
+
+    def _taken(self, nbytes: int) -> Any:
+        """Return an array that is large enough; a new one replaces one that is not."""
+        self._spare.sort(key=len)
+        place = next((i for i, one in enumerate(self._spare) if len(one) >= nbytes), 0)
+        found = self._spare.pop(place) if self._spare else np.empty(0, np.uint8)
+        return found if len(found) >= nbytes else np.empty(nbytes, np.uint8)
+
+
+def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reader: _Reader | None = None) -> ExitStack:
+    """Open the tensors of conversions; closing the result requires their files to be unchanged.
+
+    `reader` begins to read them, if they take no more than `most_bytes`.
+    """
+    leaves = [leaf for one in conversions for leaf in one.expression.leaves()]
+    with _named(conversions[0]) if conversions else nullcontext():
+        parts, files = opened(leaf.tensor for leaf in leaves)
+    contents: dict[str, Future[Any]] = {}
+    with ExitStack() as stack:
+        for file in files:
+            stack.enter_context(file.unchanged())
+        stack.callback(_close, leaves)
+        is_moved = not all(isinstance(one.expression, Stored) for one in conversions)
+        is_small = is_moved and _bytes_of(conversions) <= most_bytes
+        for leaf, part in zip(leaves, parts, strict=True):
+            leaf.file = part
+            if reader is not None and is_small:
+                if leaf.tensor.name not in contents:
+                    contents[leaf.tensor.name] = reader.begin(leaf, part, stack)
+                leaf.content = contents[leaf.tensor.name]
+        return stack.pop_all()
+
+
+def _close(leaves: Iterable[Stored]) -> None:
+    for leaf in leaves:
+        leaf.file = leaf.content = None
+
+
+def _sources_of(conversions: Iterable[Conversion]) -> dict[str, int]:
+    """Return the bytes of the tensors that conversions read, by name."""
+    return {leaf.tensor.name: leaf.nbytes for one in conversions for leaf in one.expression.leaves()}
+
+
+def _bytes_of(conversions: Iterable[Conversion]) -> int:
+    return sum(_sources_of(conversions).values())
 
 
 def _check(one: Conversion, most_bytes: int) -> None:
@@ -412,30 +465,13 @@ def _check(one: Conversion, most_bytes: int) -> None:
     ------
     FastIndexError
     """
-    with _named(one), _readable(one.expression):
+    with _named(one), _readable([one]):
         for box in one.expression.bands(most_bytes):
             found = one.expression.read(box)
             if one.equals is not None and not np.array_equal(found, wanted := one.equals.read(box)):
                 at = np.unravel_index(int(np.argmax(found != wanted)), found.shape)
                 place = ", ".join(str(int(i) + along.start) for i, along in zip(at, box, strict=True))
                 raise FastIndexError(f"the value at ({place}) is {found[at]}, and not {wanted[at]}; {one.remedy}")
-
-
-@contextlib.contextmanager
-def _readable(expression: Expression) -> Iterator[None]:
-    """Open the source files of an expression, and require them to be unchanged at the end."""
-    leaves = list(expression.leaves())
-    parts, files = opened(leaf.tensor for leaf in leaves)
-    with contextlib.ExitStack() as stack:
-        for file in files:
-            stack.enter_context(file.unchanged())
-        for leaf, part in zip(leaves, parts, strict=True):
-            leaf.file = part
-        try:
-            yield
-        finally:
-            for leaf in leaves:
-                leaf.file = None
 
 
 def _named(one: Conversion) -> contextlib.AbstractContextManager[None]:

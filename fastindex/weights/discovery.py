@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
-from fastindex.weights.bit_orders import BitOrder, found_order
-from fastindex.weights.code_words import Disproof, Packer, probed
 from fastindex.weights.found_formats import (
     MOST_BITS,
     FoundFormat,
@@ -25,6 +23,7 @@ from fastindex.weights.found_formats import (
     shortened,
 )
 from fastindex.weights.gathers import GatherPlan, units_of
+from fastindex.weights.probing import BitOrder, Disproof, Packer, found_order, probed
 from fastindex.weights.repack_arguments import checked_bits, checked_sizes
 
 #: The most bits of a packed array, padding included, that a file may claim.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,10 @@ class Expression:
         """Whether a step may reject a value because it does not convert exactly."""
         return any(one.may_fail() for one in self.inputs)
 
+    def needs_kernels(self) -> bool:
+        """Whether NumPy alone would be slower."""
+        return any(one.needs_kernels() for one in self.inputs)
+
     @property
     def nbytes(self) -> int:
         return math.prod(self.sizes) * self.dtype.itemsize
@@ -101,7 +106,8 @@ class Expression:
         whole = tuple(map(range, self.sizes))
         if not math.prod(self.sizes):
             return
-        rank, most = len(whole), min(limit, _BAND_BYTES)
+        # While one is made, others are written.
+        rank, most = len(whole), min(limit // 2, _BAND_BYTES)
         for d in range(max(rank, 1)):
             rows, tail = (whole[d] if rank else range(1)), whole[d + 1 :]
 
@@ -131,8 +137,17 @@ class Stored(Expression):
         super().__init__(shape.dimensions, shape.element_type.numpy_dtype)
         self.tensor, self.shape = tensor, shape
         self.file: InputFile | None = None
+        self.content: Future[Array] | None = None
+
+    def whole(self, file: InputFile, into: Array) -> Array:
+        """Read all values into an array of bytes, and return them."""
+        file.expect(True)
+        file.read(0, into)
+        return into.view(self.dtype).reshape(self.sizes)
 
     def made(self, box: Box, parts: list[Array]) -> Array:
+        if self.content is not None:
+            return self.content.result()[tuple(slice(along.start, along.stop) for along in box)]
         file = self.file
         assert file is not None
         into = np.empty(self._bytes_of(box), np.uint8)
@@ -183,7 +198,9 @@ class Field(Expression):
         rows = parts[0].shape[:-1]
         found = parts[0].reshape(*rows, -1, self._block)[..., slice(*self._place)]
         begin = box[-1].start - self._blocks(box).start * self._values
-        return np.ascontiguousarray(found).view(self.dtype).reshape(*rows, -1)[..., begin : begin + len(box[-1])]
+        # Elements as wide as the field: NumPy copies these several times as fast as their bytes.
+        whole = np.ascontiguousarray(found.view(f"V{found.shape[-1]}"))
+        return whole.view(self.dtype).reshape(*rows, -1)[..., begin : begin + len(box[-1])]
 
 
 class Transposed(Expression):
@@ -299,7 +316,7 @@ class Step(Expression):
         super().__init__(inner.sizes, inner.dtype, inner)
 
     def may_fail(self) -> bool:
-        return True
+        return bool(self._what) or super().may_fail()
 
     def cost(self, box: Box) -> int:
         # The comparison for exactness takes as much again.
@@ -320,6 +337,9 @@ class Cast(Expression):
     def __init__(self, inner: Expression, element_type: ElementType, casting: Any) -> None:
         self._type, self._casting = element_type, casting
         super().__init__(inner.sizes, element_type.numpy_dtype, inner)
+
+    def needs_kernels(self) -> bool:
+        return True
 
     def made(self, box: Box, parts: list[Array]) -> Array:
         shape = Shape(self._type, parts[0].shape)
@@ -403,6 +423,9 @@ class Moved(Expression):
     def signs_flip(self) -> bool:
         """Whether one end is two's complement, and the other is not."""
         return self._plan.flips((self._signed, 0))
+
+    def needs_kernels(self) -> bool:
+        return not self._plan.plan.is_bitcast or super().needs_kernels()
 
     def _codes(self, box: Box) -> tuple[Box, Box]:
         """Return the codes that a box of the result needs, in the dimensions of the source and of the target."""

@@ -9,7 +9,7 @@ from typing import Any
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.patterns.named_formats import PLAIN, chosen, known_name, takes_any_width
 from fastindex.weights.found_formats import FoundFormat, found_format_of
 from fastindex.weights.repack_arguments import (
     Parameters,
@@ -139,8 +139,7 @@ def format_rule_of(given: Any, formats: Mapping[str, FoundFormat]) -> FormatRule
 def _format_of(name: Any, formats: Mapping[str, FoundFormat]) -> Format:
     if isinstance(name, str) and name in formats:
         return formats[name]
-    check_name(name)
-    return str(name)
+    return known_name(name)
 
 
 def shape_of(end: End) -> Shape:

@@ -13,8 +13,8 @@ from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
-from fastindex.patterns.named_formats import PLAIN, Chosen, check_name
+from fastindex.patterns.format_rows import Row
+from fastindex.patterns.named_formats import PLAIN, Chosen, known_name
 
 #: The most bits of a probed array, and of a packed one that a file may claim.
 MOST_BITS = 1 << 24
@@ -343,7 +343,7 @@ def check_own_name(name: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise FastIndexError(f"the name of a format is a word such as my_format, got {shortened(name)}")
     try:
-        check_name(name)
+        known_name(name)
     except UnsupportedError:
         pass
     except FastIndexError:

@@ -24,7 +24,7 @@ from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
-from fastindex.patterns.named_formats import check_name
+from fastindex.patterns.named_formats import known_name
 from fastindex.runtime.progress import Progress
 from fastindex.weights.format_rules import shape_of
 from fastindex.weights.found_formats import found_format_of
@@ -196,8 +196,7 @@ def _named(one: Format) -> Any:
 def _format_of(given: Any) -> Format:
     if isinstance(given, dict):
         return found_format_of(given, given.get("name"))
-    check_name(given)
-    return str(given)
+    return known_name(given)
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:

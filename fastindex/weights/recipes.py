@@ -1,9 +1,40 @@
-"""Recipes: built-in rules by name, each with the content of a rules file."""
+"""Recipes: rules with the config, metadata and conditions that belong to them; those that ship, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.jobs.input_files import read_whole
+from fastindex.weights.conversions import Conversion
+from fastindex.weights.expressions import Stored
+from fastindex.weights.rules import mappings_of, shown
+from fastindex.weights.safetensors_files import json_object
+
+_KEYS = ("rules", "formats", "about", "config", "metadata", "expects")
+_CONFIG = "config.json"
+#: Files that engines read besides the tensors.
+_BESIDE = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template*",
+    "*preprocessor_config.json",
+    "processor_config.json",
+    "*.tiktoken",
+    "spiece.model",
+)
+#: The longest of them.
+MOST_SMALL_BYTES = 256 << 20
 
 _INT4 = {"num_bits": 4, "type": "int", "symmetric": False}
 _COMPRESSED = {
@@ -193,3 +224,93 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gpt-oss-halves": _gate_up("halves"),
     "gpt-oss-interleaved": _gate_up("interleave"),
 }
+
+
+def recipe_of(given: Any) -> dict[str, Any]:
+    """Return a recipe with all of its keys, each checked, from a name, rules or a mapping."""
+    if isinstance(given, str):
+        if given not in RECIPES:
+            raise FastIndexError(f"no recipe is called {given!r}; there are {', '.join(RECIPES)}")
+        given = RECIPES[given]
+    if not isinstance(given, Mapping):
+        given = {"rules": list(mappings_of(given))}
+    if not set(given) <= set(_KEYS) or "rules" not in given:
+        raise FastIndexError(f"a recipe has rules, and perhaps {', '.join(_KEYS[1:])}; got {shown(list(given))}")
+    recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
+    for key in ("config", "metadata", "expects"):
+        if not isinstance(recipe[key], Mapping):
+            raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")
+    if not all(isinstance(text, str) for text in recipe["metadata"].values()):
+        raise ArgumentTypeError(f"metadata maps texts to texts, got {shown(recipe['metadata'])}")
+    if not all(isinstance(values, list | tuple) for values in recipe["expects"].values()):
+        raise ArgumentTypeError(f"expects maps places in {_CONFIG} to lists of values, got {shown(recipe['expects'])}")
+    return recipe
+
+
+def small_files(source: str, recipe: Mapping[str, Any], conversions: Sequence[Conversion]) -> dict[str, bytes]:
+    """Return the contents of the small files to write, by name."""
+    beside = Path(source) if os.path.isdir(source) else Path(source).parent
+    paths = sorted({path for pattern in _BESIDE for path in beside.glob(pattern) if path.is_file()})
+    found = {path.name: read_whole(str(path), MOST_SMALL_BYTES) for path in paths}
+    if _CONFIG not in found:
+        return found
+    where = str(beside / _CONFIG)
+    config = json_object(found[_CONFIG], where)
+    for place, values in recipe["expects"].items():
+        value = _looked_up(config, place)
+        if value is not None and value not in values:
+            raise FastIndexError(
+                f"{where}: {place} is {shown(value)}, and the recipe is for {' or '.join(map(repr, values))}"
+            )
+    if recipe["config"]:
+        # Modules whose matrices are unchanged: the configs of some formats list them.
+        unquantized = [
+            one.name.removesuffix(".weight")
+            for one in conversions
+            if isinstance(one.expression, Stored) and one.name.endswith(".weight") and len(one.sizes) > 1
+        ]
+        if not any(one.name.startswith("lm_head.") for one in conversions):
+            # Tied to the embedding: loaders have the module, although no tensor is its own.
+            unquantized.append("lm_head")
+        known = {**config, "unquantized": unquantized}
+        for key, value in recipe["config"].items():
+            config[key] = _resolved(value, known, where)
+        kept = {key: value for key, value in config.items() if value is not None or key not in recipe["config"]}
+        found[_CONFIG] = json.dumps(kept, indent=2, ensure_ascii=False).encode() + b"\n"
+    return found
+
+
+def _looked_up(config: Any, place: str) -> Any:
+    for key in place.split("."):
+        config = config.get(key) if isinstance(config, Mapping) else None
+    return config
+
+
+def _resolved(value: Any, config: Mapping[str, Any], where: str) -> Any:
+    """Return a value with each ``"${a.b}"`` replaced by that entry of the source's config.
+
+    ``{"${a.b}": {"-1": x, "*": y}}`` is x if that entry is -1, and y otherwise.
+    """
+    if isinstance(value, Mapping):
+        place = next(iter(value), None)
+        if len(value) == 1 and (entry := _entry(place, config, where)) is not None:
+            cases = value[place]
+            if not isinstance(cases, Mapping) or not {str(entry), "*"} & set(cases):
+                raise FastIndexError(f"{where}: {place} is {shown(entry)}, and the recipe says nothing of that value")
+            return _resolved(cases[str(entry) if str(entry) in cases else "*"], config, where)
+        return {key: _resolved(one, config, where) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolved(one, config, where) for one in value]
+    entry = _entry(value, config, where)
+    return value if entry is None else entry
+
+
+def _entry(text: Any, config: Mapping[str, Any], where: str) -> Any:
+    """Return the entry of the source's config that a text such as ``"${a.b}"`` names; None for any other text."""
+    found = re.fullmatch(r"\$\{([\w.]+)\}", text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    entry = _looked_up(config, found[1])
+    if entry is None:
+        raise FastIndexError(f"{where} has no {found[1]}, which the recipe takes from there; add it, or edit the rules")
+    return entry

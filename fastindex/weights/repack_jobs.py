@@ -69,9 +69,9 @@ class Memory(NamedTuple):
 
 
 @contextmanager
-def memory_within(limit: int) -> Iterator[Memory]:
+def memory_within(limit: int, needs_kernels: bool = True) -> Iterator[Memory]:
     """Yield what moves may take if the process is to stay below `limit` bytes; where that is low, NumPy runs them."""
-    by_numpy = is_for_numpy(limit)
+    by_numpy = is_for_numpy(limit) or not needs_kernels
     with without_kernels() if by_numpy else nullcontext():
         taken = taken_bytes(by_numpy)
         yield Memory(taken, max(limit - taken, _LEAST_MOVE_BYTES))

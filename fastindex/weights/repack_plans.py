@@ -20,7 +20,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS
 from fastindex.patterns.named_formats import (
     PLAIN,
@@ -200,6 +200,9 @@ class RepackPlan:
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
         if flipped and None not in (source.row, destination.row):
+            if self.plan.is_bitcast:
+                _flipped(data, flipped, source.bits, target)
+                return
             # Flip in the source: padding of the destination is never flipped.
             data = _flipped(data, flipped, source.bits)
         if self.packs:
@@ -287,11 +290,12 @@ def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
     return other.stored != "elements" and _may_be_negative(other, signed_bits)
 
 
-def _flipped(data: Bytes, mask: int, width: int) -> Bytes:
+def _flipped(data: Bytes, mask: int, width: int, out: Bytes | None = None) -> Bytes:
     """Return packed codes of `width` bits, a divisor or a multiple of 8, with the bits of a mask flipped."""
     every = sum(mask << at for at in range(0, max(width, 8), width))
-    made: Bytes = (data.view(f"u{max(width, 8) // 8}") ^ np.array(every, f"u{max(width, 8) // 8}")).view(np.uint8)
-    return made
+    kind = f"u{max(width, 8) // 8}"
+    made: Bytes = np.bitwise_xor(data.view(kind), np.array(every, kind), out=None if out is None else out.view(kind))
+    return made.view(np.uint8)
 
 
 def _may_be_negative(end: End, signed_bits: int) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.patterns.format_row import Row
+from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.named_formats import (
     PLAIN,
-    check_name,
     chosen,
+    known_name,
     multiple_of,
     names,
     row_letters,
@@ -136,8 +136,9 @@ def repack(
         order of their dimensions. Any other format is its bytes, in an array of any dtype. Arrays of PyTorch and JAX
         in host memory are accepted, too; the result is a NumPy array, as for `relayout`.
     source, destination : str or Discovery
-        Names that `formats` lists, or ``"plain"``; or what `discover` found, at its sizes, and if it has `grows`, at
-        all multiples of its blocks. One without a layout is moved by a table, at its own sizes.
+        Names that `formats` lists, in any case and with hyphens too, or ``"plain"``; or what `discover` found, at its
+        sizes, and if it has `grows`, at all multiples of its blocks. One without a layout is moved by a table, at its
+        own sizes.
     shape : sequence of int, optional
         The dimensions that `formats` names, without padding: in the order of `source`, or of `destination` if `source`
         is ``"plain"``. By default, derived from the dimensions of `buffer`, if they are those of the plain array or of
@@ -221,8 +222,7 @@ def _format_of(given: str | Discovery) -> Format | Discovery:
         No such format, or nothing that can be moved.
     """
     if not isinstance(given, Discovery):
-        check_name(given)
-        return given
+        return known_name(given)
     given.check_permutation()
     return given if given.layout is None else given.as_format()
 
@@ -320,7 +320,7 @@ def layout_of(name: str, shape: Sequence[int], bits: int | None = None, **parame
     >>> packed.tobytes() == fi.weights.repack(codes, "plain", "awq", shape=(16, 64)).tobytes()
     True
     """
-    check_name(name)
+    name = known_name(name)
     end = repack_plan(PLAIN, name, checked_sizes(shape), checked_bits(bits), checked_parameters(parameters)).ends[1]
     row = end.row
     if row is not None and (row.order or row.stored == "signed"):

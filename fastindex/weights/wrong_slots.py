@@ -16,7 +16,7 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.indices import multi_index
 from fastindex.moving.relayout_calls import pack, unpack
-from fastindex.patterns.named_formats import PLAIN, check_name, takes_any_width
+from fastindex.patterns.named_formats import PLAIN, known_name, takes_any_width
 from fastindex.weights.repack_arguments import (
     checked_bits,
     checked_parameters,
@@ -129,7 +129,7 @@ def check(
 def _checked_format(
     before: Any, after: Any, name: str, shape: Sequence[int] | None, bits: int | None, parameters: dict[str, Any]
 ) -> WrongSlot | None:
-    check_name(name)
+    name = known_name(name)
     plain = given_array(before)
     sizes = plain.shape if shape is None else checked_sizes(shape)
     width = checked_bits(bits)

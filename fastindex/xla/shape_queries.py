@@ -11,11 +11,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
-from fastindex.core import shape_fields as shape_equality
+from fastindex.core import equality as shape_equality
+from fastindex.core.equality import same_tree
 from fastindex.core.integers import UNBOUNDED, as_integers, inverse, spelled
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.core.shape import Shape, as_placed, as_shape
-from fastindex.core.shape_fields import same_tree
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 
 

@@ -141,7 +141,7 @@ def test_plans_are_kept_and_go_through_pickle() -> None:
     assert not plan.is_bitcast
     assert plan.candidates == ()
     assert "cast from f32 to bf16" in movement_between(plan.source, plan.destination, machine=EPYC_1M).describe()
-    with pytest.raises(fi.UnsupportedError, match="tune chooses"):
+    with pytest.raises(fi.UnsupportedError, match="tune compares"):
         plan.tune(values)
 
 

@@ -385,7 +385,7 @@ def test_module_runs_the_command_line() -> None:
         (["info", SHAPE, "--nonsense"], "No such option"),
         (["pack", __file__, "b"], "--shape says what array IN holds"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
-        (["show", SHAPE, "--svg", "a.png"], "end the name in .svg"),
+        (["show", SHAPE, "--svg", "a.png"], "the name must end in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "1"], "give at least 160MiB"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "0"], "not a size"),

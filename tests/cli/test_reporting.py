@@ -54,7 +54,7 @@ def test_a_page(tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
     both = run("report", file, "--html", page, "--json")
     assert json.loads(both.stdout)["peak_nbytes"] == 3 * 512000
-    assert "end the name in .html" in run("report", file, "--html", tmp_path / "page.txt", status=2).stderr
+    assert "the name must end in .html" in run("report", file, "--html", tmp_path / "page.txt", status=2).stderr
 
 
 def test_from_a_log_to_the_line(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jax.experimental.layout import Layout as JaxLayout
 import fastindex as fi
 from fastindex.arrays.engines import is_cuda_array
 from fastindex.core.foreign_arrays import read_jax_layout
-from fastindex.cuda.dlpack import dtype_of, tensor_of
+from fastindex.cuda.arrays import dtype_of, tensor_of
 from tests.oracles import reference
 from tests.oracles.array_places import order_of
 

@@ -1,6 +1,6 @@
 """What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked.
 
-Tests of: arrays.engines, cuda.arrays, cuda.devices, cuda.dlpack, cuda.libraries.
+Tests of: arrays.engines, cuda.arrays, cuda.devices, cuda.libraries.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.arrays.arrays import check_no_overlap, check_target
 from fastindex.arrays.engines import is_cuda_array, on_gpu
-from fastindex.cuda import dlpack, libraries
-from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda import libraries
+from fastindex.cuda.arrays import DeviceArray, as_device_array, dtype_of, tensor_of
 from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
 from tests.cases.hangs import HANG_SECONDS
 
@@ -77,6 +77,26 @@ def test_what_is_on_the_gpu() -> None:
     assert not is_cuda_array(OnDevice(1))
 
 
+class OnSeveral:
+    """An array of JAX on several devices, which DLPack does not have."""
+
+    __module__ = "jaxlib"
+
+    def __init__(self, *platforms: str) -> None:
+        self.devices = lambda: [SimpleNamespace(platform=platform) for platform in platforms]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise BufferError("__dlpack__ only supported for unsharded arrays.")
+
+
+def test_an_array_of_jax_on_several_devices() -> None:
+    assert not is_cuda_array(OnSeveral("cpu", "cpu"))
+    with pytest.raises(fi.UnsupportedError, match=r"is on 2 of JAX's devices \(gpu\); .*: pass a shard"):
+        is_cuda_array(OnSeveral("gpu", "gpu"))
+    with pytest.raises(fi.UnsupportedError, match=r"on 1 of JAX's devices \(tpu\).*numpy.asarray\(array\)"):
+        fi.pack(OnSeveral("tpu"), "f32[3]")
+
+
 def test_a_host_array_does_not_travel() -> None:
     with pytest.raises(TypeError, match=r"x is on the host \(ndarray\).*nothing travels by itself"):
         as_device_array(np.zeros(3), "x")
@@ -99,8 +119,8 @@ def test_dlpack(dtype: str) -> None:
     """The tensor in a capsule is read as NumPy wrote it."""
     array = np.zeros((3, 4, 5), dtype)[::2, :, 1:]
     capsule = array.__dlpack__()
-    tensor = dlpack.tensor_of(capsule)
-    assert dlpack.dtype_of(tensor.code, tensor.bits) == array.dtype
+    tensor = tensor_of(capsule)
+    assert dtype_of(tensor.code, tensor.bits) == array.dtype
     assert (tensor.ndim, tensor.lanes, tensor.device_type) == (3, 1, 1)
     assert [tensor.shape[i] for i in range(3)] == [2, 4, 4]
     assert [tensor.strides[i] * array.itemsize for i in range(3)] == list(array.strides)
@@ -108,10 +128,10 @@ def test_dlpack(dtype: str) -> None:
 
 
 def test_dlpack_of_types_that_numpy_lacks() -> None:
-    assert dlpack.dtype_of(4, 16) == ml_dtypes.bfloat16
-    assert dlpack.dtype_of(10, 8) == ml_dtypes.float8_e4m3fn
-    assert dlpack.dtype_of(12, 8) == ml_dtypes.float8_e5m2
-    assert dlpack.dtype_of(3, 64) is None
+    assert dtype_of(4, 16) == ml_dtypes.bfloat16
+    assert dtype_of(10, 8) == ml_dtypes.float8_e4m3fn
+    assert dtype_of(12, 8) == ml_dtypes.float8_e5m2
+    assert dtype_of(3, 64) is None
 
 
 # Descriptions

@@ -81,11 +81,12 @@ def line(target: str, name: str, assembly: str) -> str:
 def compile_here(target: str, names: Sequence[str]) -> None:
     """Compile kernels in this process, all without names, and print their lines."""
     from fastindex.moving.warmup import every_kernel
+    from fastindex.runtime import machine_code
     from fastindex.runtime.kernels import assembly
 
     for name, kernel in every_kernel().items():
         if not names or name in names:
-            sys.stdout.write(f"{line(target, name, assembly(kernel))}\n")
+            sys.stdout.write(f"{line(target, name, assembly(kernel, machine_code.target()))}\n")
             sys.stdout.flush()
 
 

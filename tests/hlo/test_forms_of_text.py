@@ -1,6 +1,6 @@
 """HLO text as people, tests and other printers write it: whatever jaxlib accepts is read as jaxlib means it.
 
-Tests of: hlo.exact_text, hlo.inferred_shapes, hlo.modules, hlo.plain_text, hlo.scanner.
+Tests of: hlo.exact_text, hlo.inferred_shapes, hlo.modules, hlo.grammar, hlo.scanner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scanner, and the view of all instruction results: against XLA's reading, by hand, and on damaged text.
 
 Tests of: hlo.attributes, hlo.computations, hlo.grammar, hlo.modules, hlo.module_uses,
-hlo.plain_text, hlo.presentation, hlo.reports, hlo.report_views, hlo.rows, hlo.scanner, hlo.shape_table, hlo.totals,
+hlo.grammar, hlo.presentation, hlo.reports, hlo.report_views, hlo.rows, hlo.scanner, hlo.shape_table, hlo.totals,
 hlo.read.sources.
 """
 

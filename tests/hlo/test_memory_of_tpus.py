@@ -2,7 +2,7 @@
 
 The sizes expected are those of its buffer assignments.
 
-Tests of: hlo.fast_memory, hlo.tuple_tables, hlo.shape_table, hlo.liveness, hlo.reports, hlo.divisions, hlo.read.dumps.
+Tests of: hlo.fast_memory, hlo.module_uses, hlo.shape_table, hlo.liveness, hlo.reports, hlo.divisions, hlo.read.dumps.
 """
 
 from __future__ import annotations
@@ -305,6 +305,39 @@ def test_offsets_in_the_fast_memory_are_aligned() -> None:
         f"ROOT %r = {MAIN} custom-call(%b, %small, %c)",
     )
     assert peaks(text)[1] == MIB + 4096 + 512
+
+
+def test_a_fusion_that_passes_an_operand_on_does_not_read_it() -> None:
+    """Of fully_sharded_v5e: gathered in parts, by fusions that also compute something else.
+
+    The second array has more readers than the first, so it gets its place first, and the third fits beside it.
+    """
+    first, third = FAST.replace("256", "512"), FAST.replace("256", "768")
+    small = "f32[8]{0:T(128)}"
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%s = {small} constant({{...}})",
+        f"%first = {first} custom-call(%a)",
+        f"%one = ({first}, {small}) fusion(%first, %s), kind=kCustom, calls=%passing, "
+        "output_to_operand_aliasing={{0}: (0, {})}",
+        f"%passed = {first} get-tuple-element(%one), index=0",
+        f"%two = ({first}, {small}) fusion(%passed, %s), kind=kCustom, calls=%passing, "
+        "output_to_operand_aliasing={{0}: (0, {})}",
+        f"%again = {first} get-tuple-element(%two), index=0",
+        f"%read = {MAIN} custom-call(%again)",
+        f"%second = {FAST} custom-call(%again)",
+        *(f"%read.{number} = {MAIN} custom-call(%second)" for number in range(3)),
+        f"%third = {third} custom-call(%second)",
+        f"ROOT %r = {MAIN} custom-call(%third)",
+        before=f"""%passing (p: f32[512,1024], q: f32[8]) -> (f32[512,1024], f32[8]) {{
+  %p = {first} parameter(0)
+  %q = {small} parameter(1)
+  %n = {small} negate(%q)
+  ROOT %t = ({first}, {small}) tuple(%p, %n)
+}}
+""",
+    )
+    assert peaks(text)[1] == 4 * MIB
 
 
 class Compiled:

@@ -1,6 +1,6 @@
 """Random legal rewritings of modules, and modules in every print option: the answers are those of jaxlib's own print.
 
-Tests of: hlo.exact_text, hlo.inferred_shapes, hlo.modules, hlo.plain_text, hlo.scanner.
+Tests of: hlo.exact_text, hlo.inferred_shapes, hlo.modules, hlo.grammar, hlo.scanner.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fastindex.runtime.levels import LEVELS
+
 #: What Python has, and every C library. Not among them: division of 128 bits
 #: (`__udivti3`) and atomics out of line (`__aarch64_ldadd8_relax`), which a process may lack.
 PROVIDED = ("Py", "memcpy", "memmove", "memset")
@@ -21,17 +23,13 @@ SCALAR = {
 }
 
 
-#: What keeps Numba from writing code for this machine.
-UNOPTIMISED = {"NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-
-
 @pytest.mark.sweep
 @pytest.mark.long
 def test_every_kernel_compiles_for_aarch64_with_vectors_and_without_missing_functions(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.kernels.aarch64_code"],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, **UNOPTIMISED, "NUMBA_CACHE_DIR": str(tmp_path)},
+        env={**os.environ, **LEVELS["aarch64"].variables, "NUMBA_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

@@ -43,7 +43,7 @@ def divide(numerators, quotients, count, magic, shift, wide):
             set_entry(quotients, i, narrow_quotient(entry(numerators, i), magic, shift))
 
 
-_LOADED = machine_code._in_memory(kernels.machine_code(Kernel(__name__, "divide")))
+_LOADED = machine_code._in_memory(kernels.machine_code(Kernel(__name__, "divide"), machine_code.target()))
 _divide = _LOADED.function
 
 

@@ -136,14 +136,14 @@ def test_limits_and_arrays_that_cannot_be(tmp_path: Path) -> None:
     buffer = mapped(tmp_path / "b", PACKED, "r+")
     beside = np.memmap(tmp_path / "b", np.float32, "r")
     for error, text, call in [
-        (fi.FastIndexError, "1000 bytes do not hold the program itself; give at least 167772160", 1000),
+        (fi.FastIndexError, "1000 bytes are too few for the program itself; give at least 167772160", 1000),
         (fi.ArgumentTypeError, "a number of bytes, got '1GiB'", "1GiB"),
         (fi.ArgumentTypeError, "a number of bytes, got True", True),
         (fi.ArgumentTypeError, "a number of bytes, got 1000000000.0", 1e9),
     ]:
         with pytest.raises(error, match=text):
             fi.pack(values, TILED, max_memory=call)
-    with pytest.raises(fi.FastIndexError, match="map of the bytes of the file that the input is a map of"):
+    with pytest.raises(fi.FastIndexError, match="out and the input are maps of the same bytes of a file"):
         fi.relayout(beside, TILED, TILED, out=buffer, max_memory=ENOUGH)
     with pytest.raises(fi.FastIndexError, match="overlaps the input"):
         fi.relayout(buffer, TILED, TILED, out=buffer, max_memory=ENOUGH)
@@ -172,7 +172,7 @@ def test_one_file_where_the_system_does_not_say_what_is_a_map(tmp_path: Path, mo
         (nameless[0], nameless[1]),
         (nameless[0], buffer),
     ):
-        with pytest.raises(fi.FastIndexError, match="map of the bytes of the file that the input is a map of"):
+        with pytest.raises(fi.FastIndexError, match="out and the input are maps of the same bytes of a file"):
             fi.relayout(source, TILED, TILED, out=out, max_memory=ENOUGH)
     assert buffer.tobytes() == PACKED.tobytes()
     for source, out in (

@@ -124,7 +124,7 @@ def test_too_little_memory_is_an_error_that_says_what_is_enough() -> None:
     shape = fi.Shape.parse("f32[100000000]{0:T(100000000)}")
     memory = Memory(shape, np.zeros(0, np.uint8))
     with pytest.raises(
-        fi.FastIndexError, match=r"300 MiB do not hold this program and one box.*at least \d+ MiB"
+        fi.FastIndexError, match=r"300 MiB are too few for this program and a box.*at least \d+ MiB"
     ) as error:
         plan_boxes(memory, memory, 300 << 20)
     least = int(str(error.value).split()[-2])

@@ -239,7 +239,7 @@ def test_errors_of_plans() -> None:
     plan = fi.plan_rearrange("a b -> b a", "u8[4,6]")
     with pytest.raises(fi.FastIndexError, match="begin with"):
         plan.then(plan)
-    with pytest.raises(fi.ArgumentTypeError, match="is one of plan_rearrange"):
+    with pytest.raises(fi.ArgumentTypeError, match="must come from plan_rearrange"):
         plan.then(fi.plan_relayout("u8[6,4]", "u8[6,4]{0,1}"))  # type: ignore[arg-type]
     with pytest.raises(fi.FastIndexError, match="2 dimensions, the destination 1"):
         fi.plan_rearrange("a b -> b a", "u8[4,6]", "u8[24]")

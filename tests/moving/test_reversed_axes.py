@@ -166,7 +166,7 @@ def test_large_arrays() -> None:
         (lambda: fi.rearrange(np.zeros((4, 1)), "a 1 -> a -1"), "is not the name of an axis"),
         (lambda: fi.rearrange(np.zeros((4, 2)), "... -> -..."), "is not the name of an axis"),
         (lambda: fi.rearrange(np.zeros(7), "(a b) -> -a b", b=4, pad=True), "is padded, so no axis of it runs backw"),
-        (lambda: fi.plan_rearrange("a b -> -a b", "u8[7,8]{1,0:T(4,4)}"), "is cut by tiles that do not divide it"),
+        (lambda: fi.plan_rearrange("a b -> -a b", "u8[7,8]{1,0:T(4,4)}"), "tiles split an axis that runs backwards"),
     ],
 )
 def test_messages(call: Any, reason: str) -> None:

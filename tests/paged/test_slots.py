@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def random_batch(random: np.random.Generator) -> dict[str, Any]:
     """A batch whose tokens count on, or jump about, in any integer types."""
     size, requests, columns = (
-        int(random.choice([1, 3, 5, 16, 48])),
+        int(random.choice([1, 3, 5, 16, 48, 320])),
         int(random.integers(1, 6)),
         int(random.integers(1, 9)),
     )
@@ -55,7 +55,7 @@ def random_batch(random: np.random.Generator) -> dict[str, Any]:
     parts = []
     for _ in range(requests):
         limit = columns * size * ranks
-        count = int(random.integers(0, 80))
+        count = int(random.integers(0, 300))
         if random.random() < 0.5:
             first = int(random.integers(0, max(limit - count, 1)))
             parts.append(np.arange(first, min(first + count, limit)))
@@ -75,7 +75,8 @@ def random_batch(random: np.random.Generator) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", seeds(120))
 def test_random_batches_as_by_counting(seed: int, engine: str) -> None:
-    case = random_batch(np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    case = random_batch(random)
     expected = by_counting(
         case["table"], case["positions"], case["starts"], case["size"], case["cp"], case["interleave"], -7
     )
@@ -85,6 +86,11 @@ def test_random_batches_as_by_counting(seed: int, engine: str) -> None:
     out = np.zeros(2 * len(found), np.int64)[::2]
     assert fp.slot_mapping(case["table"], case["positions"], case["starts"], **options, out=out) is out
     assert out.tolist() == expected
+    wrong = random.integers(0, len(found), 3) if case["starts"][-1] == len(found) > 0 else []
+    positions = case["positions"].astype(np.int64)
+    positions[wrong] = random.choice([-1, 10**6, 2**40], len(wrong))
+    marked = fp.slot_mapping(case["table"], positions, case["starts"], **options, mode="mark")
+    assert marked.tolist() == [-7 if i in wrong else slot for i, slot in enumerate(expected)], f"seed {seed}"
 
 
 @pytest.mark.parametrize("cp", [(1, 0), (2, 1)])
@@ -143,6 +149,17 @@ def test_positions_that_count_on_past_a_bound(first: int, length: int, engine: s
         if not all(good):
             with pytest.raises(OutOfBoundsError, match=f"token {good.index(False)}, of request 0"):
                 fp.slot_mapping(table, positions, [0, len(positions)])
+
+
+def test_null_blocks_that_kernels_split(engine: str) -> None:
+    """Every part of a null block is one; the blocks around it are not."""
+    table = fp.BlockTable([[3, 1, 2]], block_size=12, null_block=1).kernel_blocks(3).kernel_blocks(2)
+    for positions in (np.arange(36), np.random.default_rng(0).permutation(36)):
+        found = fp.slot_mapping(table, positions, [0, 36], mode="mark")
+        expected = [-1 if 12 <= p < 24 else p % 12 + (24 if p >= 24 else 36) for p in positions.tolist()]
+        assert found.tolist() == expected
+    with pytest.raises(OutOfBoundsError, match="token 1, of request 0, is in column 9, which holds the null block 9"):
+        fp.slot_mapping(table, [0, 19], [0, 2])
 
 
 def test_negative_blocks_without_a_pool(engine: str) -> None:

@@ -62,7 +62,7 @@ def test_a_page() -> None:
     assert picture.scene.notes == ("4 more tokens",)
     assert "more tokens" in picture.text(colour=False)
     assert picture.svg() == picture._repr_html_()
-    assert "PagePicture" in repr(picture)
+    assert repr(picture) == picture.text(colour=False)
 
 
 def test_a_table_is_coloured_by_request() -> None:

@@ -340,6 +340,6 @@ def test_code_calls_nothing_but_what_is_there():
         kernel = machine_code.CALLED.get(name) or numbers.Kernel(
             "fastindex.moving.moves.streams.kernel", "copy_chunks", (1, 0)
         )
-        functions = compilation.compiled(kernel).functions
+        functions = compilation.compiled(kernel, machine_code.target()).functions
         outside = {one.name for one in functions if one.is_declaration and not one.name.startswith("llvm.")}
         assert outside <= {"memcpy", "memset", "memmove", *machine_code.OF_PYTHON}, (name, outside)

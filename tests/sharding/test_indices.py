@@ -117,7 +117,7 @@ def test_maximal() -> None:
     assert fi.sharding.shard_index("f32[8]", sharding, ([5],))[0].tolist() == [3]
     assert [part.stop for part in fi.sharding.shards("f32[8]", sharding, 4)] == [(0,), (0,), (0,), (8,)]
     assert fi.sharding.unshard_index("f32[8]", sharding, [3, 2], 5, padding="mark")[0].tolist() == [5, -1]
-    with pytest.raises(fi.OutOfBoundsError, match="device 3 only"):
+    with pytest.raises(fi.OutOfBoundsError, match="only defines the contents of device 3"):
         fi.sharding.unshard_index("f32[8]", sharding, 2, 5)
 
 

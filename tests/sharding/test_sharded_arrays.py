@@ -155,7 +155,7 @@ def test_a_bad_buffer_writes_nothing() -> None:
         with pytest.raises(fi.FastIndexError):
             fi.sharding.unshard(mixed, shape, sharding, out=out)
         assert not out.any()
-    with pytest.raises(fi.ArgumentTypeError, match="one per device, got int"):
+    with pytest.raises(fi.ArgumentTypeError, match="one buffer per device, got int"):
         fi.sharding.unshard(5, shape, sharding)  # type: ignore[arg-type]
 
 

@@ -61,7 +61,7 @@ def test_errors_of_bases() -> None:
         ((3,), ((1,), (2,)), "powers of two"),
         ((4,), ((1,),), "takes 2 bases"),
         ((4,), ((1,), (4,)), "not an element"),
-        ((4,), ((1,), (1,)), "depend on each other"),
+        ((4,), ((1,), (1,)), "linearly dependent"),
     ]:
         with pytest.raises(fi.FastIndexError, match=words):
             fi.layouts.LinearForm(dimensions, bases)

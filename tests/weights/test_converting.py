@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.jobs.writing import OutputFile
 from fastindex.weights import expressions
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
 from fastindex.weights.gguf_files import FIELDS
+from fastindex.weights.manifests import JOURNAL
 from fastindex.weights.recipes import RECIPES
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.rules import STEPS, captured
@@ -144,6 +147,17 @@ def test_gguf_blocks_to_mlx(tmp_path: Path, kind: str, sizes: tuple[int, int]) -
     result = fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", "gguf-to-mlx")
     assert vendors.digests(loaded(tmp_path / "out")) == golden(f"mlx {kind} {sizes}")
     assert ("flip" in str(result)) == (kind == "Q8_0")
+
+
+def test_a_scale_that_has_no_bias(tmp_path: Path) -> None:
+    """It is found while the blocks are read, which is once: nothing is left of the job."""
+    pytest.importorskip("gguf")
+    blocks = vendors.blocks_of("Q4_0", 7, 96)
+    blocks[5, 18:20] = np.array([60000], np.float16).view(np.uint8)
+    vendors.write_gguf(tmp_path / "model.gguf", {"a.weight": blocks}, "Q4_0")
+    with pytest.raises(fi.FastIndexError, match=r"^a\.weight Q4_0 .*, as a\.biases: the value at \(5, 1\) is 60000"):
+        fi.weights.convert_checkpoint(tmp_path / "model.gguf", tmp_path / "out", "gguf-to-mlx")
+    assert os.listdir(tmp_path) == ["model.gguf"]
 
 
 def test_gguf_blocks_without_a_rule(tmp_path: Path) -> None:
@@ -601,6 +615,20 @@ def check_bands(expression: Expression, whole: NDArray[Any]) -> None:
         assert b"".join(expression.read(band).tobytes() for band in bands) == whole.tobytes()
 
 
+def test_bands_outlive_the_memory_they_were_read_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of tensors are views of memory that later tensors are read into, while a slow disk still writes them."""
+    write = OutputFile.write
+
+    def late(file: OutputFile, start: int, content: Any) -> None:
+        time.sleep(0.02)
+        write(file, start, content)
+
+    monkeypatch.setattr(OutputFile, "write", late)
+    tensors = {f"w.{i}": np.full((8, 512), i, np.float32) for i in range(20)}
+    found = converted(tmp_path, tensors, [{"names": "*", "steps": ["part 0 1/4 3/4"]}])
+    assert all(np.array_equal(found[name], one[2:6]) for name, one in tensors.items())
+
+
 def test_shards_and_folders(tmp_path: Path) -> None:
     tensors = {f"w.{i}": np.arange(1000 + i, dtype=np.float32) for i in range(7)} | {"scalar": np.array(2.5)}
     source = saved(tmp_path / "in", tensors)
@@ -692,7 +720,10 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", KILLED, source, out, str(left)], timeout=HANG_SECONDS)
         assert done.returncode == -signal.SIGKILL
         assert not out.exists()
-    kept = {one.name: one.stat().st_ino for one in (tmp_path / "out.partial").glob("*.safetensors")}
+    staging = tmp_path / "out.partial"
+    # A file has its name a moment before it is listed.
+    listed = [json.loads(line)["array"]["name"] for line in (staging / JOURNAL).read_text().splitlines()]
+    kept = {name: (staging / name).stat().st_ino for name in listed}
     assert kept
     with pytest.raises(fi.FastIndexError, match=r"out\.partial was begun with other rules or another checkpoint"):
         fi.weights.convert_checkpoint(source, out, "awq-to-gptq", max_shard_bytes=40_000)

@@ -1,6 +1,6 @@
 """Layouts found by what packers do to code words.
 
-Tests of: weights.discovery, weights.code_words, weights.bit_orders.
+Tests of: weights.discovery, weights.probing.
 """
 
 from __future__ import annotations

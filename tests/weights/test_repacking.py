@@ -1,7 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
 Tests of: weights.repacking, weights.repack_plans, weights.repack_sides, weights.repack_arguments,
-patterns.format_table, patterns.format_row, patterns.byte_formats, patterns.gguf_formats, patterns.named_formats.
+patterns.format_table, patterns.format_rows, patterns.named_formats.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import known_name
 from tests.child_process import in_its_own_process
 from tests.oracles import format_places
 
@@ -567,8 +568,8 @@ def test_errors() -> None:
             fi.weights.repack(codes, "plain", name, shape=(32, 64))
     for kwargs, words in [
         ({"destination": "marlinn"}, "did you mean marlin"),
-        ({"destination": "AWQ"}, "did you mean awq"),
-        ({"destination": "MatMulNBits"}, "did you mean onnx_matmul_nbits"),
+        ({"destination": "MatMul4Bits"}, "no format is called 'MatMul4Bits'"),
+        ({"destination": ""}, "no format is called ''"),
         ({"destination": "Q8_0"}, "its codes are gguf_body with type='q8_0'"),
         ({"destination": "marlin", "shape": (32, 60)}, "N in multiples of 64"),
         ({"destination": "marlin", "bits": 3}, "4, 8 bits"),
@@ -590,6 +591,26 @@ def test_errors() -> None:
         fi.weights.repack(np.zeros(1023, np.uint8), "awq", "marlin", shape=(32, 64))
     with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
         fi.weights.repack(codes, "plain", "awq", shape="32x64")  # type: ignore[arg-type]
+
+
+def test_names_as_people_type_them() -> None:
+    """Each name in any case, with hyphens or none: one format, never another."""
+    meant: dict[str, str] = {}
+    for one in fi.weights.formats():
+        known = one["name"]
+        for text in {known.upper(), known.replace("_", "-"), known.replace("_", "")}:
+            assert meant.setdefault(text.lower(), known) == known
+            if one["refused"] is None:
+                assert known_name(text) == known
+            else:
+                with pytest.raises(fi.UnsupportedError, match=f"^{known} is not a permutation"):
+                    known_name(text)
+    codes = np.arange(64, dtype=np.uint8).reshape(2, 32) % 16
+    for text, known in (("AWQ", "awq"), ("MatMulNBits", "onnx_matmul_nbits")):
+        found = fi.weights.repack(codes, "Plain", text, shape=(2, 32))
+        assert found.tobytes() == fi.weights.repack(codes, "plain", known, shape=(2, 32)).tobytes()
+        assert fi.weights.layout_of(text, (2, 32)) == fi.weights.layout_of(known, (2, 32))
+        assert fi.weights.check(codes, found, text) is None
 
 
 def test_zero_sizes() -> None:

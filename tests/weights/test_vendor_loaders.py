@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from tests.oracles import conversion_vendors as vendors
-from tests.oracles.vendor_code import module
+from tests.oracles.vendor_code import functions, module
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 #: The nibble of a word of AutoAWQ that holds each column.
@@ -143,3 +144,103 @@ def test_mlx_multiplies(tmp_path: Path, kind: str, sizes: tuple[int, int]) -> No
     found, exact = np.array(linear(core.array(given))), given @ numbers.T
     most = np.abs(given) @ np.abs(numbers.T)
     assert (np.abs(found - exact) <= 1e-5 * most + 1e-4).all()
+
+
+_VLLM = "model_executor/layers/quantization/utils/"
+
+
+@pytest.mark.parametrize("sizes", vendors.LAYERS, ids=str)
+def test_vllm_makes_the_same_marlin_tensors_of_gptq(tmp_path: Path, sizes: tuple[int, int, int]) -> None:
+    """What its functions unpack from a layer of GPTQ, and pack for its kernels, is what the recipe writes."""
+    torch, files = module("torch"), module("safetensors.torch")
+    around = functions("vllm", f"{_VLLM}quant_utils.py", "get_pack_factor", "unpack_quantized_values_into_int32")
+    packing = functions(
+        "vllm",
+        f"{_VLLM}marlin_utils_test.py",
+        *("marlin_permute_weights", "marlin_weights", "get_weight_perm"),
+        **{**around, "GPTQ_MARLIN_TILE": 16},
+    )
+    scaling = functions("vllm", f"{_VLLM}marlin_utils.py", "get_scale_perms", "marlin_permute_scales")
+    (k, n, groups), given = sizes, vendors.layer(*sizes)
+    rows = given["codes"].astype(np.uint32).reshape(k // 8, 8, n) << (4 * np.arange(8, dtype=np.uint32))[:, None]
+    tensors = {
+        "x.qweight": torch.from_numpy(np.bitwise_or.reduce(rows, 1).view(np.int32)),
+        "x.qzeros": torch.full((groups, n // 8), 0x77777777, dtype=torch.int32),
+        "x.scales": torch.from_numpy(given["scales"]),
+        "x.g_idx": torch.arange(k, dtype=torch.int32) // (k // groups),
+    }
+    (tmp_path / "in").mkdir()
+    files.save_file(tensors, str(tmp_path / "in" / "model.safetensors"))
+    fi.weights.convert_checkpoint(tmp_path / "in", tmp_path / "out", "gptq-to-marlin")
+    found = files.load_file(str(tmp_path / "out" / "model.safetensors"))
+    codes = around["unpack_quantized_values_into_int32"](tensors["x.qweight"], SimpleNamespace(size_bits=4), 0)
+    assert np.array_equal(codes.numpy(), given["codes"])
+    assert torch.equal(found["x.B"], packing["marlin_weights"](codes, k, n, 4, packing["get_weight_perm"](4)))
+    assert torch.equal(found["x.s"], scaling["marlin_permute_scales"](tensors["x.scales"], k, n, k // groups))
+
+
+@pytest.mark.parametrize("sizes", [(128, 64), (129, 192), (300, 320), (7, 16), (257, 112)], ids=str)
+def test_swizzled_scales_dequantise(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """torchao's way back gives the scales; vLLM's dequantiser, which takes whole fours of them, the numbers."""
+    torch, files = module("torch"), module("safetensors.torch")
+    unpack = module("compressed_tensors.compressors.nvfp4.helpers").unpack_fp4_from_uint8
+    from_blocked = module("torchao.prototype.mx_formats.utils").from_blocked
+    lookup = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    dequantize = functions(
+        "vllm",
+        f"{_VLLM}nvfp4_emulation_utils.py",
+        *("break_fp4_bytes", "convert_swizzled_to_linear", "dequantize_to_dtype"),
+        kE2M1ToFloat_handle=SimpleNamespace(val=lookup),
+    )["dequantize_to_dtype"]
+    (m, k), rng = sizes, np.random.default_rng(sizes[0])
+    codes = torch.from_numpy(rng.integers(0, 256, (m, k // 2), dtype=np.uint8))
+    scales = torch.from_numpy(rng.integers(1, 127, (m, k // 16), dtype=np.uint8)).view(torch.float8_e4m3fn)
+    (tmp_path / "in").mkdir()
+    files.save_file({"x.weight_packed": codes, "x.weight_scale": scales}, str(tmp_path / "in" / "model.safetensors"))
+    fi.weights.convert_checkpoint(tmp_path / "in", tmp_path / "out", "nvfp4-swizzled-scales")
+    found = files.load_file(str(tmp_path / "out" / "model.safetensors"))
+    back = from_blocked(found["x.weight_scale"].view(torch.uint8).reshape(-1), m, k // 16)
+    assert torch.equal(back, scales.view(torch.uint8))
+    if k % 64 == 0:
+        numbers = unpack(codes, m, k, torch.float32).reshape(m, -1, 16) * scales.float()[..., None]
+        made = dequantize(found["x.weight_packed"], found["x.weight_scale"], torch.tensor(1.0), torch.float32)
+        assert torch.equal(made, numbers.reshape(m, k))
+
+
+@pytest.mark.parametrize("sizes", [(2, 32, 32), (3, 64, 96), (5, 96, 40)], ids=str)
+def test_transformers_loads_gpt_oss(tmp_path: Path, sizes: tuple[int, int, int]) -> None:
+    """A checkpoint of halves becomes one that it loads: its experts compute what gate and up of the halves give."""
+    torch, transformers, files = module("torch"), module("transformers"), module("safetensors.torch")
+    dequantise = module("transformers.integrations.mxfp4").convert_moe_packed_tensors
+    experts, hidden, inner = sizes
+    options = {"num_hidden_layers": 1, "vocab_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+    more = {"head_dim": 16, "hidden_size": hidden, "intermediate_size": inner, "num_experts_per_tok": 1}
+    config = transformers.GptOssConfig(num_local_experts=experts, **options, **more)
+    model = transformers.GptOssForCausalLM(config).to(torch.bfloat16)
+    rng, name = np.random.default_rng(inner), "model.layers.0.mlp.experts.gate_up_proj"
+    blocks = torch.from_numpy(rng.integers(0, 256, (experts, 2 * inner, hidden // 32, 16), dtype=np.uint8))
+    scales = torch.from_numpy(rng.integers(118, 124, (experts, 2 * inner, hidden // 32), dtype=np.uint8))
+    bias = torch.from_numpy(rng.standard_normal((experts, 2 * inner)).astype(np.float32)).to(torch.bfloat16)
+    tensors = {key: one.clone() for key, one in model.state_dict().items() if "gate_up_proj" not in key}
+    halves = {f"{name}_blocks": blocks, f"{name}_scales": scales, f"{name}_bias": bias}
+    (tmp_path / "in").mkdir()
+    files.save_file({**tensors, **halves}, str(tmp_path / "in" / "model.safetensors"))
+    fi.weights.convert_checkpoint(tmp_path / "in", tmp_path / "out", "gpt-oss-interleaved")
+    found = files.load_file(str(tmp_path / "out" / "model.safetensors"))
+    weights = {key: one for key, one in found.items() if not key.startswith(name)}
+    weights[name] = dequantise(found[f"{name}_blocks"], found[f"{name}_scales"])
+    model.load_state_dict({**weights, f"{name}_bias": found[f"{name}_bias"]}, strict=True)
+    layer = model.model.layers[0].mlp.experts
+    given = torch.from_numpy(rng.standard_normal((4, hidden)).astype(np.float32)).to(torch.bfloat16)
+    chosen = torch.from_numpy(rng.integers(0, experts, (4, 1)))
+    made = layer(given, chosen, torch.ones((4, 1), dtype=torch.bfloat16))
+    both = dequantise(blocks, scales)
+    for row, expert, values in zip(given, chosen[:, 0].tolist(), made, strict=True):
+        gate, up = (row @ both[expert] + bias[expert]).chunk(2)
+        gate, up = gate.clamp(max=layer.limit), up.clamp(-layer.limit, layer.limit)
+        out = ((up + 1) * gate * torch.sigmoid(gate * layer.alpha)) @ layer.down_proj[expert]
+        expected = out + layer.down_proj_bias[expert]
+        assert torch.allclose(values.float(), expected.float(), rtol=0.05, atol=0.05)
+    fi.weights.convert_checkpoint(tmp_path / "out", tmp_path / "back", "gpt-oss-halves")
+    again = files.load_file(str(tmp_path / "back" / "model.safetensors"))
+    assert all(torch.equal(again[key], one) for key, one in halves.items())

@@ -1,4 +1,10 @@
-"""Call graph of a module: which computations run, the call sites of each, and how often it runs."""
+"""Call graph of a module: which computations run, the call sites of each, and how often it runs.
+
+The trip count of a loop is XLA's own, or derived from the condition, the initial values and the body. A counted loop
+compares an integer counter with an integer limit: ``compare(counter, limit), direction=LT``. The counter starts at a
+constant and the body adds a constant; the limit is a constant, possibly carried unchanged by the loop. Any other loop
+has an unknown trip count.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,193 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.copies.trips import loop_trips
 from fastindex.hlo.modules import Module
+
+#: Limit on the instructions followed to reach a constant.
+_FURTHEST = 100
+#: Opcodes that pass a scalar on unchanged.
+_PASSING = frozenset(("copy", "bitcast", "reshape", "convert", "copy-done", "copy-start", "opt-barrier", "broadcast"))
+_FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """An integer: an element of the loop's carry, if any, plus a constant."""
+
+    element: int | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A computation with its call site, to resolve the parameters of fusions and calls."""
+
+    computation: Computation
+    outer: _Scope | None = None
+    place: int = -1
+
+
+def loop_trips(module: Module, computation: Computation, place: int) -> int | None:
+    """Return how often the body of the ``while`` at a position runs; None if unknown."""
+    known = computation.facts.get(place)
+    if isinstance(known, int):
+        return known
+    callees = [module.computations.get(name) for name in computation.details[place].callees]
+    if len(callees) != 2 or callees[0] is None or callees[1] is None:
+        return None
+    return _Loop(module, computation, place, callees[0], callees[1]).trips()
+
+
+def is_unchanged(body: Computation, element: int) -> bool:
+    """Whether the body of a loop passes an element of its carry through unchanged."""
+    place = _element(body, body.root, element)
+    for _ in range(_FURTHEST):
+        if not 0 <= place < len(body):
+            return False
+        operands = body.operands(place)
+        if body.opcodes[place] == "get-tuple-element":
+            is_carry = len(operands) > 0 and operands[0] >= 0 and body.opcodes[operands[0]] == "parameter"
+            return is_carry and body.details[place].number == element
+        if body.opcodes[place] not in ("copy", "bitcast", "opt-barrier") or not len(operands):
+            return False
+        place = operands[0]
+    return False
+
+
+def _count(begin: int, limit: int, step: int, direction: str) -> int | None:
+    """Return how often a counter passes the test; None if it passes until overflow, or for other comparisons."""
+    if direction == "NE":
+        trips = divmod(limit - begin, step) if step else (0, begin != limit)
+        return trips[0] if not trips[1] and trips[0] >= 0 else None
+    if direction in ("GT", "GE"):
+        begin, limit, step = -begin, -limit, -step
+    elif direction not in ("LT", "LE"):
+        return None
+    left = limit - begin + (direction in ("LE", "GE"))
+    if left <= 0:
+        return 0
+    return -(-left // step) if step > 0 else None
+
+
+def _element(computation: Computation, place: int, element: int) -> int:
+    """Return the position of the operand for a tuple element; -1 if there is no such tuple or element."""
+    if not 0 <= place < len(computation) or computation.opcodes[place] != "tuple":
+        return -1
+    operands = computation.operands(place)
+    return operands[element] if 0 <= element < len(operands) else -1
+
+
+class _Loop:
+    """A loop, and the remaining budget of instructions to follow."""
+
+    def __init__(
+        self, module: Module, computation: Computation, place: int, condition: Computation, body: Computation
+    ) -> None:
+        self._module = module
+        self._computation = computation
+        self._place = place
+        self._condition = condition
+        self._body = body
+        self._left = _FURTHEST
+
+    def trips(self) -> int | None:
+        test = self._comparison()
+        if test is None:
+            return None
+        scope, compared, direction = test
+        sides = [self._evaluate(scope, operand) for operand in scope.computation.operands(compared)]
+        counter, limit = sides if len(sides) == 2 else (None, None)
+        if counter is None or limit is None:
+            return None
+        if counter.element is None or (limit.element is not None and is_unchanged(self._body, counter.element)):
+            counter, limit, direction = limit, counter, _FLIPPED.get(direction, "")
+        if counter.element is None:
+            return None
+        last, begin, step = self._limit(limit), self._initial(counter.element), self._step(counter.element)
+        if last is None or begin is None or step is None:
+            return None
+        return _count(begin + counter.offset, last, step, direction)
+
+    def _comparison(self) -> tuple[_Scope, int, str] | None:
+        """Return the comparison that the condition evaluates, through copies and fusions."""
+        scope, place = _Scope(self._condition), self._condition.root
+        for _ in range(_FURTHEST):
+            computation = scope.computation
+            if not 0 <= place < len(computation):
+                return None
+            if computation.opcodes[place] == "compare":
+                direction = computation.facts.get(place)
+                return (scope, place, direction) if isinstance(direction, str) else None
+            inner = self._inner(scope, place)
+            if inner is not None:
+                scope, place = inner, inner.computation.root
+                continue
+            operands = computation.operands(place)
+            if computation.opcodes[place] not in _PASSING or not len(operands):
+                return None
+            place = operands[0]
+        return None
+
+    def _inner(self, scope: _Scope, place: int) -> _Scope | None:
+        """Return the computation that a fusion or call runs."""
+        if scope.computation.opcodes[place] not in ("fusion", "call"):
+            return None
+        callees = scope.computation.details[place].callees
+        callee = self._module.computations.get(callees[0]) if callees else None
+        return _Scope(callee, scope, place) if callee is not None else None
+
+    def _evaluate(self, scope: _Scope, place: int) -> _Sum | None:
+        """Return an integer value as a sum over the parameter of the outermost scope."""
+        self._left -= 1
+        computation = scope.computation
+        if self._left < 0 or not 0 <= place < len(computation):
+            return None
+        opcode, operands = computation.opcodes[place], computation.operands(place)
+        if opcode == "constant":
+            value = computation.facts.get(place)
+            return _Sum(None, value) if isinstance(value, int) else None
+        if opcode == "parameter":
+            return self._evaluate_parameter(scope, computation.details[place].number)
+        if opcode == "get-tuple-element":
+            is_carry = len(operands) > 0 and operands[0] >= 0 and computation.opcodes[operands[0]] == "parameter"
+            return _Sum(computation.details[place].number, 0) if is_carry and scope.outer is None else None
+        if opcode in ("add", "subtract") and len(operands) == 2:
+            left, right = (self._evaluate(scope, operand) for operand in operands)
+            return _sum(left, right, -1 if opcode == "subtract" else 1)
+        inner = self._inner(scope, place)
+        if inner is not None:
+            return self._evaluate(inner, inner.computation.root)
+        return self._evaluate(scope, operands[0]) if opcode in _PASSING and len(operands) else None
+
+    def _evaluate_parameter(self, scope: _Scope, number: int) -> _Sum | None:
+        if scope.outer is None:
+            return None
+        given = scope.outer.computation.operands(scope.place)
+        return self._evaluate(scope.outer, given[number]) if 0 <= number < len(given) else None
+
+    def _step(self, element: int) -> int | None:
+        found = self._evaluate(_Scope(self._body), _element(self._body, self._body.root, element))
+        return found.offset if found is not None and found.element == element else None
+
+    def _initial(self, element: int) -> int | None:
+        operands = self._computation.operands(self._place)
+        begin = _element(self._computation, operands[0], element) if len(operands) else -1
+        found = self._evaluate(_Scope(self._computation), begin) if begin >= 0 else None
+        return found.offset if found is not None and found.element is None else None
+
+    def _limit(self, limit: _Sum) -> int | None:
+        if limit.element is None:
+            return limit.offset
+        begin = self._initial(limit.element) if is_unchanged(self._body, limit.element) else None
+        return begin + limit.offset if begin is not None else None
+
+
+def _sum(left: _Sum | None, right: _Sum | None, sign: int) -> _Sum | None:
+    if left is None or right is None or (right.element is not None and (sign < 0 or left.element is not None)):
+        return None
+    element = left.element if left.element is not None else right.element
+    return _Sum(element, left.offset + sign * right.offset)
+
 
 #: Depth limit on nested computations; a cycle of calls would never end.
 _DEEPEST = 200

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
+from fastindex.hlo.attributes import MetadataReader
+from fastindex.hlo.attributes import Origin as Metadata
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls, CallSite
-from fastindex.hlo.copies.chains import Chains, Consumer, Origin
-from fastindex.hlo.copies.fused_bytes import FusedBytes
-from fastindex.hlo.copies.kinds import CopyKind, Kinds
-from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.metadata import MetadataReader
-from fastindex.hlo.metadata import Origin as Metadata
+from fastindex.hlo.copies.chains import Chains, Consumer, FusedBytes, Origin
+from fastindex.hlo.copies.rows import CopyKind, CopyRow, Kinds
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.protos import Profile

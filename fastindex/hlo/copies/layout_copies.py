@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
 from fastindex.hlo.attributes import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
-from fastindex.hlo.copies.kinds import Kinds
-from fastindex.hlo.copies.rows import CopyRow, CopyTable, most_bytes_first
+from fastindex.hlo.copies.rows import CopyRow, CopyTable, Kinds, most_bytes_first
 from fastindex.hlo.copies.views import fragment, page, print_copies, summary
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Printed, text_of
@@ -138,7 +138,7 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
         tuple(row for row in rows if row.kind == "memory space"),
         tuple(labels),
         reader.sorted_problems(),
-        (*notes, *reader.notes),
+        (*notes, *(f"{label}: {note}" for label, note in reader.notes)),
     )
 
 
@@ -150,16 +150,26 @@ class _Reader(SourceReader):
     rows : list of CopyRow
     labels, before_layouts : list of str
         Labels of all modules, and of those that have no layouts yet.
-    notes : list of str
+    notes : list of (str, str)
+        Labels of modules, and what is said of them.
     """
+
+    _working = ("_source", "_kinds")
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[CopyRow] = []
         self.labels: list[str] = []
         self.before_layouts: list[str] = []
-        self.notes: list[str] = []
+        self.notes: list[tuple[str, str]] = []
         self._kinds = Kinds(ShapeTable())
+
+    def add_all(self, other: _Reader, labels: Mapping[str, str]) -> None:
+        """Add what another reader collected; see `SourceReader.add_all`."""
+        self.rows += [replace(row, module=labels[row.module]) for row in other.rows]
+        self.labels += [labels[label] for label in other.labels]
+        self.before_layouts += [labels[label] for label in other.before_layouts]
+        self.notes += [(labels[label], note) for label, note in other.notes]
 
     def read(self, source: TextSource, advance: Advance) -> None:
         """Read the modules of one text; see `SourceReader.read`."""
@@ -179,4 +189,4 @@ class _Reader(SourceReader):
         profile = self._source.profile
         if profile is not None and any(row.measured_nanoseconds is not None for row in rows):
             how = f"means of {counted(profile.runs, 'run')}" if profile.runs else "means of its instructions' events"
-            self.notes.append(f"{label}: times are measured, {how} in the profile")
+            self.notes.append((label, f"times are measured, {how} in the profile"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import assigned_memory, read_buffer_assignment, read_memory_usage_report
-from fastindex.hlo.read.compressed import ENDINGS, plain_name, read_whole
+from fastindex.hlo.read.kinds import ENDINGS, plain_name, read_whole
 from fastindex.hlo.totals import AssignedMemory, Basis
 
 #: File name endings of HLO, without a compression ending.

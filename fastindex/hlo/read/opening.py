@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import FactReader
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
-from fastindex.hlo.read.compressed import compression_of, decompressed
 from fastindex.hlo.read.dumps import KnownMemory
-from fastindex.hlo.read.kinds import nature_of
+from fastindex.hlo.read.helper import Helper
+from fastindex.hlo.read.kinds import compression_of, decompressed, nature_of
 from fastindex.hlo.read.printing import Printer
-from fastindex.hlo.read.profiles import modules_of_profile
-from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto
+from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
 from fastindex.hlo.read.sources import HloSource, TextSource, beginning, open_sources, refuse, scan_source
 from fastindex.terminal import is_terminal
 
@@ -30,16 +30,30 @@ _LONGEST_PROTO = 2**31 - 1
 class SourceReader:
     """Base class of readers that collect what the modules of several sources contain.
 
+    Parameters
+    ----------
+    arguments
+        Those of the class.
+
     Attributes
     ----------
     problems : list of Problem
         Lines and files that could not be read.
     """
 
-    def __init__(self) -> None:
+    #: Attributes that are only needed while sources are read.
+    _working: tuple[str, ...] = ("_source",)
+
+    def __init__(self, *arguments: object) -> None:
         self.problems: list[Problem] = []
+        self._arguments = arguments
+        self._errors: list[Exception] = []
         self._counts: dict[str, int] = {}
+        self._names: dict[str, str] = {}
         self._source = TextSource("", iter(()), None)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in self._working}
 
     def read(self, source: TextSource, advance: Advance) -> None:
         """Read one text.
@@ -78,8 +92,24 @@ class SourceReader:
             The only file cannot be read.
         """
         sources = open_sources(source)
-        errors: list[Exception] = []
-        with _progress(sources, show_progress) as advance, Printer() as printer:
+        with (
+            Helper(type(self), self._arguments, sources) as helper,
+            _progress(sources, show_progress) as advance,
+        ):
+            self.read_each(helper.own, advance, raises=len(sources) == 1)
+            other, left = helper.result()
+            if other is not None:
+                self._errors += other._errors
+                self.problems += other.problems
+                self.add_all(other, {label: self.label(name) for label, name in other._names.items()})
+            self.read_each(left, advance)
+        if self._errors and not self._counts:
+            raise self._errors[0]
+        return sources
+
+    def read_each(self, sources: Sequence[TextSource], advance: Advance, raises: bool = False) -> None:
+        """Read sources one after the other; those that cannot be read become problems, unless errors are raised."""
+        with Printer() as printer:
             for item in sources:
                 try:
                     for text in opened(item, printer):
@@ -89,21 +119,24 @@ class SourceReader:
                             if text.profile is None:
                                 raise
                             # The profile may contain other modules: continue with them.
-                            errors.append(error)
+                            self._errors.append(error)
                             self._fail(text, error)
                 except (FastIndexError, OSError) as error:
-                    if len(sources) == 1:
+                    if raises:
                         raise
-                    errors.append(error)
+                    self._errors.append(error)
                     self._fail(item, error)
-        if errors and not self._counts:
-            raise errors[0]
-        return sources
+
+    def add_all(self, other: Any, labels: Mapping[str, str]) -> None:
+        """Add what another reader of this class collected, whose labels are replaced."""
+        raise NotImplementedError
 
     def label(self, name: str) -> str:
         """Return a label for a module: its name, with a number if it is not the first of that name."""
         number = self._counts[name] = self._counts.get(name, 0) + 1
-        return name if number == 1 else f"{name} ({number})"
+        label = name if number == 1 else f"{name} ({number})"
+        self._names[label] = name
+        return label
 
     def sorted_problems(self) -> tuple[Problem, ...]:
         """Return the problems by source and line."""

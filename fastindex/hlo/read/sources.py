@@ -15,9 +15,8 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import has_total, memory_of_compiled
 from fastindex.hlo.grammar import HloSink
 from fastindex.hlo.out_of_memory import MARKERS
-from fastindex.hlo.read.compressed import compression_of, plain_name
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
-from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, compression_of, kind_of, plain_name
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
 from fastindex.show.spelling import bytes_text
@@ -67,6 +66,8 @@ class TextSource:
         Remarks for the reader.
     profile : Profile or None
         Measured times, from a profile.
+    is_file : bool
+        Whether `name` is the path of a file with the text.
     """
 
     name: str
@@ -76,6 +77,7 @@ class TextSource:
     memory: KnownMemory | None = None
     notes: tuple[str, ...] = ()
     profile: Profile | None = None
+    is_file: bool = False
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
@@ -173,7 +175,12 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
     # Memory reports are read together with their module.
     stems = {stem_of(file) for file in files}
     kept = [file for file in files if module_stem(file) not in stems]
-    return [TextSource(str(file), _file_chunks(file), _text_nbytes(file), files[file]) for file in kept]
+    return [file_source(file, files[file]) for file in kept]
+
+
+def file_source(file: Path, stage: str) -> TextSource:
+    """Return the source of a file."""
+    return TextSource(str(file), _file_chunks(file), _text_nbytes(file), stage, is_file=True)
 
 
 def _text_nbytes(file: Path) -> int | None:

@@ -11,6 +11,7 @@ So kernels collect their output until lines are complete, and write only the two
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -45,7 +46,13 @@ def from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
 
 def shuffle(builder: Any, first: Any, second: Any, mask: Sequence[int]) -> Any:
     """Shuffle two vectors by a mask, in which the elements of the second are numbered after those of the first."""
-    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT32, len(mask)), list(mask)))
+    return builder.shuffle_vector(first, second, _mask(tuple(mask)))
+
+
+@cache
+def _mask(elements: tuple[int, ...]) -> Any:
+    # A constant keeps its text, and the same masks come again and again.
+    return ir.Constant(ir.VectorType(_INT32, len(elements)), elements)
 
 
 class _Lines:

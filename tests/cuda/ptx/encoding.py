@@ -674,4 +674,5 @@ _HANDLERS: dict[str, Handler] = {
     "fence": _nothing,
     "prefetch": _nothing,
     "prefetchu": _nothing,
+    "nanosleep": _nothing,
 }

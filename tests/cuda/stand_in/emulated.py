@@ -1,15 +1,18 @@
 """A plugin of pytest: CUDA on the stand-in driver, whose kernels run in the emulator.
 
 ``python -m pytest -p tests.cuda.stand_in.emulated tests/test_gpu.py`` in the environment of `driver.environment`. What
-the emulator finds fails the test that was running, with the line of the kernel.
+the emulator finds fails the test that was running, with the line of the kernel. ``python -m
+tests.cuda.stand_in.emulated SCRIPT ARGUMENTS`` runs a script there.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import sys
 from collections.abc import Generator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -45,6 +48,11 @@ def link_with_the_driver() -> None:
     from cuda.core import _linker
 
     _linker._use_nvjitlink_backend, _linker._driver = False, driver
+    if find_spec("numba_cuda") is not None:
+        from numba.cuda import decorators
+
+        # Kernels of numba-cuda itself are then PTX too.
+        decorators._have_nvjitlink = lambda: False
 
 
 def start() -> None:
@@ -82,3 +90,11 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
         raise
     finish()
     return result
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        finish()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -137,14 +138,19 @@ class FromJax:
     __module__ = "jaxlib.stand_in"
 
     def __init__(self, array: Any) -> None:
-        self._array = array
+        self._array, self.dtype = array, array.dtype
+        self.asked: list[int | None] = []
         self._sizes = (ctypes.c_int64 * 1)(array.size)
         self._tensor = Managed(array.device_ctypes_pointer.value, 2, 0, 1, 2, 32, 1, self._sizes, None, 0)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0
 
+    def devices(self) -> set[str]:
+        return {"gpu"}
+
     def __dlpack__(self, *, stream: int | None = None) -> Any:
+        self.asked.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return new(ctypes.addressof(self._tensor), b"dltensor", None)
@@ -167,13 +173,68 @@ class Managed(ctypes.Structure):
     ]
 
 
+class Jax:
+    """JAX as a module, which reads arrays of others on a stream of its own."""
+
+    def __init__(self) -> None:
+        self.stream = int(cuda.stream())
+        self.made: list[FromJax] = []
+        self.lax = self.dlpack = self.core = self
+        self.Tracer = ()
+        self.enable_x64 = self.default_device = lambda value: nullcontext()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> FromJax:
+        self.made.append(FromJax(given(*shape)))
+        return self.made[-1]
+
+    def from_dlpack(self, value: Any) -> FromJax:
+        assert value.__dlpack_device__() == (2, 0)
+        value.__dlpack__(stream=self.stream)
+        return self.made[-1]
+
+
+@pytest.fixture
+def jax(monkeypatch: pytest.MonkeyPatch) -> Jax:
+    module = Jax()
+    monkeypatch.setitem(sys.modules, "jax", module)
+    return module
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_jax_reads_a_result_after_the_kernels_that_write_it(jax: Jax, own: bool) -> None:
+    """Its memory is ready on the call's stream before they write it, and JAX's stream waits for that stream after."""
+    stream = cuda.stream() if own else None
+    handle = int(stream) if stream else 1
+    calls, array = Calls(), FromJax(given())
+    found = fi.relayout(array, SOURCE, DESTINATION, stream=stream)
+    assert found is jax.made[-1]
+    assert found.asked == [handle, jax.stream]
+    lines = calls.all()
+    (launch,) = [i for i, line in enumerate(lines) if line.startswith("launch")]
+    assert lines[launch].endswith(f"stream {handle:#x}")
+    (wait,) = [i for i, line in enumerate(lines) if line.startswith(f"wait {jax.stream:#x} for ")]
+    record = lines.index(f"record {lines[wait].split()[-1]} on {handle:#x}")
+    assert launch < record < wait
+
+
+def test_memory_of_a_result_stays_until_it_is_written(jax: Jax) -> None:
+    fi.relayout(FromJax(given()), SOURCE, DESTINATION)
+    held = weakref.ref(jax.made.pop())
+    gc.collect()
+    assert held() is not None
+    DRIVER.stand_in_finish(1)
+    fi.relayout(given(), SOURCE, DESTINATION)
+    gc.collect()
+    assert held() is None
+
+
 def call_with_a_dying_array(stream: Any = None) -> Any:
     array = FromJax(given())
     fi.relayout(array, SOURCE, DESTINATION, stream=stream)
     return weakref.ref(array)
 
 
-def test_an_array_of_jax_stays_until_its_work_is_done() -> None:
+def test_an_array_of_jax_stays_until_its_work_is_done(jax: Jax) -> None:
     array = call_with_a_dying_array()
     gc.collect()
     assert array() is not None

@@ -1,6 +1,6 @@
 """Copies as the compilers of today write them: asynchronous slices, fusions of nothing but a copy, carries of loops.
 
-Tests of: hlo.copies.chains, hlo.copies.finding, hlo.copies.fused_bytes, hlo.modules.
+Tests of: hlo.copies.chains, hlo.copies.finding, hlo.modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a copy, a reshape or a transpose moves, by the slots that the formula of the counter gives its elements.
 
-Tests of: hlo.copies.kinds, hlo.copies.trips.
+Tests of: hlo.copies.rows, hlo.copies.calls.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.copies.kinds import copy_kind
+from fastindex.hlo.copies.rows import copy_kind
 from tests.oracles.hlo_copies import parse, stays
 
 SHAPES = (

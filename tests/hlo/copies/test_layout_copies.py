@@ -1,7 +1,7 @@
 """The table of copies of real programs: every row that an independent counter finds, with its bytes, and no other.
 
 Tests of: hlo.copies.layout_copies, hlo.attributes, hlo.copies.finding, hlo.copies.rows,
-hlo.copies.calls, hlo.copies.chains, hlo.copies.fused_bytes.
+hlo.copies.calls, hlo.copies.chains, hlo.copies.chains.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 ``tests/data/hlo/files`` has a program as XLA dumps it, in text and as a proto, and a profile of four runs of it on two
 devices; ``record.py`` there makes them again.
 
-Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
-hlo.read.kinds.
+Tests of: hlo.read.opening, hlo.read.kinds, hlo.read.protos, hlo.read.printing, hlo.read.helper.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ import fastindex as fi
 from fastindex.cli.commands import main
 from fastindex.core.wire import Fields, bytes_field, int_field
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.hlo.read import compressed, printing
-from fastindex.hlo.read.compressed import decompressed
-from fastindex.hlo.read.profiles import modules_of_profile
-from fastindex.hlo.read.protos import Measured, form_of
+from fastindex.hlo.read import helper, kinds, printing
+from fastindex.hlo.read.kinds import decompressed
+from fastindex.hlo.read.protos import Measured, form_of, modules_of_profile
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "hlo" / "files"
 TEXT = FILES / "module_0001.jit_program.cpu_after_optimizations.txt"
@@ -127,7 +125,7 @@ def test_damaged_compression_is_said(compress: Callable[[bytes], bytes], tmp_pat
 
 
 def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compressed, "_UNSUSPICIOUS", 1 << 20)
+    monkeypatch.setattr(kinds, "_UNSUSPICIOUS", 1 << 20)
     instruction = b"  p = f32[2]{0} parameter(0)\n" * 1000
     deflate = zlib.compressobj(9, wbits=31)
     bomb = deflate.compress(b"HloModule m\nENTRY e {\n") + b"".join(deflate.compress(instruction) for _ in range(400))
@@ -463,3 +461,31 @@ def test_texts_are_no_protos() -> None:
         assert form_of(text) is None
     assert form_of(proto()) == "hlo"
     assert form_of(profile()) == "profile"
+
+
+@pytest.mark.parametrize("ends", ["well", "early"])
+def test_a_second_process_reads_half_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """The answers are those of one process, also if the second one does not come to its end."""
+    for number in range(5):
+        shutil.copy(TEXT, tmp_path / f"{number}.txt")
+    (tmp_path / "4.txt").write_bytes(b"nothing\n" * 100)
+    files = sorted(tmp_path.iterdir())
+
+    def answers(least: int) -> list[Any]:
+        monkeypatch.setattr(helper, "_LEAST_NBYTES", least)
+        report, copies = fi.hlo.report(files), fi.hlo.layout_copies(files)
+        assert (len(report.modules), len(report.problems)) == (4, 1)
+        return [report.to_json(), report.uses, copies.to_json(), copies.copies, copies.moves]
+
+    alone = answers(1 << 30)
+    started = []
+    command = subprocess.Popen
+
+    def counted(arguments: list[str], **others: Any) -> Any:
+        started.append(arguments)
+        return command(arguments if ends == "well" else [sys.executable, "-c", ""], **others)
+
+    monkeypatch.setattr(helper, "usable_processors", lambda: 2)
+    monkeypatch.setattr(subprocess, "Popen", counted)
+    assert answers(1) == alone
+    assert len(started) == 2

@@ -341,9 +341,3 @@ def _scaled(nest: Nest, step: int) -> Nest:
     """Return a nest with offsets and strides in its destination multiplied by `step`."""
     loops = tuple(Loop(k.size, k.source_stride, k.destination_stride * step) for k in nest.loops)
     return Nest(loops, nest.source_start, nest.destination_start * step)
-
-
-def exchanged(nest: Nest) -> Nest:
-    """Return a nest with source and destination exchanged."""
-    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
-    return Nest(loops, nest.destination_start, nest.source_start)

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, exchanged, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
 from fastindex.moving.counts import Counts, distinct, piece_ends, read_lines, total
@@ -46,7 +46,6 @@ from fastindex.moving.moves.boxes.geometry import (
     Joint,
     System,
     box_sizes,
-    exchanged,
     kinds_of_boxes,
     nests_to_scratch,
     order_on,

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from fastindex.algebra.cast_numbers import CastGeometry
 from fastindex.algebra.casts import Cast
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, exchanged, in_bytes
 from fastindex.moving.counts import Counts
-from fastindex.moving.moves.boxes.geometry import box_sizes, exchanged, kinds_of_boxes, nests_to_scratch, order_on
+from fastindex.moving.moves.boxes.geometry import box_sizes, kinds_of_boxes, nests_to_scratch, order_on
 from fastindex.moving.moves.boxes.plan import LEAST_BOX_BYTES, Box, Step, within
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
 from fastindex.moving.numbers import BOX_BYTES
