@@ -15,12 +15,12 @@ import pytest
 import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.moving import movements
-from fastindex.moving.choice import Choice
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
 from fastindex.moving.moves.column_gather import numbers as columns
 from fastindex.moving.moves.column_gather import plan as column_passes
 from fastindex.moving.passes import Pass
+from fastindex.moving.timed_choices import Choice
 from fastindex.runtime.machine import EPYC_1M, this_machine
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies

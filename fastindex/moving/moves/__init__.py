@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastindex.algebra.cast_numbers import conversion_code
-from fastindex.moving.moves.column_gather.numbers import COLUMN_ELEMENT_BYTES
 from fastindex.moving.moves.digit_swaps.numbers import MOST_ROW_DIGITS, PIECES
 from fastindex.moving.moves.streams.numbers import STREAM, VECTOR_WAYS, are_vectors
 from fastindex.moving.moves.transposes.numbers import TRANSPOSE_WIDTHS
@@ -29,6 +28,11 @@ def by_width(one: Pass | Draft) -> tuple[int, int]:
 def by_width_and_ways(one: Pass | Draft) -> tuple[int, int]:
     """Return the width and the ways of a pass."""
     return one.width, one.ways
+
+
+def by_ways(one: Pass | Draft) -> tuple[int, int]:
+    """Return the ways of a pass: the kernel takes any width."""
+    return 1, one.ways
 
 
 def by_vectors(one: Pass | Draft) -> tuple[int, int]:
@@ -136,8 +140,8 @@ _ALL = (
         "column gather",
         "column_gather.kernel",
         ("assemble_columns",),
-        by_width_and_ways,
-        lambda _: [*((width, 1) for width in COLUMN_ELEMENT_BYTES), (1, 2)],
+        by_ways,
+        lambda _: [(1, 1), (1, 2)],
         reads_ahead=True,
     ),
     PassKernel(

@@ -30,6 +30,7 @@ from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES
 from fastindex.moving.moves.column_gather.numbers import (
     COLUMN_BAND,
     COLUMN_BAND_BYTES,
+    COLUMN_ELEMENT_BYTES,
     COLUMN_GROUP,
     COLUMN_GROUP_BYTES,
     COLUMNS,
@@ -54,6 +55,7 @@ from fastindex.runtime.lines.memory import (
     copy_vector,
     entry,
     fence,
+    for_each,
     load_at,
     offset_by,
     prefetch_at,
@@ -82,10 +84,10 @@ def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) ->
     return load_nibbles(builder, builder.add(builder.lshr(place, _INT64(1)), offset), odd, LINE_BYTES)
 
 
-@instructions("width", "nibbles", "asks")
+@instructions("lane", "nibbles", "asks")
 def transpose_in_lanes(
     builder: Any,
-    width: int,
+    lane: Any,
     nibbles: int,
     asks: int,
     shifted: Any,
@@ -100,9 +102,11 @@ def transpose_in_lanes(
 
     Parameters
     ----------
-    width, nibbles : literal int
-        Bytes of an element; 2 for elements of four bits, else 1. With elements of four bits, rows are paired, and the
-        vectors of low nibbles come before those of high nibbles.
+    lane : int64
+        Elements of 16 bytes, 1 to 16; for elements of four bits the literal 16, pairs of them.
+    nibbles : literal int
+        2 for elements of four bits, else 1. With elements of four bits, rows are paired, and the vectors of low nibbles
+        come before those of high nibbles.
     asks : literal int
         Whether lines of the rows `upcoming` are prefetched to L2; not done for elements of four bits.
     shifted : int64
@@ -114,10 +118,9 @@ def transpose_in_lanes(
         The same for rows that are read later.
     """
     is_paired = nibbles == 2
-    lane = LANE_BYTES // width
-    count = lane * nibbles
 
-    def write(is_shifted: bool) -> None:
+    def write(lane: int, is_shifted: bool) -> None:
+        width, count = LANE_BYTES // lane, lane * nibbles
         for i in range(count if asks and not is_paired else 0):
             prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further), nearness=2)
         lines = [_loaded(builder, _address_at(builder, rows, i), offset, width, is_shifted) for i in range(count)]
@@ -130,13 +133,13 @@ def transpose_in_lanes(
             store_at(builder, vector, builder.add(target, builder.mul(pitch_bytes, _INT64(j))), False)
 
     if not is_paired:
-        write(False)
+        for_each(builder, lane, [LANE_BYTES // width for width in COLUMN_ELEMENT_BYTES], lambda one: write(one, False))
         return
     with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
         with with_shift:
-            write(True)
+            write(lane, True)
         with without:
-            write(False)
+            write(lane, False)
 
 
 @instructions("streamed")
@@ -272,22 +275,27 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
     return row, line
 
 
-@subroutine("width", "nibbles", inline=True)
-def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
+@subroutine("lane_bits", "nibbles", inline=True)
+def _collect(lane_bits, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
     """Transpose the rows of a band within lanes; meanwhile, write the collected columns of the band before.
 
     `bands` is this band and the next one, `job` the remaining writes of the band before, see `_write_next`; `form` is
     (whether places count nibbles, pitch of vectors in bytes, whether blocks are whole lines).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
-    lane, h = LANE_BYTES // width * nibbles, nibbles
+    lane, h = nibbles << lane_bits, nibbles
     by_rows = h == 2 or (lane >= _MANY_ROWS and chunks >= _LONG_ROW)
     is_followed = h == 1 and lane >= _MANY_ROWS and chunks >= _FOLLOWED_ROW
     is_followed = is_followed and abs(entry(addresses, 1) - entry(addresses, 0)) >= _PAGE_BYTES
     ahead = lane * max((2 if by_rows else 1) * _LINES_AHEAD // (lane * chunks), 1)
-    cursor, due, waiting, every = (ahead, 0), 0, job[0], row_count // lane * chunks
+    bits = lane_bits + nibbles - 1
+    cursor, due, waiting, every = (ahead, 0), 0, job[0], (row_count >> bits) * chunks
     for first in range(0, row_count, lane):
-        rows, later, place = addresses + 8 * first, addresses + 8 * (first + ahead), target + first // lane * LINE_BYTES
+        rows, later, place = (
+            addresses + 8 * first,
+            addresses + 8 * (first + ahead),
+            target + (first >> bits) * LINE_BYTES,
+        )
         if first + ahead >= row_count:
             later = bands[1][0] + 8 * min(first + ahead - row_count, bands[1][1] - lane)
         for chunk in range(chunks):
@@ -295,14 +303,14 @@ def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type:
             if by_rows:
                 if not is_followed:
                     cursor = _ask(cursor, lane, bands, shifted)
-                transpose_in_lanes(width, nibbles, 0, shifted, place, pitch, rows, offset, later, further)
+                transpose_in_lanes(1 << lane_bits, nibbles, 0, shifted, place, pitch, rows, offset, later, further)
             else:
-                transpose_in_lanes(width, nibbles, 1, shifted, place, pitch, rows, offset, later, further)
+                transpose_in_lanes(1 << lane_bits, nibbles, 1, shifted, place, pitch, rows, offset, later, further)
             place += lane * pitch
             due += waiting
             while due >= every:
                 due -= every
-                state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
+                state, job = _write_next(lane_bits, nibbles, state, job, pitch, whole_lines, scratch)
     return state, job
 
 
@@ -314,14 +322,14 @@ def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
         copy_vector(target, padding, 64)
 
 
-@subroutine("width", "nibbles", "streamed", inline=True)
-def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
+@subroutine("lane_bits", "nibbles", "streamed", inline=True)
+def _write_lines(lane_bits, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
     """Write whole lines of four columns.
 
     `places` is the address of the first column's place, `targets` is (base added to places, address of padding),
     `lines` is (address of the table of lines, number of lines).
     """
-    every = 8 * (LANE_BYTES // width) * nibbles
+    every = (8 << lane_bits) * nibbles
     (target, padding), (table, count) = targets, lines
     first, second, third, fourth = (
         entry(places, 0),
@@ -350,19 +358,19 @@ def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # t
                     _write_padding(streamed, begin, padding)
 
 
-@subroutine("width", "nibbles", inline=True)
-def _append(width, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
+@subroutine("lane_bits", "nibbles", inline=True)
+def _append(lane_bits, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
     """Append the lines of one column to the pending bytes.
 
     `lines` is (table of lines, number of lines, bytes); `collected` is (address of lanes, pitch of vectors in bytes).
     """
     source, pitch = collected
     (stream, streamed), (table, count, run) = state, lines
-    lane, half = LANE_BYTES // width, 0
+    lane, half = 1 << lane_bits, 0
     if nibbles == 2:
         # The vectors of low nibbles precede those of high nibbles.
         column, half = column >> 1, column & 1
-    vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
+    vectors = source + ((column & (lane - 1)) + half * lane) * pitch + (column >> lane_bits) * LANE_BYTES
     stream = go_to(stream, place, scratch, streamed)
     for k in range(count):
         at, target = entry(table, k), scratch + stream[1] + LINE_BYTES * k
@@ -373,20 +381,20 @@ def _append(width, nibbles, state, place, column, lines, collected, scratch):  #
     return added(stream, run, scratch, streamed), streamed
 
 
-@subroutine("width", "nibbles", inline=True)
-def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
+@subroutine("lane_bits", "nibbles", inline=True)
+def _write_next(lane_bits, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
     """Write the next four columns of a band, or the next one if blocks are not whole lines.
 
     `job` is (remaining writes, next column of the chunk, places of the chunk's columns, address of its lanes, base
     added to places, table of lines, number of lines, bytes).
     """
     left, column, places, source, target, table, count, nbytes = job
-    lane, h = LANE_BYTES // width, nibbles
+    lane, h = 1 << lane_bits, nibbles
     if whole_lines:
         # Neighbouring columns are written one after the other: a non-temporal line waits for its neighbour.
         own, targets = places + 8 * column, (target, padding_of(scratch))
         vectors = source + (column // h + column % h * lane) * pitch
-        _write_lines(width, nibbles, state[1], own, targets, (table, count), vectors)
+        _write_lines(lane_bits, nibbles, state[1], own, targets, (table, count), vectors)
         of_chunk = lane * h
     else:
         place, later = entry(places, column), entry(places, column + ENDS_AHEAD)
@@ -394,7 +402,7 @@ def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # typ
             prefetch_ends(target + later, nbytes)
         if place != NOWHERE:
             piece = table, count, nbytes
-            state = _append(width, nibbles, state, target + place, column, piece, (source, pitch), scratch)
+            state = _append(lane_bits, nibbles, state, target + place, column, piece, (source, pitch), scratch)
         of_chunk = 4 * lane * h
     column += 1
     if column == of_chunk:
@@ -408,8 +416,8 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
 
     Parameters
     ----------
-    width : literal int
-        Bytes of an element, 1 where nibbles move.
+    width
+        Not used.
     nibbles : literal int
         2 where elements of four bits move, else 1.
     target, source, table, scratch
@@ -427,7 +435,8 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
     whole_lines = entry(geometry, COLUMNS.whole_lines) != 0
     # Lines off a line boundary use ordinary stores: a non-temporal store would write each in two parts.
     streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
-    of_chunk = LANE_BYTES // width * nibbles * (1 if whole_lines else 4)
+    lane_bits = 4 if nibbles == 2 else entry(geometry, COLUMNS.lane_bits)
+    of_chunk = (nibbles << lane_bits) * (1 if whole_lines else 4)
     form, in_turn = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.in_turn) != 0
     _write_padding_row(entry(table, TABLE.first), group_count, scratch)
     state = NOTHING_PENDING, streamed
@@ -447,11 +456,11 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
         addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
         collected = scratch + _COLLECTED + (0 if in_turn else half * _COLLECTED_BYTES)
         following, then_written = _band_of(nibbles, table, (g, b), starts, shifted, addresses, padding)
-        state, job = _collect(width, nibbles, state, (band, following), job, form, collected, scratch)
+        state, job = _collect(lane_bits, nibbles, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written
         job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
         band, written = following, then_written
         while job[0] and (in_turn or task == last):
-            state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
+            state, job = _write_next(lane_bits, nibbles, state, job, pitch, whole_lines, scratch)
     finish(state[0], scratch, state[1])
     fence()

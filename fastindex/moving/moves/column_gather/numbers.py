@@ -33,6 +33,8 @@ class ColumnsGeometry(NamedTuple):
         Whether rows of packed elements may start with either nibble; else all start with the low nibble.
     in_turn : int
         Whether a band is written before the next one is read; else reading and writing overlap.
+    lane_bits : int
+        Binary logarithm of the elements in 16 bytes.
     """
 
     block_bytes: int
@@ -47,6 +49,7 @@ class ColumnsGeometry(NamedTuple):
     pitch: int
     shifted: int
     in_turn: int
+    lane_bits: int
 
 
 COLUMNS = places(ColumnsGeometry)

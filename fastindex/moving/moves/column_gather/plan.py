@@ -282,6 +282,7 @@ class BlockColumns:
             pitch=pitch,
             shifted=shifted,
             in_turn=in_turn,
+            lane_bits=(LANE_BYTES // width).bit_length() - 1,
         )
         return Draft(
             "column gather",
