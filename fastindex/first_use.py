@@ -13,7 +13,7 @@ import concurrent.futures.thread  # noqa: F401
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,16 @@ Result = TypeVar("Result")
 
 #: The folder of this package's modules.
 PACKAGE_FOLDER = os.path.dirname(__file__)
+
+#: Starts a Python process that does not import what lies in the current folder.
+PYTHON = (sys.executable, "-P")
+
+
+def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a Python process that imports this package from where this process has it."""
+    path = filter(None, (os.path.dirname(PACKAGE_FOLDER), os.environ.get("PYTHONPATH")))
+    return {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(path)}
+
 
 # Lock order: this one, then the import locks, then Numba's, then LLVM's. No imported or compiled code, and no module
 # body of this package, acquires it on another thread. Its holder waits for no lock of user code, except in import

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 from collections import deque
@@ -15,7 +14,7 @@ from threading import Lock
 from types import MappingProxyType
 
 from fastindex.errors import FastIndexError
-from fastindex.first_use import PACKAGE_FOLDER
+from fastindex.first_use import PYTHON, child_environment
 from fastindex.moving.moves import PASS_KERNELS
 from fastindex.runtime.levels import LEVELS, Level
 from fastindex.runtime.machine import Target, this_machine
@@ -135,19 +134,17 @@ def _compile_elsewhere(
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Have worker processes compile and cache kernels; the caller compiles what fails there."""
-    folder = os.path.dirname(PACKAGE_FOLDER)
-    path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     waiting, lock = deque(names), Lock()
 
     def drive() -> None:
         with (
             suppress(BrokenPipeError, IndexError),
             subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMPILE, *arguments],
+                [*PYTHON, "-c", _COMPILE, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **variables, "PYTHONPATH": path},
+                env=child_environment(variables),
                 text=True,
             ) as child,
         ):

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any, Self
 
 from fastindex.errors import FastIndexError
+from fastindex.first_use import PYTHON, child_environment
 from fastindex.trials.jax_programs import (
     CompiledProgram,
     FlatProgram,
@@ -181,8 +182,8 @@ class TopologyCompiler(Compiler):
         ours, theirs = Pipe()
         log = self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "fastindex.trials.compilers", str(theirs.fileno())],
-            env={**os.environ, **_ENVIRONMENT},
+            [*PYTHON, "-m", "fastindex.trials.compilers", str(theirs.fileno())],
+            env=child_environment(_ENVIRONMENT),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pickle
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
-import fastindex
+from fastindex.first_use import PYTHON, child_environment
 from fastindex.hlo.read.sources import TextSource, file_source
 from fastindex.runtime.machine import usable_processors
 
@@ -46,7 +45,13 @@ class Helper:
         count = sum(each <= sums[-1] * 9 // 20 for each in sums)
         request = kind, arguments, [(source.name, source.stage) for source in sources[count:]]
         with contextlib.suppress(OSError):
-            self._child = _started()
+            self._child = subprocess.Popen(
+                [*PYTHON, "-m", "fastindex.hlo.read.helper"],
+                env=child_environment({}),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
             self.own, self._others = sources[:count], sources[count:]
             asked = cast(IO[bytes], self._child.stdin)
             asked.write(pickle.dumps(request))
@@ -60,8 +65,9 @@ class Helper:
             self._child.kill()
             self._child.wait()
             for pipe in (self._child.stdin, self._child.stdout):
-                if pipe is not None:
-                    pipe.close()
+                # Closing writes what the process did not take.
+                with contextlib.suppress(OSError):
+                    cast(IO[bytes], pipe).close()
 
     def result(self) -> tuple[Any, Sequence[TextSource]]:
         """Return the reader of the other sources, or None; and the sources that are still to be read."""
@@ -69,21 +75,9 @@ class Helper:
             return None, self._others
         try:
             return pickle.load(cast(IO[bytes], self._child.stdout)), ()
-        except (EOFError, pickle.UnpicklingError):
-            # Whatever ended the process, such as a lack of memory, may not happen here.
+        except Exception:
+            # Whatever ended the process or spoilt its output may not happen here.
             return None, self._others
-
-
-def _started() -> subprocess.Popen[bytes]:
-    # The same package as here, whatever the current folder has.
-    path = os.pathsep.join(filter(None, (str(Path(fastindex.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, "-m", "fastindex.hlo.read.helper"],
-        env={**os.environ, "PYTHONPATH": path},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 def _serve() -> None:

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from typing import IO, Any, cast
 
 from fastindex.errors import FastIndexError
+from fastindex.first_use import PYTHON, child_environment
 
 _CHUNK = 1 << 20
-_COMMAND = [sys.executable, "-m", "fastindex.hlo.read.printing"]
+_COMMAND = [*PYTHON, "-m", "fastindex.hlo.read.printing"]
 _PRINT = "print it where it was written, compiled.as_text() or XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text'"
 
 
@@ -83,7 +84,7 @@ class Printer:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
             self._child = subprocess.Popen(
                 _COMMAND,
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+                env=child_environment({"TF_CPP_MIN_LOG_LEVEL": "2"}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

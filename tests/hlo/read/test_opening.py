@@ -478,6 +478,11 @@ def test_a_second_process_reads_half_of_the_files(tmp_path: Path, monkeypatch: p
         return [report.to_json(), report.uses, copies.to_json(), copies.copies, copies.moves]
 
     alone = answers(1 << 30)
+    # Neither process imports what lies in the current folder.
+    current = tmp_path / "current"
+    current.mkdir()
+    (current / "pickle.py").write_text("import os; os.mkdir('imported')")
+    monkeypatch.chdir(current)
     started = []
     command = subprocess.Popen
 
@@ -489,3 +494,4 @@ def test_a_second_process_reads_half_of_the_files(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(subprocess, "Popen", counted)
     assert answers(1) == alone
     assert len(started) == 2
+    assert not (current / "imported").exists()
