@@ -33,7 +33,7 @@ def demo(device: str) -> None:
 @click.option(
     "--output",
     metavar="DIR",
-    help="With --target: where to write the kernels; by default the folder from which the package loads them.",
+    help="With --target: the folder for the kernels; by default the one from which the package loads them.",
 )
 def warmup(targets: str | None, output: str | None) -> None:
     """Compile all kernels now, so that no later call has to wait; they are kept on disk.

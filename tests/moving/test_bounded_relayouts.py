@@ -103,7 +103,7 @@ def test_where_the_system_does_not_say_what_is_a_map(tmp_path: Path, monkeypatch
     assert fi.pack(values, TILED, out=out, max_memory=ENOUGH).tobytes() == PACKED.tobytes()
     size = 20 << 30
     large, other = (np.memmap(tmp_path / name, np.uint8, "w+", shape=(size,)) for name in "cd")
-    with pytest.raises(fi.FastIndexError, match="40960 MiB of arrays that are not shared memory maps, and one box"):
+    with pytest.raises(fi.FastIndexError, match="40960 MiB of arrays that are not shared memory maps, and a box"):
         fi.relayout(large, f"u8[{size}]", f"u8[{size}]{{0:T(128)}}", out=other, max_memory=1 << 30)
     monkeypatch.setattr(memory_maps, "_library", None)
     assert fi.pack(values, TILED, max_memory=ENOUGH).tobytes() == PACKED.tobytes()
