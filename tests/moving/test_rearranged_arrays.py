@@ -219,7 +219,7 @@ def test_other_errors() -> None:
         fi.rearrange(array, "a (b c) -> a b c", c=4, pad=True, fill=300)
     with pytest.raises(fi.FastIndexError, match="pad=True"):
         fi.rearrange(array, "a b -> b a", fill=3)
-    with pytest.raises(fi.FastIndexError, match="out has"):
+    with pytest.raises(fi.FastIndexError, match="out must have the shape of the result"):
         fi.rearrange(array, "a b -> b a", out=np.zeros((4, 6), np.uint8))
     with pytest.raises(fi.ArgumentTypeError, match="f32 is not cast to u8"):
         fi.rearrange(array.astype(np.float32), "a b -> b a", out=np.zeros((6, 4), np.uint8))
