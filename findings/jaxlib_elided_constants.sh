@@ -16,7 +16,11 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+# These versions need Python 3.12 or later.
+for python in python3 python3.13 python3.12 ~/.pyenv/versions/3.1[23]*/bin/python3; do
+  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then break; fi
+done
+"$python" -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.4.2
 JAX_PLATFORMS=cpu "$work/venv/bin/python" - <<'PYTHON'
 import re

@@ -14,7 +14,11 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+# These versions need Python 3.12 or later.
+for python in python3 python3.13 python3.12 ~/.pyenv/versions/3.1[23]*/bin/python3; do
+  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then break; fi
+done
+"$python" -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.52
 export JAX_PLATFORMS=cpu TPU_ACCELERATOR_TYPE=v5litepod-4 TPU_SKIP_MDS_QUERY=1 ALLOW_MULTIPLE_LIBTPU_LOAD=1
 export TPU_WORKER_HOSTNAMES=localhost TPU_WORKER_ID=0
