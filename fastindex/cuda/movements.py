@@ -269,8 +269,7 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "fill":
             return fill_kernel(), (WIDTHS.index(width),)
         case "compress" | "expand":
-            first = len(PACKED_BITS) if launch.kernel == "expand" else 0
-            return packing_kernel(), (first + PACKED_BITS.index(width), 0)
+            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0)
         case "interleave" | "deinterleave":
             first = len(ROW_WIDTHS) if launch.kernel == "deinterleave" else 0
             return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)

@@ -190,7 +190,7 @@ VECTOR_INSTRUCTIONS = {1: 250, 2: 200, 4: 170, 8: 160, 16: 160}
 ELEMENT_INSTRUCTIONS = {4: 260, 8: 130, 16: 90}
 
 #: Most instructions of a kernel for what starts anywhere, the paths at the ends of tiles and buffers included.
-ANYWHERE_INSTRUCTIONS = {"transpose words 1": 1300, "transpose words 2": 1400, "shift": 7500, "compress": 1600}
+ANYWHERE_INSTRUCTIONS = {"transpose words 1": 1300, "transpose words 2": 1400, "shift": 7500, "compress": 1000}
 
 
 def require_assembler() -> None:

@@ -279,14 +279,15 @@ def _compressing(bits: int) -> tuple[Reader, Writer]:
 
 
 @cache
-def packing_kernel() -> Kernel:
-    """Make the kernel that packs runs of bytes, a kind for each of `PACKED_BITS`, or then unpacks them.
+def packing_kernel(expand: bool) -> Kernel:
+    """Make the kernel that packs runs of bytes, or the one that unpacks them, with a kind for each of `PACKED_BITS`.
 
     A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all offsets are multiples of
     a unit.
     """
-    compressing, expanding = map(_compressing, PACKED_BITS), map(_expanding, PACKED_BITS)
-    return unit_kernel("compress or expand", [*compressing, *expanding])
+    if expand:
+        return unit_kernel("expand", [*map(_expanding, PACKED_BITS)])
+    return unit_kernel("compress", [*map(_compressing, PACKED_BITS)])
 
 
 @cache

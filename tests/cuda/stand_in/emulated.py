@@ -11,6 +11,7 @@ import ctypes
 import os
 import runpy
 import sys
+import warnings
 from collections.abc import Generator
 from importlib.util import find_spec
 from typing import Any
@@ -49,7 +50,10 @@ def link_with_the_driver() -> None:
 
     _linker._use_nvjitlink_backend, _linker._driver = False, driver
     if find_spec("numba_cuda") is not None:
-        from numba.cuda import decorators
+        with warnings.catch_warnings():
+            # Its own, of the newest NumPy.
+            warnings.simplefilter("ignore")
+            from numba.cuda import decorators
 
         # Kernels of numba-cuda itself are then PTX too.
         decorators._have_nvjitlink = lambda: False
