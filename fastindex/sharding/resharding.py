@@ -392,7 +392,7 @@ def shard(
     buffers = []
     for piece in shards_of(shape, sharding, count):
         key = piece.start, piece.stop, piece.logical_nbytes
-        # GPU array libraries differ in how to copy; packing again costs no more than a copy.
+        # GPU array libraries differ in how to copy; packing again is as fast as a copy.
         found = None if on_device else packed.get(key)
         if found is None:
             held = _held(part, piece)

@@ -45,7 +45,7 @@ from fastindex.weights.tensors import opened
 _FORMAT = "fastindex converted checkpoint"
 #: The default shard size of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
-#: A tensor is checked before anything is written if what is read for it takes no more, in multiples of itself.
+#: A tensor is checked before anything is written, if at most this many times its size is read for it.
 _MOST_READ_TWICE = 4
 
 
@@ -423,7 +423,7 @@ class _Reader:
 def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reader: _Reader | None = None) -> ExitStack:
     """Open the tensors of conversions; closing the result requires their files to be unchanged.
 
-    `reader` begins to read them, if they take no more than `most_bytes`.
+    `reader` begins to read them if they take at most `most_bytes`.
     """
     leaves = [leaf for one in conversions for leaf in one.expression.leaves()]
     with _named(conversions[0]) if conversions else nullcontext():

@@ -25,12 +25,12 @@ _LEAST_NBYTES = 16 << 20
 
 
 class Helper:
-    """A process that reads some of the sources, if they are files that are long enough.
+    """A process that reads some of the sources, if they are several files that are long enough.
 
     Attributes
     ----------
     own : sequence of TextSource
-        Nearly half of the sources, by size, the first ones; the process reads the others.
+        Nearly half of the sources, by size, the first ones, at least one; the process reads the others.
     """
 
     def __init__(self, kind: type, arguments: tuple[object, ...], sources: Sequence[TextSource]) -> None:
@@ -38,11 +38,12 @@ class Helper:
         self._others: Sequence[TextSource] = ()
         self._child: subprocess.Popen[bytes] | None = None
         sizes = [source.nbytes if source.is_file else None for source in sources]
-        if None in sizes or sum(size or 0 for size in sizes) < _LEAST_NBYTES or usable_processors() < 2:
+        is_short = len(sources) < 2 or sum(size or 0 for size in sizes) < _LEAST_NBYTES
+        if None in sizes or is_short or usable_processors() < 2:
             return
         sums = list(itertools.accumulate(size or 0 for size in sizes))
         # This process also joins the results and shows them.
-        count = sum(each <= sums[-1] * 9 // 20 for each in sums)
+        count = max(1, sum(each <= sums[-1] * 9 // 20 for each in sums))
         request = kind, arguments, [(source.name, source.stage) for source in sources[count:]]
         with contextlib.suppress(OSError):
             self._child = subprocess.Popen(

@@ -174,7 +174,7 @@ class Managed(ctypes.Structure):
 
 
 class Jax:
-    """JAX as a module, which reads arrays of others on a stream of its own."""
+    """A fake of the JAX module, which reads arrays of other libraries on its own stream."""
 
     def __init__(self) -> None:
         self.stream = int(cuda.stream())
