@@ -7,7 +7,8 @@ Usage::
 Kinds: `tiles`, f32 to the tiles of bf16, beside NumPy's `astype` and transposes; `awq`, shards of AutoAWQ to
 compressed-tensors, beside that package's own converter; `q8_0`, GGUF's Q8_0 to MLX, beside `mlx.core.load` and
 `save_safetensors`. Each runs in a separate process and ends when everything is on disk. A line has the elapsed time,
-the processor time of the process, and its peak memory. Dropping the system's cache needs root; without it, that is said.
+the processor time of the process, and its peak memory. Dropping the system's cache needs root; the output says if
+it was not dropped.
 """
 
 from __future__ import annotations

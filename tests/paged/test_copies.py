@@ -235,6 +235,7 @@ CHUNK = np.zeros((1, 2, 3, 1, 2), np.int32)
     ("slots", "kind", "message"),
     [
         ([2, 8, 3], OutOfBoundsError, "slot 8 of token 1 is out of bounds for the 4 blocks of 2 tokens"),
+        (np.array([2, 2**64 - 2, 3], np.uint64), OutOfBoundsError, "slot 18446744073709551614 of token 1 is out of"),
         ([2, 3, 2], FastIndexError, "slot 2 is given to two tokens"),
         ([2, 3, 1], FastIndexError, "the null block 0, which is never written"),
         ([2, 3], FastIndexError, "chunk has"),

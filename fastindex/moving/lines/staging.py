@@ -7,8 +7,8 @@ at ``line + fill``.
 Staged bands of a transpose of elements of one or two bytes: read along a few rows, write while reading goes on. A band
 is as many rows as two lines of a column have elements. Only a few rows are read at a time, as many as 16 bytes of a
 column have elements, for many columns: the hardware prefetcher cannot follow more streams. Their elements of each
-column are staged, 16 bytes per lane. Once a chunk of columns is staged, its lines are written while the next chunk is read, in
-alternation: memory is read and written at the same time, and the cache holds both chunks.
+column are staged, 16 bytes per lane. Once a chunk of columns is staged, its lines are written while the next chunk is
+read, in alternation: memory is read and written at the same time, and the cache holds both chunks.
 
 Where columns start off a line boundary, the last partial line of each column is carried to the next band.
 """
