@@ -283,7 +283,9 @@ def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
 
 
 def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
-    if len(blocks) and (blocks.min() < 0 or blocks.max() >= cache.num_blocks):
+    # As unsigned numbers, negative ones are the largest.
+    unsigned = blocks.view(np.dtype(f"u{blocks.itemsize}").newbyteorder(blocks.dtype.byteorder))
+    if len(blocks) and unsigned.max() >= cache.num_blocks:
         at = int(np.flatnonzero((blocks < 0) | (blocks >= cache.num_blocks))[0])
         raise OutOfBoundsError(
             f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "

@@ -81,7 +81,7 @@ def test_slots_that_are_no_pages() -> None:
         fp.BlockTable.from_slots([[0, 1, 2, 3], [4, 5, 11, 7]], [4, 4], page_size=4)
     with pytest.raises(FastIndexError, match=r"token 0 of request 0 is in slot 1, .* puts it in slot 0"):
         fp.BlockTable.from_slots([[1, 2]], [2], page_size=4)
-    with pytest.raises(FastIndexError, match="in slot 9223372036854775813, .* in slot 9223372036854775808"):
+    with pytest.raises(FastIndexError, match=r"in slot 9223372036854775813, .* in slot 9223372036854775808"):
         fp.BlockTable.from_slots(np.array([[2**63 + 5]], np.uint64), [1], page_size=16)
     assert fp.BlockTable.from_slots([[0, 1, 99, 3]], [2], page_size=4).blocks.tolist() == [[0]]
 
