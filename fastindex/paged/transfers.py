@@ -19,7 +19,7 @@ from fastindex.arrays.arrays import address_of
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import Pieces, gathered, nests_of
-from fastindex.paged.caches import Cache
+from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import flat_integers
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
@@ -179,6 +179,8 @@ def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]
     FastIndexError
         The planes differ in more than their offsets; with `casts`, element types may differ.
     """
+    check_cache(source, "source")
+    check_cache(target, "target")
     if set(source.planes) != set(target.planes):
         names = [", ".join(cache.planes) for cache in (source, target)]
         raise FastIndexError(
