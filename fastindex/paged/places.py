@@ -339,7 +339,6 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
     cp, interleave = split[0], as_integer(split[1], "interleave")
     check_interleave(interleave, table.block_size)
     numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
-    numbers = np.ascontiguousarray(numbers if numbers.dtype in _CODES else numbers.astype(np.int64))
     begins = np.asarray(as_integers_in_bulk(starts, "query_start_loc")).astype(np.int64)
     requests = len(table.blocks)
     if numbers.ndim != 1 or begins.ndim != 1 or len(begins) != requests + 1:
@@ -369,10 +368,11 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
             found, is_bad = _by_numpy(batch)
             slots[: batch.tokens] = found
             return bool(is_bad.any())
-    blocks = batch.table.blocks
+    blocks, positions = batch.table.blocks, batch.positions
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
         blocks = np.ascontiguousarray(blocks, np.int64)
-    table = _numbers(batch, blocks, slots)
+    positions = np.ascontiguousarray(positions, positions.dtype if positions.dtype in _CODES else np.int64)
+    table = _numbers(batch, blocks, positions, slots)
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
@@ -385,7 +385,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     return bool(failures)
 
 
-def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
+def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
     ranks, rank = batch.cp
     size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
     of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
@@ -394,8 +394,8 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> N
         table=address_of(blocks),
         row_bytes=blocks.strides[0],
         table_code=_CODES[blocks.dtype],
-        positions=address_of(batch.positions),
-        position_code=_CODES[batch.positions.dtype],
+        positions=address_of(positions),
+        position_code=_CODES[positions.dtype],
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),
