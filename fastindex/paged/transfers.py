@@ -155,6 +155,8 @@ def transfer_of(
     OutOfBoundsError
         A block outside its pool.
     """
+    check_cache(source, "source")
+    check_cache(target, "target")
     pairs, heads, size = _matched(source, target, casts)
     blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
@@ -185,8 +187,6 @@ def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]
     FastIndexError
         The planes differ in more than their offsets; with `casts`, element types may differ.
     """
-    check_cache(source, "source")
-    check_cache(target, "target")
     if set(source.planes) != set(target.planes):
         names = [", ".join(cache.planes) for cache in (source, target)]
         raise FastIndexError(
