@@ -19,7 +19,7 @@ from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
-from fastindex.paged.caches import Cache, check_interleave, size_and_rank
+from fastindex.paged.caches import Cache, check_cache, check_interleave, size_and_rank
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
@@ -73,6 +73,7 @@ def byte_offset(
     >>> fp.byte_offset(cache, layer=1, kv=1, head=2, slot=[17, 18], dim=3)
     array([159878, 160006])
     """
+    check_cache(cache, "cache")
     planes = list(cache.planes.values())
     if isinstance(kv, str):
         if kv not in cache.planes:
@@ -136,6 +137,7 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     >>> fp.element_at(cache, 159879)
     Element(layer=1, kv=1, head=2, slot=17, dim=3)
     """
+    check_cache(cache, "cache")
     check_mode(padding)
     numbers = np.asarray(as_integers_in_bulk(byte, "byte"))
     flat = np.atleast_1d(_bounded(numbers, cache.nbytes, "byte", cache)).reshape(-1)

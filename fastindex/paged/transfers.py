@@ -19,7 +19,7 @@ from fastindex.arrays.arrays import address_of
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import Pieces, gathered, nests_of
-from fastindex.paged.caches import Cache
+from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import flat_integers
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
@@ -155,6 +155,8 @@ def transfer_of(
     OutOfBoundsError
         A block outside its pool.
     """
+    check_cache(source, "source")
+    check_cache(target, "target")
     pairs, heads, size = _matched(source, target, casts)
     blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
