@@ -475,10 +475,8 @@ def format_rule_of(given: Any, formats: Mapping[str, FoundFormat]) -> Formats:
         A missing or unknown name of a format.
     """
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        keys = ', '.join(_FORMAT_KEYS)
+        keys = ", ".join(_FORMAT_KEYS)
         raise ArgumentTypeError(f"the format of a rule is a mapping with {keys}, got {str(given)[:200]}")
-            f"the format of a rule is a mapping with {', '.join(_FORMAT_KEYS)}, got {str(given)[:200]}"
-        )
     if not {"from", "to"} <= set(given):
         raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
     source, target = (_format_of(given[key], formats) for key in ("from", "to"))
