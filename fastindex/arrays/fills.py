@@ -22,7 +22,7 @@ RULES: tuple[str, ...] = get_args(Casting)
 
 def check_casting(casting: str) -> None:
     """Raise FastIndexError unless `casting` is one of NumPy's rules."""
-    if casting not in RULES:
+    if not isinstance(casting, str) or casting not in RULES:
         raise FastIndexError(f"casting must be one of {', '.join(map(repr, RULES))}, got {casting!r}")
 
 

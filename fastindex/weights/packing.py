@@ -21,6 +21,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_movable
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.jobs.input_files import path_text
 from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
@@ -127,9 +128,10 @@ def pack_checkpoint(
     >>> place.cleanup()
     """
     check_casting(casting)
-    if os.fspath(folder).endswith((".safetensors", ".json", ".gguf")):
+    folder = path_text(folder, "folder")
+    if folder.endswith((".safetensors", ".json", ".gguf")):
         raise FastIndexError(
-            f"{os.fspath(folder)} is the name of a file, and the output is a folder of buffers: give it another "
+            f"{folder} is the name of a file, and the output is a folder of buffers: give it another "
             "name; unpack writes the tensors back to a .safetensors file"
         )
     limit, progress = memory_limit(max_memory), NoProgress() if progress is None else progress
@@ -138,7 +140,7 @@ def pack_checkpoint(
     for array in arrays.values():
         check_movable(array.shape)
     place = Path(folder)
-    store = ZARR if is_zarr(os.fspath(folder)) else RAW
+    store = ZARR if is_zarr(folder) else RAW
     files = {name: f"{number:05}{'' if store == ZARR else '.bin'}" for number, name in enumerate(arrays)}
     progress.start(sum(array.shape.nbytes for array in arrays.values()))
     pieces = {name: Piece(files[name], array.shape.nbytes, array.identity()) for name, array in arrays.items()}

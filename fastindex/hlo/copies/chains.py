@@ -147,6 +147,8 @@ class Chains:
         first = operands[0] if len(operands) else -1
         if opcode == "parameter":
             return self._before_parameter(found)
+        if opcode == "call":
+            return self._before_call(computation, place, path)
         if first < 0:
             return None
         if opcode == "get-tuple-element":
@@ -192,6 +194,15 @@ class Chains:
         if is_changed and not found.is_changed:
             found.carry, found.is_changed = text, True
         found.carry = found.carry or text
+
+    def _before_call(self, computation: Computation, place: int, path: Path) -> _Step | None:
+        """Return the root of the called computation; None if its parameters are those of another call."""
+        callees = computation.details[place].callees
+        callee = self._module.computations.get(callees[0]) if callees else None
+        site = self._calls.site(callee) if callee is not None and len(callee) else None
+        if callee is None or site is None or site.computation is not computation or site.place != place:
+            return None
+        return callee, callee.root, path
 
     def _before_async(self, computation: Computation, place: int, path: Path) -> _Step | None:
         """Return the input of an asynchronous instruction, whose result is {operands, result, contexts}."""

@@ -407,6 +407,37 @@ def test_damaged_text_never_raises_more_than_the_report(path: Path) -> None:
         json.dumps(table.to_json(all_moves=True))
 
 
+COMMANDS = """HloModule m, is_scheduled=true
+
+%command_buffer (p: f32[8,16]) -> (f32[8,16], f32[8,16]) {
+  %p = f32[8,16]{1,0} parameter(0)
+  %n = f32[8,16]{0,1} negate(%p)
+  ROOT %t = (f32[8,16]{1,0}, f32[8,16]{0,1}) tuple(%p, %n)
+}
+
+ENTRY %main (a: f32[8,16], b: f32[8,16]) -> f32[8,16] {
+  %a = f32[8,16]{1,0} parameter(0)
+  %b = f32[8,16]{1,0} parameter(1)
+  %call.1 = (f32[8,16]{1,0}, f32[8,16]{0,1}) call(%a), to_apply=%command_buffer
+  %passed = f32[8,16]{1,0} get-tuple-element(%call.1), index=0
+  %new = f32[8,16]{0,1} get-tuple-element(%call.1), index=1
+  %copy.1 = f32[8,16]{0,1} copy(%passed)
+  %copy.2 = f32[8,16]{1,0} copy(%new)
+  %call.2 = (f32[8,16]{1,0}, f32[8,16]{0,1}) call(%b), to_apply=%command_buffer
+  %again = f32[8,16]{1,0} get-tuple-element(%call.2), index=0
+  ROOT %copy.3 = f32[8,16]{0,1} copy(%again)
+}
+"""
+
+
+def test_the_result_of_a_call_is_that_of_what_it_calls() -> None:
+    """As in command buffers of GPUs. What is called again has the operands of its first call."""
+    found = {row.instruction: row for row in fi.hlo.layout_copies(COMMANDS).copies}
+    assert {name: row.argument for name, row in found.items()} == {"copy.1": 0, "copy.2": None, "copy.3": None}
+    assert found["copy.2"].origin.startswith("n writes")
+    assert found["copy.3"].origin.startswith("call.2 writes")
+
+
 def test_computations_that_call_each_other_in_a_circle() -> None:
     text = LOOP.replace('custom-call(%turned, %sum), custom_call_target="f"', "call(%turned, %sum), to_apply=%body")
     for name in ("BEGIN", "LIMIT", "STEP"):
