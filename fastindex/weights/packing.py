@@ -16,10 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, wanted_type
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.jobs.input_files import path_text
 from fastindex.jobs.layout_jobs import memory_limit
@@ -194,7 +194,8 @@ def _packed(path: str, array: Array, limit: int, store: str, progress: Progress,
                 inner = ordered_shape(array.tensors[0].shape, array.order)
                 stored = [StoredArray(one, inner) for one in tensors]
                 source: Any = Stack(stored) if array.is_stacked else stored[0]
-                plan_boxes(source, target, limit, casting=casting).run(fill_pattern(array.shape), progress.advance)
+                job = plan_boxes(source, target, limit, is_checked=casting != "unsafe")
+                job.run(fill_pattern(array.shape), progress.advance)
         return stack.pop_all()
 
 
