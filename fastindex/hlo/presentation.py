@@ -125,7 +125,7 @@ def text_table(
     >>> row = (["7"], [("bold", "f32[2]"), ("", "is padded to 4 by the tile")])
     >>> print(*text_table(["count", "shape"], ">", [row], width=34)[1:], sep="\\n")
      count   shape
-     ─────────────────────────────────
+     ────────────────────────────────
          7   f32[2]
              is padded to 4 by the
              tile
@@ -144,7 +144,7 @@ def text_table(
         pairs = zip(cells, alignments, sizes, strict=True)
         return " " + "".join(f"{cell:{side}{size}}   " for cell, side, size in pairs)
 
-    lines = ["", begun(titles[:-1]) + titles[-1], " " + "─" * (indent + room)]
+    lines = ["", begun(titles[:-1]) + titles[-1], " " + "─" * (indent + room - 1)]
     for cells, last in shown:
         begin = begun(cells)
         for style, text in last:

@@ -128,7 +128,9 @@ def report_text(uses: Uses, sort: SortKey, top: int | None, width: int, all_name
     """Return the totals and the table of shapes."""
     titles = (*_IN_TERMINAL, "shape, cause, cheapest change and source")
     rows = [_text_row(use, len(uses.modules) > 1, all_names) for use in uses.sorted_uses(sort, top)]
-    lines = [visible(summary(uses)), *text_table(titles, ">" * len(_IN_TERMINAL), rows, width, colours), ""]
+    lines = [visible(summary(uses))]
+    if rows:
+        lines += [*text_table(titles, ">" * len(_IN_TERMINAL), rows, width, colours), ""]
     if len(rows) < len(uses.uses):
         lines.append(counted(len(uses.uses) - len(rows), "more shape"))
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from fastindex.trials.jax_programs import FlatProgram, Wanted, jax_format, memor
 _MENTIONED = 1 << 16
 #: Growth of device memory that is always allowed, however small the program: two tuple tables on a TPU.
 _TABLES = 1 << 15
-_TITLES = ("copies", "moved", "arguments", "device memory", "other memory", "what changed, and why it is refused")
+_TITLES = ("copies", "moved", "arguments", "device memory", "other memory", "change, and why it is refused")
 
 
 @dataclass(frozen=True, slots=True)
