@@ -38,6 +38,7 @@ _UNTIDY = re.compile(rb"[\n\t\r/]|  |= | [,:=)\]]")
 #: Tokens that matter when searching for a closing bracket.
 _INSIDE = re.compile(rb"""[(){}\[\]\n"]|'|/\*|//[^\r\n]*""")
 _ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb"\()", re.DOTALL)
+_ELEMENT = re.compile(rb",(?=[a-z(])")
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
 _LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
 _GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
@@ -276,8 +277,9 @@ class ExactText:
             after = blank_end(text, at)
             if text[at - 1 : at] == b"]" and _LAYOUT.match(text, after):
                 at = self._group(after)
-        # No two words of a shape need a space between them.
-        return b"".join(_COMMENT.sub(b"", text[begin:at]).split()), at
+        # Only elements of tuples have a space between them.
+        shape = b"".join(_COMMENT.sub(b"", text[begin:at]).split())
+        return _ELEMENT.sub(b", ", shape) if shape.startswith(b"(") else shape, at
 
     def _operands(self, at: int, events: list[Event]) -> tuple[bytes, int]:
         text = self._text

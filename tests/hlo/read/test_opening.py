@@ -9,6 +9,7 @@ Tests of: hlo.read.opening, hlo.read.kinds, hlo.read.protos, hlo.read.printing, 
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import json
@@ -96,6 +97,17 @@ def test_compressed_texts_are_those_texts(ending: str, tmp_path: Path) -> None:
     )
     with file.open("rb") as stream:
         assert fi.hlo.report(stream).total_nbytes == fi.hlo.report(TEXT).total_nbytes
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
+def test_texts_in_utf_16_are_those_texts(mark: bytes, tmp_path: Path) -> None:
+    plain, file = tmp_path / "plain.txt", tmp_path / "coded.txt"
+    text = TEXT.read_text() + "// \N{MUSICAL SYMBOL G CLEF}\n"
+    plain.write_text(text)
+    coded = mark + text.encode("utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be")
+    for data in (coded, gzip.compress(coded)):
+        file.write_bytes(data)
+        assert answers(file) == answers(plain)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
