@@ -487,6 +487,7 @@ def test_a_second_process_reads_half_of_the_files(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(helper, "_LEAST_NBYTES", least)
         report, copies = fi.hlo.report(files), fi.hlo.layout_copies(files)
         assert (len(report.modules), len(report.problems)) == (4, 1)
+        assert str(report.problems[0]).count("4.txt") == 1
         return [report.to_json(), report.uses, copies.to_json(), copies.copies, copies.moves]
 
     alone = answers(1 << 30)
