@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,9 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
                     found.extend(_made(output, group, captures, name, tensors, casting))
     if rules and not any(followed.values()):
         raise FastIndexError("no tensor follows any of the rules: the checkpoint is of another format")
+    # In the order of the source, so that what comes from one tensor is made while that is in memory.
+    places = {_told(tensor): place for place, tensor in enumerate(tensors.values())}
+    found.sort(key=lambda one: places[one.sources[0]])
     names: set[str] = set()
     for one in found:
         if one.equals is None and (one.name in names or not one.name or one.name == "__metadata__"):
@@ -398,17 +402,7 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
     if kind == "multiply":
         if element_type is None or not element_type.is_floating:
             raise FastIndexError(f"the step {' '.join(step)!r} is for floats, and the tensor is {dtype}")
-        # Converting half precision twice is faster than NumPy's arithmetic in it.
-        wide = np.result_type(dtype, np.float32) if dtype.itemsize < 4 else dtype
-        factor = wide.type(float(Fraction(step[1])))
-
-        def scaled(values: Any) -> Any:
-            with np.errstate(all="ignore"):
-                given = values.astype(wide)
-                found = (given * factor).astype(dtype)
-                return found, (found.astype(wide) / factor == given) | (given != given)
-
-        return Step(made, scaled, f"times {step[1]} is no {dtype}", output.remedy)
+        return Step(made, _scaled(dtype, float(Fraction(step[1]))), f"times {step[1]} is no {dtype}", output.remedy)
     if dtype.kind not in "iu":
         raise FastIndexError(f"the step {' '.join(step)!r} is for codes, and the tensor is {dtype}")
     width = 8 * dtype.itemsize if bits is None else bits
@@ -428,6 +422,26 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
 
     most = least + (1 << width) - 1
     return Step(made, shifted, f"{number:+d} is not from {least} to {most}", output.remedy)
+
+
+@lru_cache
+def _scaled(dtype: np.dtype[Any], number: float) -> Callable[[Any], tuple[Any, Any]]:
+    """Return the product of floats and a number, as `change` of a `Step`."""
+    wide = np.result_type(dtype, np.float32)
+    factor = wide.type(number)
+
+    def scaled(values: Any) -> tuple[Any, Any]:
+        with np.errstate(all="ignore"):
+            given = values.astype(wide)
+            found = (given * factor).astype(dtype)
+            return found, (found.astype(wide) / factor == given) | (given != given)
+
+    if dtype.itemsize > 2:
+        return scaled
+    # NumPy's arithmetic is slow in half precision: look up the results of all 65,536 values.
+    kind = f"u{dtype.itemsize}"
+    products, exact = scaled(np.arange(1 << 8 * dtype.itemsize, dtype=kind).view(dtype))
+    return lambda values: (products[values.view(kind)], exact[values.view(kind)])
 
 
 def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:

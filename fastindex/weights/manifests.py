@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fastindex.arrays.buffers import check_movable
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
