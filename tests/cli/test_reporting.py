@@ -84,5 +84,5 @@ def test_long_tables_say_what_they_leave_out(tmp_path: Path) -> None:
     for command, name, total in (("report", "shapes", 140), ("copies", "rows", 70)):
         printed = run(command, file).stdout
         assert printed.endswith(f"\n{total - 64} more {name}; --top {total} prints all, --json has all\n")
-        assert printed.count("f32[") < run(command, file, "--top", total).stdout.count("f32[")
-        assert run(command, file, "--top", total - 1).stdout.endswith(f"\n1 more {name[:-1]}\n")
+        assert printed.count("f32[") < run(command, file, "--top", str(total)).stdout.count("f32[")
+        assert run(command, file, "--top", str(total - 1)).stdout.endswith(f"\n1 more {name[:-1]}\n")
