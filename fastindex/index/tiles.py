@@ -26,8 +26,7 @@ from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
-from fastindex.index.executors import BadElementError, out_of_bounds
-from fastindex.index.indices import convert
+from fastindex.index.executors import BadElementError, convert, out_of_bounds
 from fastindex.index.programs import (
     bits_of_unit,
     coordinate_forms,

@@ -110,21 +110,24 @@ _AHEAD = 16
 
 
 @subroutine("are_blocks")
-def _write_blocks(are_blocks, job, near_outer, far_outer, begin, end, pieces, rows, state):  # type: ignore[no-untyped-def]
-    """Write the runs of the blocks ``begin:end``, whose pieces are `rows` rows at `pieces`; return the new state.
+def _write_blocks(are_blocks, job, outer, begin, end, pieces, state):  # type: ignore[no-untyped-def]
+    """Write the runs of the blocks ``begin:end``; return the new state.
 
-    The state is the index of the last run, its end on both sides, and its begin.
+    `outer` is the near and far offset, and `pieces` the address and number of the pieces of a block. The state is the
+    index of the last run, its end on both sides, and its begin.
     """
     near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
     blocks, order, stride = entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order), entry(job, RUN_JOB.block_stride)
     all_pages, each = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.number_stride)
     count, near_end, far_end, near_begin, far_begin = state
+    near_outer, far_outer = outer
+    first, rows = pieces
     for i in range(begin, end):
         near_block, number = near_outer + entry(blocks, i) * stride, entry(order, i)
         if not are_blocks:
             prefetch(all_pages + entry(order, min(i + _AHEAD, end - 1)) * each)
         for row in range(rows):
-            piece = pieces + PIECE_BYTES * row
+            piece = first + PIECE_BYTES * row
             near, far = near_block + entry(piece, 0), far_outer + entry(piece, 2)
             far += number * each if are_blocks else entry(all_pages + number * each, entry(piece, 1))
             # No branch: whether blocks are neighbours is random, and a misprediction takes longer than the writes.
@@ -142,14 +145,14 @@ def _write_blocks(are_blocks, job, near_outer, far_outer, begin, end, pieces, ro
 @subroutine("are_blocks")
 def _write_all(are_blocks, job):  # type: ignore[no-untyped-def]
     outer, last, count = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.last), entry(job, RUN_JOB.block_count)
-    pieces, rows = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
-    of_last, last_rows = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
+    pieces = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
+    of_last = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
     state = (-1, -1, -1, 0, 0)
     for o in range(entry(job, RUN_JOB.outer_count)):
-        near, far = entry(outer, 2 * o), entry(outer, 2 * o + 1)
-        state = _write_blocks(are_blocks, job, near, far, 0, last, pieces, rows, state)
-        state = _write_blocks(are_blocks, job, near, far, last, last + 1, of_last, last_rows, state)
-        state = _write_blocks(are_blocks, job, near, far, last + 1, count, pieces, rows, state)
+        offsets = entry(outer, 2 * o), entry(outer, 2 * o + 1)
+        state = _write_blocks(are_blocks, job, offsets, 0, last, pieces, state)
+        state = _write_blocks(are_blocks, job, offsets, last, last + 1, of_last, state)
+        state = _write_blocks(are_blocks, job, offsets, last + 1, count, pieces, state)
     return state[0] + 1
 
 

@@ -11,7 +11,7 @@ A copy inside a fusion reads and writes those of the fusion's operands and resul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -411,7 +411,7 @@ class FusedBytes:
                 waiting += [(here, operand) for operand in here.operands(value)]
         return total
 
-    def follows(self, computation: Computation, place: int, movers: frozenset[tuple[str, int]]) -> bool:
+    def follows(self, computation: Computation, place: int, movers: Set[tuple[str, int]]) -> bool:
         """Whether an operand of an instruction depends on one of `movers` within the same fusion."""
         seen: set[tuple[str, int]] = set()
         waiting = [(computation, operand) for operand in computation.operands(place)]

@@ -195,6 +195,28 @@ def test_a_fusion_of_nothing_but_a_transpose_is_added_up(body: str, result: str,
     assert ("inside fusions, not added up" in table.text()) == (not all(alone.values()))
 
 
+@pytest.mark.parametrize(
+    ("body", "result", "copies"),
+    [
+        # The CPU's compiler prints a transpose in which no element moves, but the fusion copies its operand.
+        ("  ROOT %t = f32[600,64]{0,1} transpose(%p), dimensions={1,0}", "f32[600,64]{0,1}", ["t"]),
+        ("  ROOT %c = f32[64,600]{1,0} copy(%p)", "f32[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %b = bf16[64,600]{1,0} convert(%c)", "bf16[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %d = f32[64,600]{1,0} copy(%c)", "f32[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %n = f32[64,600]{1,0} negate(%c)", "f32[64,600]{1,0}", []),
+        (f"  {TURN}\n  ROOT %c = f32[600,64]{{1,0}} copy(%t)", "f32[600,64]{1,0}", []),
+    ],
+)
+def test_a_fusion_that_only_copies_within_one_layout(body: str, result: str, copies: list[str]) -> None:
+    table = fi.hlo.layout_copies(fusion_of(body, result))
+    found = [item for item in table.copies if item.kind == "same layout"]
+    assert [item.instruction for item in found] == copies
+    written = fi.Shape.parse(result).nbytes
+    for item in found:
+        assert (item.is_alone, item.is_avoidable, item.fusion) == (True, False, "fusion")
+        assert (item.nbytes_read, item.nbytes_written) == (153600, written)
+
+
 SCATTERED = """HloModule m, is_scheduled=true
 
 %fused (table: f32[1000,128], one: f32[8,128], where: s32[]) -> f32[1000,128] {
