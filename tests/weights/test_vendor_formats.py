@@ -91,6 +91,8 @@ def test_auto_round(bits: int) -> None:
     agree(lambda q: found["pack_awq_bitstream"](q, bits, 1), "awq", shapes, bits, packer="auto_round")
     shapes = [(32, 1), (96, 7), (256, 64)]
     agree(lambda q: found["pack_bitstream"](q, bits, 0), "gptq", shapes, bits, packer="auto_round")
+    pack = functions("auto_round", "export/export_to_mlx/export.py", "_pack_weight_mlx")["_pack_weight_mlx"]
+    agree(lambda q: pack(q, bits), "mlx", [(1, 64), (3, 128), (5, 192)], bits)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -703,6 +705,15 @@ REPACKED = [
     ("iq4_nlx8", 8, "iq4_nl", 4, (2, 18), 16, (8,)),
     ("mxfp4x4", 4, "mxfp4", 4, (1, 17), 4, (4,)),
     ("mxfp4x8", 8, "mxfp4", 4, (1, 17), 8, (8,)),
+    # On RISC-V.
+    ("q4_Kx16", 16, "q4_K", 4, (16, 144), 256, (1,)),
+    ("q2_Kx16", 16, "q2_K", 2, (16, 80), 320, (1,)),
+    ("iq4_nlx16", 16, "iq4_nl", 4, (2, 18), 32, (1,)),
+    ("q8_0x4", 4, "q8_0", 8, (2, 34), 8, (4, 8)),
+    ("q8_0x16", 16, "q8_0", 8, (2, 34), 32, (1,)),
+    ("q4_0x4", 4, "q4_0", 4, (2, 18), 8, (4, 8)),
+    ("q4_0x8", 8, "q4_0", 4, (2, 18), 16, (8,)),
+    ("q4_0x16", 16, "q4_0", 4, (2, 18), 32, (1,)),
 ]
 
 

@@ -124,7 +124,7 @@ def open_sources(source: HloSource) -> list[TextSource]:
         ) from None
     for path in paths:
         if not isinstance(path, os.PathLike):
-            raise TypeError(f"a list of HLO files must hold paths, got {type(path).__name__}")
+            raise ArgumentTypeError(f"a list of HLO files must hold paths, got {type(path).__name__}")
     if not paths:
         raise FastIndexError("no HLO file was given")
     return _path_sources([Path(path) for path in paths])
@@ -301,4 +301,4 @@ def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
 
 def refuse(name: str, why: str) -> None:
     """Raise the error for a source that is not HLO text."""
-    raise FastIndexError(f"not HLO text{f' in {name}' if name else ''}: {why}")
+    raise FastIndexError(f"{name}: not HLO text: {why}" if name else f"not HLO text: {why}")
