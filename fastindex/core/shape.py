@@ -485,7 +485,6 @@ _parsed = lru_cache(maxsize=1024)(Shape.parse)
 
 
 def _from_strides(array: StridedArray, library: str) -> Shape:
-    load("fastindex.core.foreign_arrays")
     from fastindex.core.foreign_arrays import minor_to_major_of
 
     kind = ElementType.from_dtype_name(array.dtype_name, library)
