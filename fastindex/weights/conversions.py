@@ -30,7 +30,6 @@ from fastindex.weights.expressions import (
     Stored,
     Transposed,
 )
-from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_sides import common_letters
@@ -275,7 +274,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     is_said = ("flip",) in output.steps
     if len(inputs) == 1 and not arranged and output.transpose is None and output.dtype is None:
         expression, tensor = inputs[0]
-        direct = Moved(expression, _told_formats(output, rule, tensor).formats_of(tensor))
+        direct = Moved(expression, _told_formats(output, rule, tensor).of(tensor))
         if direct.signs_flip == is_said:
             return direct
         _check_signs(rule, direct.signs_flip, is_said)
@@ -287,7 +286,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     decoded, bits = [], rule.bits
     for expression, tensor in inputs:
         if source != PLAIN:
-            formats = _told_formats(output, first, tensor).formats_of(tensor)
+            formats = _told_formats(output, first, tensor).of(tensor)
             expression, bits = Moved(expression, formats), formats.plan().ends[0].bits
         decoded.append(expression)
     theirs = tuple(one for one in rule.parameters if one[0] in known[1])
@@ -309,7 +308,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     return made(True) if flips else found
 
 
-def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
+def _check_signs(rule: Formats, flips: bool, is_said: bool) -> None:
     if flips and not is_said:
         raise FastIndexError(
             f"{' and '.join(map(str, rule.names))} mean codes differently, as two's complement and as the value plus "
@@ -328,13 +327,13 @@ def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
     return codes if lead < 0 or order == tuple(range(len(order))) else Transposed(codes, order)
 
 
-def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
+def _told_formats(output: Output, rule: Formats, tensor: Tensor) -> Formats:
     """Return a rule, with the type and sizes that GGUF blocks give to their codes."""
     if output.field is None or not str(rule.names[0]).startswith("gguf_"):
         return rule
     given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
     parameters = tuple(sorted({**given, **dict(rule.parameters)}.items()))
-    return replace(rule, sizes=tensor.sizes if rule.sizes is None else rule.sizes, parameters=parameters)
+    return replace(rule, sizes=rule.sizes or tensor.sizes, parameters=parameters)
 
 
 def _joined(output: Output, parts: Sequence[Expression]) -> Expression:

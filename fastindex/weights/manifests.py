@@ -26,10 +26,9 @@ from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.named_formats import known_name
 from fastindex.runtime.progress import Progress
-from fastindex.weights.format_rules import shape_of
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
-from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_jobs import Formats, shape_of
 from fastindex.weights.repack_plans import Format
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,

@@ -30,7 +30,6 @@ from fastindex.moving.box_jobs import plan_boxes
 from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
-from fastindex.weights.format_rules import shape_of
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
     JOURNAL,
@@ -44,7 +43,7 @@ from fastindex.weights.manifests import (
     opened_journal,
     record_of,
 )
-from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
+from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of, shape_of
 from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, shown, stacks_of
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Stack, Tensor, opened, ordered_shape
@@ -256,7 +255,7 @@ def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | Non
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
     first, is_stacked = tensors[0], rule.stack is not None
     if rule.format is not None:
-        formats = rule.format.formats_of(first)
+        formats = rule.format.of(first)
         shape = shape_of(formats.plan().ends[1])
         if is_stacked:
             shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))

@@ -1,6 +1,6 @@
 """Programs for each TPU, compiled without one: what the report says of their memory, against XLA's buffer assignment.
 
-Tests of: hlo.fast_memory, hlo.module_uses, hlo.liveness, hlo.reports, hlo.walk.
+Tests of: hlo.flow.fast_memory, hlo.module_uses, hlo.flow.liveness, hlo.reports, hlo.flow.walk.
 """
 
 from __future__ import annotations

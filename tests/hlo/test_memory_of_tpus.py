@@ -2,8 +2,8 @@
 
 The sizes expected are those of its buffer assignments.
 
-Tests of: hlo.fast_memory, hlo.bytes_accessed, hlo.module_uses, hlo.shape_table, hlo.liveness, hlo.reports,
-hlo.divisions, hlo.read.dumps.
+Tests of: hlo.flow.fast_memory, hlo.flow.bytes_accessed, hlo.flow.liveness, hlo.module_uses, hlo.shape_table,
+hlo.reports, hlo.divisions, hlo.read.dumps.
 """
 
 from __future__ import annotations

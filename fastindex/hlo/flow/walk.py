@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
-from fastindex.hlo.bytes_accessed import Accessed, BytesAccessed
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.fast_memory import LOOP_WEIGHT, SPACES
+from fastindex.hlo.flow.bytes_accessed import Accessed, BytesAccessed
+from fastindex.hlo.flow.fast_memory import LOOP_WEIGHT, SPACES
 from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.walk import TooDeep, Walk
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.walk import TooDeep, Walk
 
 Role = Literal["argument", "output", "constant", "temporary"]
 Interval = tuple[int, int]
