@@ -333,7 +333,7 @@ def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[
 # Joint iteration
 
 
-def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def common_shape(arrays: Iterable[Any]) -> tuple[int, ...]:
     """Return the shape to which arrays broadcast.
 
     Raises
@@ -341,6 +341,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     FastIndexError
         They do not broadcast together.
     """
+    shapes: list[tuple[int, ...]] = [array.shape for array in arrays]
     if not shapes or shapes.count(shapes[0]) == len(shapes):
         return shapes[0] if shapes else ()
     try:
