@@ -13,11 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
+from fastindex.cuda.kernels.device import COMPILER, SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
 from fastindex.runtime.machine_code import digest_of_sources
 
 #: Packages that the machine code of a kernel depends on, besides its source.
-_COMPILER = (
+_PACKAGES = (
     "numba",
     "numba-cuda",
     "numba-cuda-mlir",
@@ -136,12 +136,12 @@ def _grid(blocks: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _stamp() -> tuple[str, ...]:
-    """Return the versions that machine code depends on: a digest of our sources, and the compiler's packages."""
+    """Return what machine code depends on: a digest of our sources, the compiler, and the versions of its packages."""
     versions = []
-    for package in _COMPILER:
+    for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
-    return (digest_of_sources(), *versions)
+    return (digest_of_sources(), COMPILER, *versions)
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,5 @@
 """The interface to CUDA: the only module that imports a compiler of kernels, numba-cuda or numba-cuda-mlir.
 
-
 It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
 which runs kernels as Python, thread by thread.
 """
@@ -46,7 +45,8 @@ __all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrin
 #: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
 THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
 
-_COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
+#: The package that compiles kernels.
+COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
 
 #: The CUDA status for an allocation that does not fit.
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -66,14 +66,14 @@ def why_unavailable() -> str | None:
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
     try:
         if not cuda.cudadrv.driver.driver.is_available:
-            return f"{_COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+            return f"{COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
     except Exception as error:  # CudaSupportError, and whatever a broken driver raises
         return f"the CUDA driver does not start: {error}"
     missing = _missing_compiler()
     if missing is not None:
         return missing
     if not cuda.is_available():
-        return f"{_COMPILER} finds a driver but says that CUDA cannot be used; `numba -s` tells more"
+        return f"{COMPILER} finds a driver but says that CUDA cannot be used; `numba -s` tells more"
     _available = True
     return None
 
