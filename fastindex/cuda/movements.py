@@ -282,18 +282,19 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "transpose" if tile is not None:
             # With fewer rows first, the assembler spills no registers.
             sizes = tuple(sorted(VECTOR_TILES[width]))
-            return transpose_kernel(width, sizes), (sizes.index(tile.capacity),)
+            return transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "transpose words" if tile is not None:
             return word_transpose_kernel(width, *tile.capacity), ()
         case "transpose elements" if tile is not None:
-            return scalar_transpose_kernel(width, ELEMENT_TILES[width]), (ELEMENT_TILES[width].index(tile.capacity),)
+            sizes = ELEMENT_TILES[width]
+            return scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "cast" if cast is not None:
             return cast_kernel(cast.code, cast.columns), (0,)
         case "cast rows" | "cast parts" if cast is not None:
             kernel = cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
             return kernel, (launch.step,)
         case "cast transpose" if cast is not None:
-            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), ()
+            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
         case _:
             kind = STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
             return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))

@@ -25,6 +25,8 @@ WIDTHS = (1, 2, 4, 8, 16)
 
 GLOBAL = 1
 _SHARED = 3
+#: Bytes of all banks.
+SHARED_ALIGNMENT = 128
 _INT64 = ir.IntType(64)
 _INT32 = ir.IntType(32)
 _PAIR = ir.VectorType(_INT64, 2)
@@ -77,10 +79,10 @@ def _make_shared(size: int) -> Any:
     def shared(typingctx: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             if OF_MLIR:
-                return builder.shared(size, _SHARED)
+                return builder.shared(size, _SHARED, SHARED_ALIGNMENT)
             name = builder.module.get_unique_name("fastindex_shared")
             memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), size), name, addrspace=_SHARED)
-            memory.align = 16
+            memory.align = SHARED_ALIGNMENT
             memory.linkage = "internal"
             memory.initializer = ir.Constant(memory.value_type, ir.Undefined)
             return builder.ptrtoint(memory, _INT64)
@@ -181,8 +183,8 @@ def _simulated_shared(size: int) -> Callable[[], int]:
         # Blocks are simulated one at a time; the threads of a block share its manager.
         block: Any = threading.current_thread()
         with _lock:
-            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + 16, np.uint8))
-        return int(memory.ctypes.data + 15) // 16 * 16
+            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + SHARED_ALIGNMENT, np.uint8))
+        return -(-memory.ctypes.data // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
     return shared
 
@@ -207,7 +209,7 @@ def _simulated_lower_to(address: Any, value: Any) -> None:
 
 
 def shared_memory(size: int) -> Callable[[], int]:
-    """Make the function that returns the address, a multiple of 16, of `size` bytes of shared memory of a block."""
+    """Make the function that returns the address, a multiple of 128, of `size` bytes of shared memory of a block."""
     return _simulated_shared(size) if SIMULATED else cast(Callable[[], int], _make_shared(size))
 
 
