@@ -96,7 +96,7 @@ PADDED += [((4, 2), (64, 64), (4, 8)), ((1, 4), (64, 64), (16, 4)), ((8, 1), (64
 
 @pytest.mark.parametrize(("widths", "room", "vectors"), PADDED)
 def test_padded_tiles_meet_in_no_bank(widths: tuple[int, int], room: tuple[int, int], vectors: tuple[int, int]) -> None:
-    """But for short lines, of which a warp takes two. Both walks agree on where every element is, and that is inside."""
+    """But for short lines, of which a warp takes two. Both walks agree on where every element is."""
     geometry, cell = PaddedGeometry(widths, room, THREADS, vectors), max(widths[1], 4)
     most = 1 if min(room) >= WARP else 2
     read, written = {}, {}

@@ -39,12 +39,12 @@ def cast_kernel(code: int, together: int) -> Kernel:
     convert = converter(code, Vectors(1, together, read), Vectors(1, together, written), in_order)
 
     @device_function
-    def read_vector(at: Any, results: Any) -> Any:
+    def read_vector(at: Any, extra: Any) -> Any:
         return load(at)
 
     @device_function
-    def write_converted(at: Any, results: Any, vector: Any) -> None:
-        store(at, convert((vector,), results)[0])
+    def write_converted(at: Any, extra: Any, vector: Any) -> None:
+        store(at, convert((vector,), extra[1])[0])
 
     return unit_kernel(f"cast {code} {together}", [(read_vector, write_converted)])
 
@@ -80,7 +80,7 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
             s, d = places(n, table, loops)
             write_rows(destination + d, step, convert(read_rows(source + s, step), results))
 
-    return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
+    return Kernel(cast_rows, f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
 
 
 @cache

@@ -123,9 +123,20 @@ def several(
     The first argument of that function is the number of the call; those named in `over` are entries of tuples. So the
     loads of a thread come before what depends on them, and are in flight together.
     """
+    given, calls = _calls(count, function, over)
+    return _written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+
+
+def every(count: int, function: Callable[..., Any], over: Sequence[str] = ()) -> Callable[..., Any]:
+    """Make the device function that is true if each of `count` calls of another is, made as `several` makes them."""
+    given, calls = _calls(count, function, over)
+    return _written(given, [f"return {' and '.join(calls)}"], [function])
+
+
+def _calls(count: int, function: Callable[..., Any], over: Sequence[str]) -> tuple[str, list[str]]:
     _, *given = _parameters(function)
     calls = [f"f0({', '.join([str(i), *(f'{n}[{i}]' if n in over else n for n in given)])})" for i in range(count)]
-    return _written(", ".join(given), [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+    return ", ".join(given), calls
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -151,17 +162,12 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return make(function)
 
 
-def signature_of(arguments: str) -> Any:
-    """Return Numba's signature of a kernel: a letter for each parameter, "i" for int64, "u" for uint64."""
-    return types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
-
-
-def ptx_of(function: Callable[..., Any], kind: Any, capability: tuple[int, int], resident: int) -> str:
-    """Return a kernel as PTX, for the device of the current context or one like it.
+def ptx_of(function: Callable[..., Any], capability: tuple[int, int], resident: int) -> str:
+    """Return a kernel with int64 parameters as PTX, for the device of the current context or one like it.
 
     `resident` blocks must fit a multiprocessor at once, which bounds the registers of a thread.
     """
-    bounds = THREADS, resident
+    bounds, kind = (THREADS, resident), types.void(*(types.int64 for _ in _parameters(function)))
     if OF_MLIR:
         from numba_cuda_mlir import extending
 

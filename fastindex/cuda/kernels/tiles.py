@@ -1,8 +1,9 @@
 """GPU kernels that transpose tiles in shared memory; each block moves one tile. Table layout: `cuda.numbers`.
 
-All have the same parameters: destination, source, table, loops, which of its kinds of tiles a kernel moves, and a number
-that the functions of a tile get. Consecutive columns are adjacent in the source, consecutive rows in the destination.
-The table ends with the byte offset of each row of a tile in the source, and of each column in the destination.
+All have the same parameters: destination, source, table, loops, which of its kinds of tiles a kernel moves, and a
+number that the functions of a tile get. Consecutive columns are adjacent in the source, consecutive rows in the
+destination. The table ends with the byte offset of each row of a tile in the source, and of each column in the
+destination.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def tile_kernel(name: str, tiles: Sequence[Tile], resident: int, common_path: bo
     def transpose_tiles(destination, source, table, loops, which, extra):  # type: ignore[no-untyped-def]
         move(which, shared(), destination, source, table, loops, extra)
 
-    return Kernel(transpose_tiles, "iiiiii", f"{name} {common_path}" if common_path else name, resident=resident)
+    return Kernel(transpose_tiles, f"{name} {common_path}" if common_path else name, resident=resident)
 
 
 def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:

@@ -336,7 +336,7 @@ with absent_device((9, 0)):
 
 
 def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, again = (Kernel(copy_kernel().function, "iiiiiii", "kept") for _ in range(2))
+    first, again = (Kernel(copy_kernel().function, "kept") for _ in range(2))
     code = first.cubin((9, 0))
     assert code[:4] == b"\x7fELF"
 
@@ -346,7 +346,7 @@ def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastindex.cuda.kernels.compilation.ptx_of", compiled)
     assert again.cubin((9, 0)) == code
     with pytest.raises(AssertionError, match="compiled again"):
-        Kernel(first.function, "iiiiiii", "another").cubin((9, 0))
+        Kernel(first.function, "another").cubin((9, 0))
     with pytest.raises(AssertionError, match="compiled again"):
         first.cubin((8, 0))
     # Both compilers may be installed, and compile other code.
