@@ -99,7 +99,8 @@ def test_padded_tiles_meet_in_no_bank(widths: tuple[int, int], room: tuple[int, 
     """But for short lines, of which a warp takes two. Both walks agree on where every element is."""
     geometry, cell = PaddedGeometry(widths, room, THREADS, vectors), max(widths[1], 4)
     most = 1 if min(room) >= WARP else 2
-    read, written = {}, {}
+    read: dict[tuple[int, int], int] = {}
+    written: dict[tuple[int, int], int] = {}
     for lanes in cells(geometry.reading):
         for j in range(vectors[0]):
             assert ways((place + j * geometry.pitch for _, _, place in lanes), cell) <= most

@@ -159,7 +159,7 @@ def _simulated_shared(size: int) -> Callable[[], int]:
         block: Any = threading.current_thread()
         with _lock:
             memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + SHARED_ALIGNMENT, np.uint8))
-        return -(-memory.ctypes.data // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        return int(-(-memory.ctypes.data // SHARED_ALIGNMENT) * SHARED_ALIGNMENT)
 
     return shared
 
