@@ -178,6 +178,7 @@ REGISTERS = {
     "transpose": 40,
     "cast transpose f64": 80,
     "cast transpose": 48,
+    "copy pages": 80,
     "copy": 64,
     "shift": 80,
     "compress": 64,

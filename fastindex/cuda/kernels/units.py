@@ -58,7 +58,7 @@ def _mover(read: Reader, write: Writer) -> Callable[..., None]:
 def _places(n: Any, count: Any, table: Any, loops: Any) -> Any:
     last = count - 1
     n1, n2, n3 = min(n + THREADS, last), min(n + 2 * THREADS, last), min(n + 3 * THREADS, last)
-    return four_places(min(n, last), n1, n2, n3, table, loops)
+    return four_places(n, n1, n2, n3, table, loops)
 
 
 def unit_kernel(name: str, kinds: Sequence[tuple[Reader, Writer]]) -> Kernel:
@@ -77,7 +77,8 @@ def unit_kernel(name: str, kinds: Sequence[tuple[Reader, Writer]]) -> Kernel:
 
     def move_units(destination, source, table, count, loops, kind, first, second):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        move(kind, destination, source, n, count, _places(n, count, table, loops), (first, second))
+        if n < count:
+            move(kind, destination, source, n, count, _places(n, count, table, loops), (first, second))
 
     return Kernel(move_units, name, resident=4)
 
@@ -116,9 +117,10 @@ def page_kernel() -> Kernel:
         page = np.int64(np.uint32(quotient(block, magic, shift)))
         n = (block - page * each) * (4 * THREADS) + cuda.threadIdx.x
         here, there = load_int64(pages + 16 * page), load_int64(pages + 16 * page + 8)
-        move(kind, destination + there, source + here, n, count, _places(n, count, table, loops), (0, 0))
+        if n < count:
+            move(kind, destination + there, source + here, n, count, _places(n, count, table, loops), (0, 0))
 
-    return Kernel(copy_pages, "copy pages", resident=4)
+    return Kernel(copy_pages, "copy pages", resident=3)
 
 
 @cache
