@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+import fastindex.paged as fp
 
 SHAPE = "f32[6,10]{0,1:T(4,3)}"
 SLOTS = fi.Shape.parse(SHAPE).slot_count
@@ -122,6 +123,42 @@ def test_things_that_are_no_shape(shape: Any) -> None:
     ):
         with pytest.raises((TypeError, fi.FastIndexError)):
             call()
+
+
+CACHE = fp.Cache("u8[num_blocks=4,block_size=2,head_dim=8]")
+
+
+@pytest.mark.parametrize("other", [5, object(), [1, [2]]])
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda x: fi.Shape("f32", x), "dimensions"),
+        (lambda x: fi.Layout((1, 0), tiles=x), "tiles must be"),
+        (lambda x: fi.Shape.from_torch(x), r"torch\.Tensor"),
+        (lambda x: fi.layouts.named_layout("NZ", x), "Shape or its text"),
+        (lambda x: fi.sharding.Sharding.parse("{replicated}").shard_shape(x), "Shape or its text"),
+        (lambda x: fi.tile_index(SHAPE, (0, 0), level=x), "level"),
+        (lambda x: fi.hlo.report([x]), "must hold paths"),
+        (lambda x: fi.weights.discover(x, (2, 2), np.uint8), "packer must be"),
+        (lambda x: fi.weights.discover(np.copy, (2, 2), x), "dtype must be|codes are integers"),
+        (lambda x: fi.weights.open_checkpoint(x), "folder must be a path"),
+        (lambda x: fi.weights.pack_checkpoint(x, "folder", []), "source must be a path"),
+        (lambda x: fi.weights.convert_checkpoint("source", x, []), "folder must be a path"),
+        (lambda x: fp.explain(x), "source must be a fastindex.paged.Cache"),
+        (lambda x: fp.explain(CACHE, x), "target must be a fastindex.paged.Cache"),
+        (lambda x: fp.draw(x), "cache must be a fastindex.paged.Cache"),
+        (lambda x: fp.draw(CACHE, x), "block_table must be a fastindex.paged.BlockTable"),
+        (lambda x: fp.runs(x, CACHE, [0], [0]), "source must be a fastindex.paged.Cache"),
+        (lambda x: fp.gather(x, np.zeros(64, "u1"), [0]), "cache must be a fastindex.paged.Cache"),
+        (lambda x: fp.byte_offset(x, slot=0, dim=0), "cache must be a fastindex.paged.Cache"),
+        (lambda x: fp.element_at(x, 0), "cache must be a fastindex.paged.Cache"),
+        (lambda x: fp.Cache.from_tensors([np.zeros((4, 2, 8), "u1")], x), "axes must be"),
+        (lambda x: fp.BlockTable(x, block_size=2), "array|integer|block table"),
+    ],
+)
+def test_objects_of_another_kind(call: Any, expected: str, other: Any) -> None:
+    with pytest.raises(fi.FastIndexError, match=expected):
+        call(other)
 
 
 # Indices

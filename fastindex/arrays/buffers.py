@@ -26,7 +26,7 @@ from fastindex.arrays.fills import check_cast, element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_placed, slot_format
+from fastindex.core.sizes import check_movable, slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -95,18 +95,6 @@ def _rounded(objects: NDArray[Any], element_type: ElementType) -> NDArray[Any]:
 
 
 Bytes = NDArray[np.uint8]
-
-
-def check_movable(shape: Shape) -> None:
-    """Raise an error where the data of `shape` cannot be moved.
-
-    Raises
-    ------
-    UnsupportedError
-        Not an array of fixed size with a dense layout, or an unsupported element size.
-    """
-    check_placed(shape)
-    slot_format(shape)
 
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
@@ -292,31 +280,29 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
     return out
 
 
-def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:
+def require_movable_pair(source: Shape, destination: Shape, casting: str) -> None:
     """Raise an error unless two shapes are layouts of one array whose data can be moved.
 
     Parameters
     ----------
     source, destination : Shape
-    casting : str, optional
-        NumPy's rule for casts to a destination of another element type; without it, both types must be the same.
+    casting : str
+        NumPy's rule for casts to a destination of another element type.
 
     Raises
     ------
     FastIndexError
-        Other dimensions or another element type.
+        Other dimensions.
     ArgumentTypeError
         The rule does not allow the other element type.
     UnsupportedError
         As `check_movable`, or a cast of complex numbers.
     """
-    is_cast = casting is not None and source.element_type != destination.element_type
-    if source.dimensions != destination.dimensions or (source.element_type != destination.element_type and not is_cast):
+    if source.dimensions != destination.dimensions:
         raise FastIndexError(
-            f"a relayout keeps the array: element type and dimensions of {source.cut_text()} "
-            f"and {destination.cut_text()} differ; reshape and plan_rearrange give it other dimensions"
+            f"a relayout keeps the array: the dimensions of {source.cut_text()} and {destination.cut_text()} differ; "
+            "reshape and plan_rearrange give it other dimensions"
         )
     check_movable(source)
     check_movable(destination)
-    if casting is not None:
-        check_cast(source.element_type, destination.element_type, casting)
+    check_cast(source.element_type, destination.element_type, casting)

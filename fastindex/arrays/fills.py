@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fastindex.algebra.casts import bounds_of, cast_of, is_safe, is_same_kind
+from fastindex.algebra.casts import Cast, bounds_of, cast_of, is_safe, is_same_kind
 from fastindex.core.element_types import BY_NAME, ElementType, xla_name
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -22,12 +22,12 @@ RULES: tuple[str, ...] = get_args(Casting)
 
 def check_casting(casting: str) -> None:
     """Raise FastIndexError unless `casting` is one of NumPy's rules."""
-    if casting not in RULES:
+    if not isinstance(casting, str) or casting not in RULES:
         raise FastIndexError(f"casting must be one of {', '.join(map(repr, RULES))}, got {casting!r}")
 
 
-def check_cast(source: ElementType, target: ElementType, casting: str) -> None:
-    """Require that a casting rule allows a cast from one element type to another.
+def check_cast(source: ElementType, target: ElementType, casting: str) -> Cast | None:
+    """Return the cast from one element type to another, which a casting rule has to allow; None if they are equal.
 
     Raises
     ------
@@ -40,13 +40,14 @@ def check_cast(source: ElementType, target: ElementType, casting: str) -> None:
     """
     check_casting(casting)
     if source == target:
-        return
-    cast_of(source, target)
+        return None
+    cast = cast_of(source, target, casting != "unsafe")
     needed = "safe" if is_safe(source, target) else "same_kind" if is_same_kind(source, target) else "unsafe"
     if RULES.index(casting) < RULES.index(needed):
         raise ArgumentTypeError(
             f"{source} is not cast to {target} by the rule casting={casting!r}; casting={needed!r} allows it"
         )
+    return cast
 
 
 def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:

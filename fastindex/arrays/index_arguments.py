@@ -444,7 +444,7 @@ def check_padding(padding: Any) -> bool:
     FastIndexError
         Neither "raise" nor "mark".
     """
-    if padding not in ("raise", "mark"):
+    if not isinstance(padding, str) or padding not in ("raise", "mark"):
         raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
     return bool(padding == "mark")
 

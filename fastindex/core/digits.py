@@ -317,11 +317,11 @@ def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
     (128, 1)
     """
     check_placed(shape)
+    strides: list[int | None] = [None] * len(shape.dimensions)
     if 0 in shape.dimensions:
-        return _closed(shape, [None] * shape.rank)
+        return _closed(shape, strides)
     variables = [Variable(number, size, True) for number, size in enumerate(shape.dimensions)]
     digits = slot_digits(axes_of(shape), [digit(1, variable, 1, None) for variable in variables], {})
-    strides: list[int | None] = [None] * shape.rank
     whole = True
     for d in canonical(digits):
         if d.low == 1 and d.high is None and d.variable.is_coordinate:
@@ -330,7 +330,7 @@ def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
             whole = False
     if whole:
         return _closed(shape, strides)
-    if all(d.variable.is_coordinate for d in digits) or shape.element_count > MOST_ELEMENTS_VISITED:
+    if all(d.variable.is_coordinate for d in digits) or math.prod(shape.dimensions) > MOST_ELEMENTS_VISITED:
         return None
     return _strides_of_every_element(shape)
 
@@ -338,7 +338,7 @@ def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
 def _closed(shape: SizedShape, strides: list[int | None]) -> tuple[int, ...]:
     """Fill in the strides of dimensions of size 0 or 1."""
     sizes = shape.layout.padded_dimensions or shape.dimensions
-    filled = [0] * shape.rank
+    filled = [0] * len(sizes)
     following = 1
     for number in shape.layout.minor_to_major:
         stride = strides[number]

@@ -108,7 +108,10 @@ def host_array(value: Any) -> NDArray[Any]:
         raise UnsupportedError(f"the {type(value).__name__} is on a CUDA device; move it to the host")
     known = any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__buffer__"))
     if known or not hasattr(value, "__dlpack__"):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except (ValueError, NotImplementedError) as error:
+            raise ArgumentTypeError(f"NumPy cannot make an array of this {type(value).__name__}: {error}") from None
     device = value.__dlpack_device__()[0]
     if int(device) != _CPU:
         raise UnsupportedError(
@@ -206,6 +209,8 @@ def read_torch(tensor: Any) -> StridedArray:
         read_torch(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)).strides_bytes
         (240, 4, 60, 12)
     """
+    if not all(hasattr(tensor, name) for name in ("layout", "is_quantized", "element_size")):
+        raise ArgumentTypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
     if str(tensor.layout) != "torch.strided" or tensor.is_quantized or tensor.is_nested:
         raise UnsupportedError(f"only strided tensors have an XLA layout, not {tensor.layout} {tensor.dtype}")
     if tensor.is_conj() or tensor.is_neg():
@@ -322,6 +327,10 @@ def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
     if sharding is not None and tuple(sharding.shard_shape(array.shape)) != sizes:
         raise UnsupportedError(
             "the array is sharded, and each shard has its own buffer: pass array.addressable_shards[0].data"
+        )
+    if not hasattr(array, "format"):
+        raise ArgumentTypeError(
+            f"expected a jax.Array, or a ShapeDtypeStruct with a format, got {type(array).__name__}"
         )
     return array.dtype, sizes, read_jax_layout(array.format)
 

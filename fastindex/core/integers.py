@@ -83,9 +83,14 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
     >>> as_integers([2, 3], "dimensions")
     (2, 3)
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"{field} must be a sequence of integers, got {values!r}")
-    return tuple([as_integer(value, field, place) for place, value in enumerate(values)])
+    try:
+        if isinstance(values, str | bytes):
+            raise TypeError
+        listed = list(values)
+    except (TypeError, NotImplementedError):
+        # NotImplementedError: a memoryview of several dimensions.
+        raise ArgumentTypeError(f"{field} must be a sequence of integers, got {values!r}") from None
+    return tuple([as_integer(value, field, place) for place, value in enumerate(listed)])
 
 
 def check_at_least(least: int, values: Sequence[int], what: str, field: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self, SupportsIndex
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from fastindex.core.element_types import BY_NAME, ElementType
 from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integers, counted, spelled
@@ -109,7 +109,7 @@ class ShapeFields:
         dynamic_dimensions: Iterable[bool] | None = None,
     ) -> None:
         if isinstance(element_type, list | builtins.tuple):
-            raise ArgumentTypeError(_wrong_order(element_type, dimensions))
+            _fail_for_order(element_type, dimensions)
         kind = ElementType.of(element_type)
         if not kind.is_array:
             raise LayoutError(f"{kind} has no dimensions; use Shape.{kind}()", field="element_type")
@@ -238,9 +238,9 @@ class ShapeFields:
         raise AttributeError(f"shapes are frozen, {name} cannot be deleted")
 
 
-def _wrong_order(sizes: object, element_type: object) -> str:
+def _fail_for_order(sizes: object, element_type: object) -> NoReturn:
     try:
         name: object = ElementType.of(element_type).name
     except FastIndexError:
         name = "f32"
-    return f"the element type comes before the dimensions: write Shape({name!r}, {sizes!r})"
+    raise ArgumentTypeError(f"the element type comes before the dimensions: write Shape({name!r}, {sizes!r})")

@@ -11,7 +11,7 @@ from typing import Self, SupportsIndex
 from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer
 from fastindex.core.layout import Layout
 from fastindex.core.shape_fields import Ints, ShapeFields
-from fastindex.core.tiles import Axis, physical_axes, slot_count
+from fastindex.core.tiles import Axis, physical_axes
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 
 Letters = tuple[str, ...]
@@ -312,7 +312,8 @@ def check_placed(shape: SizedShape) -> None:
 def count_slots(shape: SizedShape) -> int:
     """Count the slots in the buffer of an array."""
     check_placed(shape)
-    slots = slot_count(axes_of(shape), shape.layout.tail_padding_alignment_in_elements)
+    tail = shape.layout.tail_padding_alignment_in_elements
+    slots = -(-math.prod(axis.size for axis in axes_of(shape)) // tail) * tail
     if slots > INT64_MAX:
         raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {slots} slots")
     return slots
@@ -411,3 +412,15 @@ def slot_format(shape: SizedShape) -> SlotFormat:
             f"{element_type.bits} bits of {element_type}; in {shape.cut_text()!r}"
         )
     return SlotFormat(element_type.nbytes or 1, bits)
+
+
+def check_movable(shape: SizedShape) -> None:
+    """Raise an error where the data of `shape` cannot be moved.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array of fixed size with a dense layout, or an unsupported element size.
+    """
+    check_placed(shape)
+    slot_format(shape)

@@ -10,7 +10,6 @@ Source of the rule: ``xla/layout.h``, and XLA "Tiled layout", https://openxla.or
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -167,12 +166,6 @@ def axis_strides(axes: Sequence[Axis]) -> list[int]:
     for i in range(len(axes) - 2, -1, -1):
         strides[i] = strides[i + 1] * axes[i + 1].size
     return strides
-
-
-def slot_count(axes: Sequence[Axis], tail_alignment: int) -> int:
-    """Return the number of slots of the buffer, rounded up to a multiple of `tail_alignment`."""
-    slots = math.prod(axis.size for axis in axes)
-    return -(-slots // tail_alignment) * tail_alignment
 
 
 def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:

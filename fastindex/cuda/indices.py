@@ -21,8 +21,7 @@ from fastindex.cuda.libraries import new_result
 from fastindex.cuda.queues import Queue, Tables, queue_for, watched
 from fastindex.cuda.strided_copies import dense_copy, move
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.index.executors import BadElementError, ErrorOf
-from fastindex.index.indices import LookUp
+from fastindex.index.executors import BadElementError, ErrorOf, LookUp
 
 _tables = Tables()
 
@@ -84,7 +83,7 @@ def _check_alignment(value: DeviceArray, name: str) -> None:
 def convert(
     program: IndexProgram, given: Inputs, error_of: ErrorOf, out: Any, mark: bool, _: int | None, table: LookUp | None
 ) -> list[Any]:
-    """Do what `fastindex.index.indices.convert` does; results are arrays of the library of the first input.
+    """Do what `fastindex.index.executors.convert` does; results are arrays of the library of the first input.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def relayout_in_chunks(
 ) -> NDArray[Any]:
     """Do what `fastindex.cuda.relayout_through_device` does."""
     require_movable_pair(source, destination, casting)
-    one = relaying(buffer, (source, destination), fill_pattern(destination, fill), out, casting, None)
+    one = relaying(buffer, (source, destination), fill_pattern(destination, fill), out, casting != "unsafe", None)
     slots, result, pattern = one.source.array, one.target.array, one.pattern
     memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
     if memory < 1:

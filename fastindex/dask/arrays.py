@@ -16,7 +16,7 @@ from dask.layers import ArrayBlockwiseDep
 from dask.utils import parse_bytes
 
 from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
-from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.buffers import memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import (
     Casting,
     check_cast,
@@ -28,6 +28,7 @@ from fastindex.arrays.fills import (
 )
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_movable
 from fastindex.dask.chunks import (
     Chunks,
     Segments,

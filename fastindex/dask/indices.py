@@ -176,7 +176,7 @@ def convert(
     threads: int | None = None,
     _: Any = None,
 ) -> list[da.Array]:
-    """Lazy form of `fastindex.index.indices.convert`: one task per block computes all outputs."""
+    """Lazy form of `fastindex.index.executors.convert`: one task per block computes all outputs."""
     require_lazy(out=out)
     check_threads(threads)
     values, names = given.inputs, given.names

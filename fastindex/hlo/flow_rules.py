@@ -112,13 +112,10 @@ class FusionFlow:
         Paths in the result that are written over an operand, with the operand's number.
     elementwise : frozenset of int
         Operands with only elementwise uses, whose memory the result may reuse.
-    unread : frozenset of int
-        Operands that no instruction reads: the result contains them as they are, or nothing does.
     """
 
     in_place: tuple[tuple[Path, int], ...]
     elementwise: frozenset[int]
-    unread: frozenset[int]
 
 
 def fusion_flow(fused: Computation, details: Details) -> FusionFlow:
@@ -139,22 +136,7 @@ def fusion_flow(fused: Computation, details: Details) -> FusionFlow:
             if target >= 0 and fused.opcodes[target] == "parameter":
                 in_place.append((path, fused.details[target].number))
     elementwise = _elementwise_parameters(fused) if details.kind in ("Loop", "Input") else frozenset()
-    return FusionFlow(tuple(in_place), elementwise, _unread_parameters(fused))
-
-
-def _unread_parameters(fused: Computation) -> frozenset[int]:
-    """Return the parameters that only the tuple of the results has as operands."""
-    is_read = {
-        operand
-        for place, opcode in enumerate(fused.opcodes)
-        if opcode != "tuple" or place != fused.root
-        for operand in fused.operands(place)
-    }
-    return frozenset(
-        fused.details[place].number
-        for place, opcode in enumerate(fused.opcodes)
-        if opcode == "parameter" and place not in is_read and place != fused.root
-    )
+    return FusionFlow(tuple(in_place), elementwise)
 
 
 def _through_no_ops(fused: Computation, place: int) -> int:

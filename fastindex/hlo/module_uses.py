@@ -11,18 +11,18 @@ from functools import cache
 
 from fastindex.core.shape import Shape
 from fastindex.hlo.attributes import MetadataReader
-from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
+from fastindex.hlo.flow.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.flow.liveness import UNIT_NBYTES, Liveness, liveness
+from fastindex.hlo.flow.walk import DEEPEST
 from fastindex.hlo.flow_rules import rule_of
-from fastindex.hlo.liveness import UNIT_NBYTES, Liveness, liveness
 from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.totals import Counted, ModuleUse, Peak, totals_of
-from fastindex.hlo.walk import DEEPEST
 
 #: Pointer size and rounding unit of the result's table, in bytes; measured on assignments of libtpu and jaxlib.
 _ON_TPU, _ELSEWHERE = (4, 512), (8, 1)

@@ -1,9 +1,14 @@
-"""Runs an index program over whole arrays, by NumPy or by kernels, and finds the first element that fails."""
+"""Runs an index program over whole arrays, and finds the first element that fails.
+
+`convert` decides where: on a GPU, deferred by an engine for lazy arrays, by increments over a window, or on every
+element by NumPy or a kernel.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,13 +17,16 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram, wrapped_int64
 from fastindex.arrays.arrays import address_of, broadcast_strides
-from fastindex.arrays.index_arguments import Counted, Integers
+from fastindex.arrays.engines import is_cuda_array
+from fastindex.arrays.index_arguments import Counted, Inputs, Integers, Window, as_output, as_outputs
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.programs import units_in_buffer
-from fastindex.runtime.first_answer import indices_by_numpy, numpys_time
+from fastindex.index.windows import WINDOW_TUNING, WindowTuning, run_plan, window_plan
+from fastindex.lazy import hook
+from fastindex.runtime.first_answer import MOST_INDICES, indices_by_numpy, may_be_numpy, numpys_time
 from fastindex.runtime.numbers import LINE_BYTES
-from fastindex.runtime.threads import check_threads
+from fastindex.runtime.threads import check_threads, run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
 
@@ -115,10 +123,138 @@ def bad_place(found: BadElementError, shape: Shape, unit: str = "slot") -> OutOf
 # The thresholds of all calls; tests replace them.
 _TUNING = TUNING
 
-#: Maximum number of elements that NumPy evaluates at a time.
+#: Maximum number of elements that NumPy evaluates at a time, and that it looks up.
 AT_ONCE = 1 << 18
+_LOOKED_UP_AT_ONCE = 1 << 16
 
 Box = tuple[slice, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """A table that maps the values of an output. Compared by identity: use one object for the same numbers."""
+
+    numbers: NDArray[np.int64]
+
+
+def convert(
+    program: IndexProgram,
+    arguments: Inputs,
+    error_of: ErrorOf,
+    *,
+    out: Any = None,
+    mark: bool = False,
+    threads: int | None = None,
+    single: bool = False,
+    table: LookUp | None = None,
+) -> Any:
+    """Run a program where its inputs are, and return its outputs as arrays of the same library.
+
+    Parameters
+    ----------
+    program : IndexProgram
+    arguments : Inputs
+    error_of : callable
+        Makes the error for the first element that cannot be converted.
+    out : sequence of arrays, optional
+        Where to write. A window holds no arrays, so these decide where it is computed: on the GPU if one of them is
+        there.
+    mark : bool
+        Whether padding sets all outputs to -1, instead of raising.
+    threads : int, optional
+    single : bool
+        Whether `out` and the result are the only output, not a sequence.
+    table : LookUp, optional
+        Applied to the first output.
+
+    Raises
+    ------
+    OutOfBoundsError
+        As `error_of` says.
+    ArgumentTypeError, FastIndexError
+        `out` does not fit, or a stream is given and no array is on the GPU.
+    """
+    inputs, size, home = arguments.inputs, arguments.shape, arguments.home
+    outs = (out,) if single and out is not None else out
+    windowed = type(inputs) is Window
+    if windowed and out is not None and any(map(is_cuda_array, outs)):
+        home = "cuda"
+    if home is not None:
+        results = hook(f"{home}.convert")(program, arguments, error_of, outs, mark, threads, table)
+        return results[0] if single else results
+    if windowed and arguments.stream is not None:
+        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
+    if out is None:
+        outputs = new_outputs(len(program.outputs), size)
+    else:
+        outputs = [as_output(out, size, "out")] if single else as_outputs(out, len(program.outputs), size)
+        check_overlap(() if windowed else inputs, outputs)
+    try:
+        if windowed:
+            axes = tuple(slice(None) if kept else None for kept in inputs.kept)
+            fill_window(program, inputs.ranges, [output[(*axes, ...)] for output in outputs], threads)
+        else:
+            run(program, inputs, outputs, size, modes=arguments.modes, mark=mark, threads=threads)
+    except BadElementError as found:
+        raise error_of(found) from None
+    if table is not None:
+        _look_up(table.numbers, outputs[0], threads)
+    if out is None and not size:
+        outputs = [output[()] for output in outputs]
+    return outputs[0] if single else outputs
+
+
+def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
+    """Replace each index by its entry in a table, in place."""
+    if not places.flags.c_contiguous:
+        places[...] = table[places]
+        return
+    flat = places.reshape(-1)
+
+    def chunk(begin: int, end: int) -> None:
+        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
+            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
+            part[...] = table.take(part, mode="clip")
+
+    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
+
+
+def fill_window(
+    program: IndexProgram,
+    ranges: Sequence[range],
+    outputs: Sequence[NDArray[np.int64]],
+    threads: int | None = None,
+    tuning: WindowTuning = WINDOW_TUNING,
+) -> None:
+    """Run a program without checks on every element of a window.
+
+    Parameters
+    ----------
+    program : IndexProgram
+    ranges : sequence of range
+        The values of each input, all in bounds.
+    outputs : sequence of int64 arrays
+        One axis per input, not overlapping.
+    threads : int, optional
+        Maximum number of threads.
+    tuning : WindowTuning
+    """
+    if threads is not None:
+        thread_count(threads)
+    window = Window(tuple(ranges), (True,) * len(ranges))
+    count = math.prod(window.shape)
+    if count == 0:
+        return
+    if count < tuning.least_planned or may_be_numpy(count * len(outputs), MOST_INDICES):
+        run(program, window.counted(), outputs, window.shape, threads=threads)
+        return
+    for form, output in zip(program.outputs, outputs, strict=True):
+        plan = window_plan(program, form, ranges, tuning)
+        if plan is None:
+            one = IndexProgram(program.input_bounds, program.quotients, (form,))
+            run(one, window.counted(), (output,), window.shape, threads=threads)
+        else:
+            run_plan(plan, output, threads)
 
 
 def run_by_numpy(
@@ -134,7 +270,7 @@ def run_by_numpy(
     Parameters
     ----------
     program, inputs, outputs, shape, modes, mark
-        As for `fastindex.index.executors.run`; no bound is 0, and `shape` has elements.
+        As for `run`; no bound is 0, and `shape` has elements.
 
     Returns
     -------

@@ -1,142 +1,40 @@
 """Index conversion in bulk, where the arrays are: coordinates and windows to slots, bytes or bits, and back.
 
-`fastindex.arrays.index_arguments` checks the arguments, once; an `IndexProgram` is the plan; `convert` runs it: by
-NumPy or kernels, by increments over a window, on a GPU, or deferred by an engine for lazy arrays.
+`fastindex.arrays.index_arguments` checks the arguments, once; an `IndexProgram` is the plan; `convert` of
+`fastindex.index.executors` runs it.
+
+`ravel_multi_index` and `unravel_index` have NumPy's signatures, results and errors. Large plain arrays run on
+fastindex's kernel; everything else, errors included, is passed on to NumPy.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.engines import is_cuda_array
+from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.arrays.index_arguments import (
+    MODES,
     Inputs,
-    Window,
-    as_output,
-    as_outputs,
     check_padding,
+    common_shape,
     coordinate_arguments,
     integer_arguments,
     is_window,
     slice_numbers,
     window_arguments,
 )
+from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
-from fastindex.errors import FastIndexError
-from fastindex.index.executors import (
-    BadElementError,
-    ErrorOf,
-    bad_place,
-    check_overlap,
-    new_outputs,
-    out_of_bounds,
-    run,
-)
+from fastindex.index.executors import BadElementError, bad_place, convert, out_of_bounds
 from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
-from fastindex.index.windows import fill_window
-from fastindex.lazy import hook
-from fastindex.runtime.threads import run_chunks, thread_count
-
-_LOOKED_UP_AT_ONCE = 1 << 16
-
-
-@dataclass(frozen=True, eq=False)
-class LookUp:
-    """A table that maps the values of an output. Compared by identity: use one object for the same numbers."""
-
-    numbers: NDArray[np.int64]
-
-
-def convert(
-    program: IndexProgram,
-    arguments: Inputs,
-    error_of: ErrorOf,
-    *,
-    out: Any = None,
-    mark: bool = False,
-    threads: int | None = None,
-    single: bool = False,
-    table: LookUp | None = None,
-) -> Any:
-    """Run a program where its inputs are, and return its outputs as arrays of the same library.
-
-    Parameters
-    ----------
-    program : IndexProgram
-    arguments : Inputs
-    error_of : callable
-        Makes the error for the first element that cannot be converted.
-    out : sequence of arrays, optional
-        Where to write. A window holds no arrays, so these decide where it is computed: on the GPU if one of them is
-        there.
-    mark : bool
-        Whether padding sets all outputs to -1, instead of raising.
-    threads : int, optional
-    single : bool
-        Whether `out` and the result are the only output, not a sequence.
-    table : LookUp, optional
-        Applied to the first output.
-
-    Raises
-    ------
-    OutOfBoundsError
-        As `error_of` says.
-    ArgumentTypeError, FastIndexError
-        `out` does not fit, or a stream is given and no array is on the GPU.
-    """
-    inputs, size, home = arguments.inputs, arguments.shape, arguments.home
-    outs = (out,) if single and out is not None else out
-    windowed = type(inputs) is Window
-    if windowed and out is not None and any(map(is_cuda_array, outs)):
-        home = "cuda"
-    if home is not None:
-        results = hook(f"{home}.convert")(program, arguments, error_of, outs, mark, threads, table)
-        return results[0] if single else results
-    if windowed and arguments.stream is not None:
-        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
-    if out is None:
-        outputs = new_outputs(len(program.outputs), size)
-    else:
-        outputs = [as_output(out, size, "out")] if single else as_outputs(out, len(program.outputs), size)
-        check_overlap(() if windowed else inputs, outputs)
-    try:
-        if windowed:
-            axes = tuple(slice(None) if kept else None for kept in inputs.kept)
-            fill_window(program, inputs.ranges, [output[(*axes, ...)] for output in outputs], threads)
-        else:
-            run(program, inputs, outputs, size, modes=arguments.modes, mark=mark, threads=threads)
-    except BadElementError as found:
-        raise error_of(found) from None
-    if table is not None:
-        _look_up(table.numbers, outputs[0], threads)
-    if out is None and not size:
-        outputs = [output[()] for output in outputs]
-    return outputs[0] if single else outputs
-
-
-def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
-    """Replace each index by its entry in a table, in place."""
-    if not places.flags.c_contiguous:
-        places[...] = table[places]
-        return
-    flat = places.reshape(-1)
-
-    def chunk(begin: int, end: int) -> None:
-        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
-            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
-            part[...] = table.take(part, mode="clip")
-
-    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
-
-
-# Public functions
 
 
 def linear_index(
@@ -201,11 +99,11 @@ def linear_index(
     """
     shape = as_shape(shape)
     program = linear_program(shape, unit=unit)
-    error_of = partial(out_of_bounds, shape=shape)
     if is_window(multi_index):
         arguments = window_arguments(multi_index, shape, mode, stream)
     else:
         arguments = coordinate_arguments(multi_index, shape, mode, stream, label="linear-index")
+    error_of = partial(out_of_bounds, shape=shape)
     return convert(program, arguments, error_of, out=out, threads=threads, single=True)
 
 
@@ -324,3 +222,174 @@ def convert_index(
         linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
     arguments = integer_arguments(("linear_index",), (linear_index,), stream, label="convert-index")
     return convert(program, arguments, error_of, out=out, threads=threads, single=True)
+
+
+# As NumPy has them
+
+
+#: Below this number of elements, NumPy finishes before a kernel starts.
+SMALLEST = 4096
+
+
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "raise", order: str = "C") -> Any:
+    """Do what `numpy.ravel_multi_index` does, faster.
+
+    Parameters, results and errors are NumPy's. CUDA arrays give CUDA arrays.
+
+    Examples
+    --------
+    >>> ravel_multi_index(([3, 6, 6], [4, 5, 1]), (7, 6))
+    array([22, 41, 37])
+    >>> ravel_multi_index(([3, 6, 6], [4, 5, 1]), (7, 6), order="F")
+    array([31, 41, 13])
+    """
+    if on_gpu(multi_index):
+        shape = _shape_on_gpu(dims, order)
+        return convert(linear_program(shape), coordinate_arguments(multi_index, shape, mode), _bad_entry, single=True)
+    _check_lazy(multi_index, dims)
+    parts = _bulk(multi_index)
+    if parts is not None:
+        sizes, modes = _sizes(dims), _modes(mode, len(parts))
+        if sizes is not None and modes is not None and len(sizes) == len(parts) and order in _ORDERS:
+            flat = _run_ravel(parts, sizes, modes, order)
+            if flat is not None:
+                return flat
+    return np.ravel_multi_index(multi_index, dims, mode=mode, order=order)  # type: ignore[call-overload]
+
+
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
+    """Do what `numpy.unravel_index` does, faster.
+
+    Parameters, results and errors are NumPy's, except that each array is contiguous. CUDA arrays give CUDA arrays.
+
+    Examples
+    --------
+    >>> unravel_index([22, 41, 37], (7, 6))
+    (array([3, 6, 6]), array([4, 5, 1]))
+    """
+    if on_gpu(indices):
+        of = _shape_on_gpu(shape, order)
+        arguments = integer_arguments(("linear_index",), (indices,))
+        return tuple(convert(multi_program(of), arguments, lambda found: _bad_index(found, of)))
+    if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
+        sizes = _sizes(shape)
+        if sizes is not None and order in _ORDERS:
+            found = _run_unravel(indices, sizes, order)
+            if found is not None:
+                return found
+    return np.unravel_index(indices, shape, order=order)  # type: ignore[call-overload]
+
+
+_ORDERS = ("C", "F")
+
+
+def _check_lazy(multi_index: Any, dims: Any) -> None:
+    """Raise NumPy's error for a lazy array of the wrong length, often transposed, which its library would iterate."""
+    if isinstance(multi_index, tuple | list) or engine_of(multi_index) is None:
+        return
+    sizes = _sizes(dims)
+    if sizes is not None and multi_index.shape and multi_index.shape[0] != len(sizes):
+        across = multi_index.shape[1:] == (len(sizes),)
+        hint = f": its shape is {multi_index.shape}, transpose it" if across else ""
+        raise ValueError(f"parameter multi_index must be a sequence of length {len(sizes)}{hint}")
+
+
+def _is_plain(array: NDArray[Any]) -> bool:
+    # NumPy casts uint64 to int64 first, so its results differ.
+    return array.dtype.kind in "iu" and array.dtype.isnative and array.dtype != np.uint64
+
+
+def _bulk(multi_index: Any) -> list[NDArray[Any]] | None:
+    """Return the coordinates if they are plain arrays that may broadcast to a large one."""
+    if type(multi_index) not in (tuple, list, np.ndarray):
+        return None
+    sizes = set()
+    for array in multi_index:
+        if type(array) is not np.ndarray or not _is_plain(array):
+            return None
+        sizes.add(array.size)
+    # Arrays of different sizes may broadcast to the product of these at most.
+    return list(multi_index) if sizes and (max(sizes) >= SMALLEST or math.prod(sizes) >= SMALLEST) else None
+
+
+def _sizes(dims: Any) -> tuple[int, ...] | None:
+    try:
+        sizes = tuple([operator.index(size) for size in (dims if np.iterable(dims) else (dims,))])
+    except TypeError:
+        return None
+    if not sizes or min(sizes) < 1 or math.prod(sizes) >= 2**63:
+        return None
+    return sizes
+
+
+def _modes(mode: Any, count: int) -> tuple[str, ...] | None:
+    if isinstance(mode, str):
+        return (mode,) * count if mode in MODES else None
+    if isinstance(mode, tuple | list) and len(mode) == count and all(m in MODES for m in mode):
+        return tuple(mode)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _programs(sizes: tuple[int, ...], order: str) -> tuple[IndexProgram, IndexProgram]:
+    shape = _shape_of(sizes, order)
+    return linear_program(shape), multi_program(shape)
+
+
+def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
+    make = Layout.descending if order == "C" else Layout.ascending
+    return Shape("u8", sizes, make(len(sizes)))
+
+
+def _run_ravel(
+    parts: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
+) -> NDArray[np.int64] | None:
+    """Return the result, or None if NumPy should report the error."""
+    is_fortran = _all_fortran(parts)
+    if is_fortran:
+        parts = [array.T for array in parts]
+    try:
+        common = common_shape(parts)
+        if math.prod(common) < SMALLEST:
+            return None
+        arguments = Inputs(parts, common, modes=modes)
+        flat: NDArray[np.int64] = convert(_programs(sizes, order)[0], arguments, _bad_entry, single=True)
+    except ValueError:
+        return None
+    return flat.T if is_fortran else flat
+
+
+def _all_fortran(arrays: list[NDArray[Any]]) -> bool:
+    """Whether all arrays are in Fortran order, so that NumPy's result would be too."""
+    return all(a.shape == arrays[0].shape and a.flags.f_contiguous and not a.flags.c_contiguous for a in arrays)
+
+
+def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
+    is_fortran = _all_fortran([indices])
+    slots = indices.T if is_fortran else indices
+    try:
+        found = convert(_programs(sizes, order)[1], Inputs([slots], slots.shape), _bad_entry)
+    except ValueError:
+        return None
+    return tuple(part.T for part in found) if is_fortran else tuple(found)
+
+
+def _bad_entry(_: BadElementError) -> ValueError:
+    return ValueError("invalid entry in coordinates array")
+
+
+# Arrays on the GPU
+
+
+def _bad_index(found: BadElementError, shape: Shape) -> ValueError:
+    error = bad_place(found, shape)
+    return ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}")
+
+
+def _shape_on_gpu(dims: Any, order: str) -> Shape:
+    sizes = _sizes(dims)
+    if sizes is None:
+        raise ValueError(f"dims must be positive sizes whose product fits 64 bits, got {dims!r}")
+    if order not in _ORDERS:
+        raise ValueError("only 'C' or 'F' order is permitted")
+    return _shape_of(sizes, order)

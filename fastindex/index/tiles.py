@@ -21,12 +21,12 @@ from fastindex.arrays.index_arguments import (
     is_window,
     window_arguments,
 )
+from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
-from fastindex.index.executors import BadElementError, out_of_bounds
-from fastindex.index.indices import convert
+from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.index.executors import BadElementError, convert, out_of_bounds
 from fastindex.index.programs import (
     bits_of_unit,
     coordinate_forms,
@@ -380,9 +380,7 @@ def _checked_level(shape: Shape, level: int) -> int:
     tiles = len(shape.layout.tiles)
     if tiles == 0:
         raise LayoutError(f"{shape} has no tiles")
-    if isinstance(level, bool) or not hasattr(level, "__index__"):
-        raise ArgumentTypeError(f"level must be an integer, got {level!r}")
-    number = level.__index__()
+    number = as_integer(level, "level")
     if not -tiles <= number < tiles:
         raise OutOfBoundsError(f"level {number} is out of bounds for the {tiles} tiles of {shape}")
     return number % tiles

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.index_arguments import Window
-from fastindex.index.executors import run
 from fastindex.index.numbers import WINDOW, WINDOW_SIZES, WindowHeader, window_scratch_size
-from fastindex.runtime.first_answer import MOST_INDICES, kernel_function, may_be_numpy
+from fastindex.runtime.first_answer import kernel_function
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
@@ -346,49 +344,13 @@ def _at_origin(walk: _Walk) -> tuple[list[int], list[int]]:
     return numerators, quotients
 
 
-def fill_window(
-    program: IndexProgram,
-    ranges: Sequence[range],
-    outputs: Sequence[NDArray[np.int64]],
-    threads: int | None = None,
-    tuning: WindowTuning = WINDOW_TUNING,
-) -> None:
-    """Run a program without checks on every element of a window.
-
-    Parameters
-    ----------
-    program : IndexProgram
-    ranges : sequence of range
-        The values of each input, all in bounds.
-    outputs : sequence of int64 arrays
-        One axis per input, not overlapping.
-    threads : int, optional
-        Maximum number of threads.
-    tuning : WindowTuning
-    """
-    shape = tuple(len(along) for along in ranges)
-    count = math.prod(shape)
-    if threads is not None:
-        thread_count(threads)
-    if count == 0:
+def run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
+    """Write the elements of a window to an array of its shape."""
+    if not output.flags.c_contiguous:
+        whole = np.empty(output.shape, np.int64)
+        run_plan(plan, whole, threads)
+        output[...] = whole
         return
-    if count < tuning.least_planned or may_be_numpy(count * len(outputs), MOST_INDICES):
-        _run_generally(program, ranges, outputs, threads)
-        return
-    for form, output in zip(program.outputs, outputs, strict=True):
-        plan = window_plan(program, form, ranges, tuning)
-        if plan is None:
-            one = IndexProgram(program.input_bounds, program.quotients, (form,))
-            _run_generally(one, ranges, (output,), threads)
-        elif output.flags.c_contiguous:
-            _run_plan(plan, output, threads)
-        else:
-            whole = np.empty(shape, np.int64)
-            _run_plan(plan, whole, threads)
-            output[...] = whole
-
-
-def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
     kernel = kernel_function("run_window")
     numbers, table, target = map(address_of, (plan.numbers, plan.table, output))
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
@@ -399,10 +361,3 @@ def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) 
 
     workers = thread_count(threads)
     run_chunks(chunk, output.size, workers, TUNING.chunk_length(output.size, workers))
-
-
-def _run_generally(
-    program: IndexProgram, ranges: Sequence[range], outputs: Sequence[NDArray[np.int64]], threads: int | None
-) -> None:
-    window = Window(tuple(ranges), (True,) * len(ranges))
-    run(program, window.counted(), outputs, window.shape, threads=threads)

@@ -24,9 +24,10 @@ from distributed import Client, as_completed, futures_of
 
 from fastindex.algebra.segments import box_shape, slab_grid, slab_order
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import check_movable, require_movable_pair
+from fastindex.arrays.buffers import require_movable_pair
 from fastindex.arrays.fills import Casting, logical_result
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_movable
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fastindex.core.integers import INT64_MAX
 from fastindex.core.layout_fields import MOST_DIMENSIONS
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.positions import OPEN_FLAGS, can_read_once, close_quietly, expect_order, read_at, uninterrupted
 from fastindex.moving.memory_maps import faults_raised
 from fastindex.runtime.threads import run_chunks
@@ -340,6 +340,31 @@ def check_identity(path: str, found: FileIdentity, wanted: FileIdentity | None) 
     """
     if wanted is not None and found != wanted:
         raise FastIndexError(f"{path} was replaced or written to after its header was read; start again")
+
+
+def path_text(path: object, name: str) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Neither text nor an object with a path.
+    FastIndexError
+        No file system takes it.
+    """
+    try:
+        found = os.fspath(path)  # type: ignore[call-overload]
+    except TypeError:
+        found = path
+    if not isinstance(found, str):
+        raise ArgumentTypeError(f"{name} must be a path, as a str or a pathlib.Path, got {path!r:.200}")
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:
+        raise FastIndexError(f"{name} must be a path, {found!r:.200} has a lone surrogate") from None
+    if "\0" in found:
+        raise FastIndexError(f"{name} must be a path, {found!r:.200} has a zero byte")
+    return found
 
 
 def place_inside(folder: str, name: str) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 from fastindex import cuda
 from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arrays.buffers import memory_dimensions, require_movable_pair
 from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
 from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_placed
+from fastindex.core.sizes import check_movable, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.index.indices import linear_index, multi_index
 from fastindex.jobs.input_files import InputFile, open_input
@@ -40,7 +40,7 @@ from fastindex.jobs.zarr_arrays import (
     stored_zarr_array,
     stored_zarr_buffer,
 )
-from fastindex.moving.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
+from fastindex.moving.box_jobs import BoxJob, BoxTarget, plan_boxes, resident_bytes
 from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.runtime.progress import Progress
 
@@ -94,9 +94,15 @@ def pack_file(
     """
     check_movable(shape)
     check_casting(casting)
-    source = _array_source(source_path, shape, casting)
+    source: CheckpointArray | StoredArray | ZarrArray
+    if checkpoint_of(source_path) is not None:
+        source = stored_checkpoint_array(source_path, shape)
+    elif not is_zarr(source_path):
+        source = stored_array(open_input(source_path), shape, casting)
+    else:
+        source = stored_zarr_array(source_path, shape, casting)
     with _buffer_target(target_path, shape, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes, casting)
+        _run(plan_boxes(source, target, memory_bytes, is_checked=casting != "unsafe"), progress)
 
 
 def unpack_file(
@@ -129,7 +135,7 @@ def unpack_stored(
 ) -> None:
     """Write the logical array of an open buffer to a file; parameters and errors as for `unpack_file`."""
     with _array_target(target_path, logical, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes, casting)
+        _run(plan_boxes(source, target, memory_bytes, is_checked=casting != "unsafe"), progress)
 
 
 def relayout_file(
@@ -181,7 +187,10 @@ def relayout_file(
         return
     stored = _buffer_source(source_path, source)
     with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
-        _move(stored, target, progress, memory_bytes, casting, tune)
+        job = plan_boxes(stored, target, memory_bytes, is_checked=casting != "unsafe")
+        if tune:
+            _tune(job)
+        _run(job, progress)
 
 
 def _relayout_on_gpu(
@@ -206,12 +215,6 @@ def _relayout_on_gpu(
         )
 
 
-def _array_source(path: str, shape: Shape, casting: str) -> StoredArray | ZarrArray | CheckpointArray:
-    if checkpoint_of(path) is not None:
-        return stored_checkpoint_array(path, shape)
-    return stored_zarr_array(path, shape, casting) if is_zarr(path) else stored_array(open_input(path), shape, casting)
-
-
 def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:
     return stored_zarr_buffer(path, shape) if is_zarr(path) else stored_buffer(open_input(path), shape)
 
@@ -230,12 +233,12 @@ def _array_target(path: str, shape: Shape, force: bool) -> Iterator[BoxTarget]:
 
 @contextlib.contextmanager
 def _buffer_target(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> Iterator[BoxTarget]:
-    if is_zarr(path):
-        with new_zarr_buffer(path, shape) as made:
-            yield made
+    if not is_zarr(path):
+        with _buffer_output(path, shape, force, keeps_dimensions) as output:
+            yield WrittenArray(output, shape)
         return
-    with _buffer_output(path, shape, force, keeps_dimensions) as output:
-        yield WrittenArray(output, shape)
+    with new_zarr_buffer(path, shape) as made:
+        yield made
 
 
 def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> OutputFile:
@@ -246,20 +249,9 @@ def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool 
     return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)
 
 
-def _move(
-    source: BoxSource,
-    target: BoxTarget,
-    progress: Progress,
-    memory_bytes: int,
-    casting: str,
-    tune: bool = False,
-) -> None:
-    pattern = fill_pattern(target.shape)
-    progress.start(target.shape.nbytes)
-    job = plan_boxes(source, target, memory_bytes, casting=casting)
-    if tune:
-        _tune(job)
-    job.run(pattern, progress.advance)
+def _run(job: BoxJob, progress: Progress) -> None:
+    progress.start(job.target.shape.nbytes)
+    job.run(fill_pattern(job.target.shape), progress.advance)
 
 
 def _tune(job: BoxJob) -> None:

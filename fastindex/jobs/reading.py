@@ -238,17 +238,12 @@ def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] 
     assert found is not None
     if found.newbyteorder("=") == wanted:
         return None
-    if has_name(wanted):
+    if wanted.isbuiltin == 1:
         return str(wanted)
     kinds = "Vui" if element_type.is_sub_byte else "Vu"
     if found.itemsize == wanted.itemsize and found.kind in kinds:
         return None
     return f"{wanted} (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
-
-
-def has_name(dtype: np.dtype[Any]) -> bool:
-    """Whether the NumPy format has a name for a dtype; it has none for the types of ml_dtypes."""
-    return dtype.isbuiltin == 1
 
 
 # OCDBT checkpoints

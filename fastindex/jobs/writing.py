@@ -35,7 +35,6 @@ from fastindex.jobs.positions import (
     uninterrupted,
     write_at,
 )
-from fastindex.jobs.reading import has_name
 from fastindex.lazy import lazy_property
 
 #: Bytes written before the kernel is asked to write them back and release their pages. AMD EPYC (family 26), virtual
@@ -101,7 +100,8 @@ def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
     b'\\x93NUMPY\\x01\\x00v\\x00'
     """
     stream = io.BytesIO()
-    name = dtype.str if has_name(dtype) else f"<V{dtype.itemsize}"
+    # The format has no names for the types of ml_dtypes.
+    name = dtype.str if dtype.isbuiltin == 1 else f"<V{dtype.itemsize}"
     fields = {"descr": name, "fortran_order": False, "shape": dimensions}
     np.lib.format.write_array_header_1_0(stream, fields)
     return stream.getvalue()

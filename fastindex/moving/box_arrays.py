@@ -210,14 +210,14 @@ Boxes = BufferBoxes | ArrayBoxes
 
 
 def move_boxes(
-    source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int
+    source: Boxes, target: Boxes, pattern: bytes, is_checked: bool, threads: int | None, max_memory: int
 ) -> None:
     """Move an array box by box, so that the process never has more than `max_memory` bytes in memory.
 
     Parameters
     ----------
     source, target : BufferBoxes or ArrayBoxes
-    pattern, casting, threads
+    pattern, is_checked, threads
         As for `plan_boxes` and `BoxJob.run`.
     max_memory : int
 
@@ -243,7 +243,7 @@ def move_boxes(
             for map_ in watched:
                 map_.check()
 
-        job = plan_boxes(source, target, max_memory, threads, held, casting)
+        job = plan_boxes(source, target, max_memory, threads, held, is_checked)
         job.run(pattern, check, threads)
 
 

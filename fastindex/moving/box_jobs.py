@@ -111,7 +111,7 @@ class BoxJob:
     grid: Grid
     workers: int
     by_numpy: bool
-    is_checked: bool = False
+    is_checked: bool
 
     @property
     def order(self) -> Sizes:
@@ -151,7 +151,7 @@ def plan_boxes(
     max_memory: int,
     threads: int | None = None,
     held: int = 0,
-    casting: str = "same_kind",
+    is_checked: bool = True,
 ) -> BoxJob:
     """Cut a job so that the process never has more than `max_memory` bytes in memory.
 
@@ -164,8 +164,8 @@ def plan_boxes(
         The most boxes to move concurrently.
     held : int
         Bytes that the arrays themselves will add to the resident memory of the process.
-    casting : str
-        The casting rule where element types differ; it has been checked.
+    is_checked : bool
+        As in a `BoxJob`.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def plan_boxes(
             most = min((max_memory - taken) // workers - SCRATCH_BYTES, max(_MOST_BOX_BYTES, costs(cut)[0]))
             sizes = box_sizes(dimensions, cut, costs, most, _BOXES_OF_A_WORKER * workers)
             if sizes is not None:
-                return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy, casting != "unsafe")
+                return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy, is_checked)
     least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
     arrays = f", {_mebibytes(held)} of arrays that are not shared memory maps," if held else ""
     raise FastIndexError(

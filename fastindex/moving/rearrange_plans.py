@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from fastindex.algebra.sides import RegroupedShape, joined_variables, substituted
-from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
@@ -57,7 +57,8 @@ class RearrangePlan(RelayoutPlan):
             # A dimension that the pattern splits and merges again may be tiled at other places: join its axes.
             joined = movement(*joined_variables(self._sides), TUNING)
             moved = moved if joined.slots.loops is None else joined
-        self._begin(source.shape, destination.shape, moved)
+        self.source, self.destination = source.shape, destination.shape
+        self._pattern, self._movement = fill_pattern(self.destination), moved
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (*self._sides, self._title)

@@ -247,7 +247,7 @@ def _move(
     read = strides and RegroupedStrides(strides.dimensions, strides.strides, sides.coordinates[0], sides.variables)
     is_buffer = result.flags.c_contiguous and (result.dtype.isnative or not is_cast)
     both = Operand(values, source, read), Operand(result, target, target if is_buffer else None)
-    execute(Request(*both, pattern, casting, threads, None))
+    execute(Request(*both, pattern, casting != "unsafe", threads, None))
 
 
 @lru_cache(maxsize=512)

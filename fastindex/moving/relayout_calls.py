@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.algebra.casts import can_misfit
-from fastindex.arrays.buffers import check_movable, require_movable_pair
 from fastindex.arrays.engines import place_of
-from fastindex.arrays.fills import Casting, check_casting, fill_pattern, logical_result
+from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, logical_result
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_movable
 from fastindex.lazy import hook
-from fastindex.moving.relayout_plans import RelayoutPlan, kept_plan, shaped
-from fastindex.moving.requests import execute, execute_in_boxes, packing, relaying, unpacking
+from fastindex.moving.relayout_plans import RelayoutPlan, plan_of, shaped
+from fastindex.moving.requests import execute, packing, unpacking
 from fastindex.runtime.threads import check_threads
 
 
@@ -237,22 +236,13 @@ def relayout(
     >>> fi.relayout(np.array([1.5, 2, 3.25], np.float32), "f32[3]", "bf16[3]{0:T(4)}", fill=-1)
     array([1.5, 2, 3.25, -1], dtype=bfloat16)
     """
-    sides = as_shape(source), as_shape(destination)
-    place = place_of(buffer, stream, out, max_memory)
-    if place == "dask":
+    if place_of(buffer, stream, out, max_memory) == "dask":
         options = {"casting": casting, "threads": threads, "as_array": as_array}
-        return hook("dask.relayout")(buffer, *sides, fill, **options)
-    if max_memory is not None:
-        require_movable_pair(*sides, casting)
-        check_threads(threads)
-        pattern = fill_pattern(sides[1], fill)
-        one = relaying(buffer, sides, pattern, out, casting, threads, in_place=True)
-        result = execute_in_boxes(one, max_memory)
-        return shaped(result, sides[1]) if as_array else result
-    plan = _planned(*sides, casting)
-    if fill is None:
+        return hook("dask.relayout")(buffer, source, destination, fill, **options)
+    plan = plan_relayout(source, destination, casting=casting)
+    if fill is None and max_memory is None:
         return plan(buffer, out, threads, stream, as_array)
-    result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
+    result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream, max_memory)
     return shaped(result, plan.destination) if as_array else result
 
 
@@ -286,13 +276,6 @@ def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Cas
     transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
-    return _planned(as_shape(source), as_shape(destination), casting)
-
-
-def _planned(source: Shape, destination: Shape, casting: str) -> RelayoutPlan:
-    kinds = source.element_type, destination.element_type
-    if kinds[0] != kinds[1]:
-        require_movable_pair(source, destination, casting)
-    else:
-        check_casting(casting)
-    return kept_plan(source, destination, casting != "unsafe" and can_misfit(*kinds))
+    source, destination = as_shape(source), as_shape(destination)
+    cast = check_cast(source.element_type, destination.element_type, casting)
+    return plan_of(source, destination, cast is not None and cast.is_checked)

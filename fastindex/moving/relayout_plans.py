@@ -29,7 +29,7 @@ from fastindex.moving.counts import cycles
 from fastindex.moving.movements import Movement, movement_between
 from fastindex.moving.numpy_moves import PreparedLoops
 from fastindex.moving.problem import PLANS_KEPT
-from fastindex.moving.requests import relaying
+from fastindex.moving.requests import execute_in_boxes, relaying
 from fastindex.runtime.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
@@ -90,6 +90,13 @@ class RelayoutPlan(ShownInNotebooks):
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
 
+    source: Shape
+    destination: Shape
+    # Set once a call was a single native call on each thread; later calls with `out` try it first.
+    _single: OneCall | None = None
+    # The result of `tune`, in this process or in the one that pickled the plan.
+    _choice: Choice | None = None
+
     def __init__(
         self,
         source: Shape,
@@ -99,17 +106,8 @@ class RelayoutPlan(ShownInNotebooks):
         machine: Machine | None = None,
     ) -> None:
         require_movable_pair(source, destination, "unsafe")
-        self._begin(source, destination, movement_between(source, destination, tuning, is_checked, machine))
-
-    def _begin(self, source: Shape, destination: Shape, movement: Movement) -> None:
-        self.source = source
-        self.destination = destination
-        self._pattern = fill_pattern(destination)
-        self._movement = movement
-        # Set once a call was a single native call on each thread; later calls with `out` try it first.
-        self._single: OneCall | None = None
-        # The result of `tune`, in this process or in the one that pickled the plan.
-        self._choice: Choice | None = None
+        self.source, self.destination, self._pattern = source, destination, fill_pattern(destination)
+        self._movement = movement_between(source, destination, tuning, is_checked, machine)
 
     @lazy_property
     def is_bitcast(self) -> bool:
@@ -125,8 +123,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
-            is_checked = self._movement.cast is not None and self._movement.cast.is_checked
-            return kept_plan, (self.source, self.destination, is_checked)
+            return plan_of, (self.source, self.destination, self._is_checked)
         return tuned_plan, (RelayoutPlan, (self.source, self.destination), self._choice)
 
     def __eq__(self, other: object) -> bool:
@@ -227,7 +224,7 @@ class RelayoutPlan(ShownInNotebooks):
             raise UnsupportedError("tune compares ways to move elements without a cast; with a cast there is only one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
-        one = relaying(buffer, (self.source, self.destination), self._pattern, out, "unsafe", threads)
+        one = relaying(buffer, (self.source, self.destination), self._pattern, out, False, threads)
         addresses = address_of(one.source.array), address_of(one.target.array)
         load("fastindex.moving.timed_choices")
         from fastindex.moving.timed_choices import remember
@@ -346,16 +343,29 @@ class RelayoutPlan(ShownInNotebooks):
         made: Callable[[Any, bytes, Any, Any], Any] = hook("cuda.DevicePlan")(self.source, self.destination)
         return made
 
+    @property
+    def _is_checked(self) -> bool:
+        """Whether an integer out of range of a destination type of fewer than 8 bits is an error."""
+        return self._movement.cast is not None and self._movement.cast.is_checked
+
     @untraced
     def apply(
-        self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
+        self,
+        buffer: Any,
+        pattern: bytes | None,
+        out: Any = None,
+        threads: int | None = None,
+        stream: Any = None,
+        max_memory: int | None = None,
     ) -> Any:
         """Move a buffer; `pattern` is one unpacked value for padding, None for the layout's padding value."""
         check_threads(threads)
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
             return self._on_gpu(buffer, pattern, out, stream)
-        one = relaying(buffer, (self.source, self.destination), pattern, out, "unsafe", threads)
+        one = relaying(buffer, (self.source, self.destination), pattern, out, self._is_checked, threads, max_memory)
+        if max_memory is not None:
+            return execute_in_boxes(one, max_memory)
         self._movement.run(address_of(one.source.array), address_of(one.target.array), pattern, threads)
         return one.target.array
 
@@ -376,26 +386,16 @@ def _buffer_length(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=PLANS_KEPT)
-def plan_of(
-    source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False, machine: Machine | None = None
-) -> RelayoutPlan:
-    """Return the plan between two shapes; plans are cached.
+def plan_of(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
+    """Return the plan between two shapes; plans are cached, and unpickled by this.
 
     Parameters
     ----------
     source, destination : Shape
-    tuning : Tuning
     is_checked : bool
         Whether an integer out of range of a destination type of fewer than 8 bits is an error.
-    machine : Machine, optional
-        This one by default.
     """
-    return RelayoutPlan(source, destination, tuning, is_checked, machine)
-
-
-def kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
-    """Return the cached plan between two shapes, with the thresholds of calls; also used for unpickling."""
-    return plan_of(source, destination, _TUNING, is_checked)
+    return RelayoutPlan(source, destination, _TUNING, is_checked)
 
 
 def tuned_plan(kind: type[RelayoutPlan], arguments: tuple[Any, ...], choice: Choice) -> RelayoutPlan:

@@ -63,8 +63,8 @@ class Request(NamedTuple):
     source, target : Operand
     pattern : bytes
         One unpacked value, written to padding.
-    casting : str
-        NumPy's casting rule where the element types differ.
+    is_checked : bool
+        Whether an integer out of range of a target type of fewer than 8 bits is an error.
     threads : int or None
     max_memory : int or None
         Limit for the resident memory of the process, in bytes.
@@ -73,7 +73,7 @@ class Request(NamedTuple):
     source: Operand
     target: Operand
     pattern: bytes
-    casting: str
+    is_checked: bool
     threads: int | None
     max_memory: int | None
 
@@ -89,7 +89,7 @@ def packing(
     result = _output_buffer(out, shape, values)
     own = ElementType.from_numpy_dtype(values.dtype)
     source, target = _of_array(values, _plain(own, shape.dimensions)), Operand(result, shape, shape)
-    return Request(source, target, fill_pattern(shape, fill), casting, threads, max_memory)
+    return Request(source, target, fill_pattern(shape, fill), casting != "unsafe", threads, max_memory)
 
 
 def unpacking(
@@ -101,7 +101,7 @@ def unpacking(
     if out is not None:
         check_no_overlap(described(result), (described(slots),))
     source, target = Operand(slots, shape, shape), _of_array(result, logical)
-    return Request(source, target, bytes(logical.element_type.nbytes), casting, threads, max_memory)
+    return Request(source, target, bytes(logical.element_type.nbytes), casting != "unsafe", threads, max_memory)
 
 
 def relaying(
@@ -109,25 +109,25 @@ def relaying(
     sides: tuple[Shape, Shape],
     pattern: bytes,
     out: Any,
-    casting: str,
+    is_checked: bool,
     threads: int | None,
-    in_place: bool = False,
+    max_memory: int | None = None,
 ) -> Request:
     """Check the buffers of a relayout between two shapes that have been checked."""
     source, destination = sides
-    slots = (buffer_bytes_in_place if in_place else as_buffer_bytes)(buffer, source)
+    slots = (as_buffer_bytes if max_memory is None else buffer_bytes_in_place)(buffer, source)
     result = _output_buffer(out, destination, slots)
     both = Operand(slots, source, source), Operand(result, destination, destination)
-    return Request(*both, pattern, casting, threads, None)
+    return Request(*both, pattern, is_checked, threads, max_memory)
 
 
 def _output_buffer(out: Any, shape: Shape, source: NDArray[Any]) -> NDArray[Any]:
     """Return the buffer to write to: `out`, checked, or a new one."""
-    if out is None:
-        return new_buffer(shape)
-    result = check_output_buffer(out, shape)
-    check_no_overlap(described(result), (described(source),))
-    return result
+    if out is not None:
+        result = check_output_buffer(out, shape)
+        check_no_overlap(described(result), (described(source),))
+        return result
+    return new_buffer(shape)
 
 
 @lru_cache(maxsize=512)
@@ -147,7 +147,7 @@ def execute(one: Request) -> NDArray[Any]:
     if one.max_memory is not None:
         return execute_in_boxes(one, one.max_memory)
     read, written, side = one.source, one.target, one.target.side
-    cast = cast_between(read.plain.element_type, written.plain.element_type, one.casting != "unsafe")
+    cast = cast_between(read.plain.element_type, written.plain.element_type, one.is_checked)
     if side is None:
         written, side = _staged(written, cast is not None), written.plain
     moved = None if read.side is None else movement(read.side, side, _TUNING, None, cast)
@@ -167,7 +167,7 @@ def execute(one: Request) -> NDArray[Any]:
 def execute_in_boxes(one: Request, max_memory: int) -> NDArray[Any]:
     """Execute a request in bounded memory, box by box, and return the target array."""
     source, target = _boxes(one.source, False), _boxes(one.target, True)
-    move_boxes(source, target, one.pattern, one.casting, one.threads, max_memory)
+    move_boxes(source, target, one.pattern, one.is_checked, one.threads, max_memory)
     return one.target.array
 
 

@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.moving.numpy_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
-        "fastindex.index.numpy_indices": ("ravel_multi_index", "unravel_index"),
+        "fastindex.index.indices": ("ravel_multi_index", "unravel_index"),
     },
 )

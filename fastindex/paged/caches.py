@@ -440,6 +440,12 @@ def _heads(held: int, tp: tuple[int, int], total: int | None) -> range:
 # Memory of a pool
 
 
+def check_cache(cache: object, name: str) -> None:
+    """Raise ArgumentTypeError unless an argument is a `Cache`."""
+    if not isinstance(cache, Cache):
+        raise ArgumentTypeError(f"{name} must be a fastindex.paged.Cache, got {cache!r:.200}; Cache(text) makes one")
+
+
 def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple[int, list[Array]]:
     """Return the address of byte 0 of a pool, and the records of its memory.
 
@@ -460,6 +466,7 @@ def address_of_pool(cache: Cache, buffer: Any, name: str, writes: bool) -> tuple
     ArgumentTypeError
         A buffer that does not expose its memory.
     """
+    check_cache(cache, "cache")
     if cache.tensors is not None:
         found = memories_of(buffer, name, writes)
         places = [

@@ -17,7 +17,6 @@ from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_units_of
 from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.fills import Casting, check_cast, check_casting
-from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
@@ -26,7 +25,7 @@ from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, Placement, address_of_pool
 from fastindex.paged.page_passes import move_pages
 from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
-from fastindex.paged.tables import flat_integers
+from fastindex.paged.tables import flat_integers, integers
 from fastindex.paged.transfers import (
     Granules,
     Group,
@@ -257,7 +256,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     >>> pool.tolist()
     [4, 5, 0, 1, 2, 3]
     """
-    blocks = np.asarray(as_integers_in_bulk(pairs, "pairs"))
+    blocks = integers(pairs, "pairs")
     blocks = blocks if blocks.size else blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
         raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")

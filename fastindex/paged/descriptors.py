@@ -197,8 +197,8 @@ class _Job:
         Granules per near-side block.
     offsets : int64 array
         Near-side offset of each granule in its block.
-    block_stride : int
-        Block stride of the near side.
+    block_stride, far_stride : int
+        Block stride of the near side; that of the far side if a granule is a block of both, else 0.
     """
 
     outer: Numbers
@@ -208,6 +208,7 @@ class _Job:
     each: int
     offsets: Numbers
     block_stride: int
+    far_stride: int
 
     def most(self, whole: int) -> int:
         """Return the number of pieces for `whole` full granules and the partial one: an upper bound on the runs."""
@@ -263,6 +264,7 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
     offsets = granule_offsets(planes[0], granules)
     empty = np.empty((0, 3), np.int64)
     each = cache.block_size // granules.tokens
+    far_stride = group.pairs[0][1 - side].block_stride if _are_blocks(transfer) else 0
     jobs = []
     for loops, of_granules in kinds.items():
         places = nest_offsets(Nest(loops))
@@ -270,8 +272,13 @@ def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
             places = (layers[:, None] + places).reshape(-1, 2)
         places = places[np.argsort(places[:, 0], kind="stable")]
         tables = [np.concatenate(parts) if parts else empty for parts in of_granules]
-        jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride))
+        jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride, far_stride))
     return jobs
+
+
+def _are_blocks(transfer: Transfer) -> bool:
+    """Whether each granule is a whole block on both sides."""
+    return transfer.source.block_size == transfer.target.block_size == transfer.granules.tokens
 
 
 def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
@@ -288,29 +295,39 @@ def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
 # By kernels
 
 
-def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers] | None:
-    """Return the argsort of the blocks of a side, and the sorted blocks; None if a block is repeated."""
+def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers, int] | None:
+    """Return the blocks of a side in the order of the runs, and the place of the request's last; None if one repeats.
+
+    Before the blocks, their numbers: the blocks of the other side, or indices if blocks do not match one to one.
+    """
     blocks = transfer.blocks[side]
+    values = transfer.blocks[1 - side] if _are_blocks(transfer) else np.arange(len(blocks))
     if order == "requested" or (blocks[1:] > blocks[:-1]).all():
-        return np.arange(len(blocks)), blocks
-    num_blocks = (transfer.source, transfer.target)[side].num_blocks
-    if num_blocks > 8 * len(blocks) or len(blocks) >= 2**31:
+        return values, blocks, len(blocks) - 1
+    pools = [cache.num_blocks for cache in (transfer.source, transfer.target)]
+    if pools[side] > 8 * len(blocks) or max(pools) >= 2**31 - 1:
         found = np.argsort(blocks)
         ordered = blocks[found]
-        return (found, ordered) if (ordered[1:] > ordered[:-1]).all() else None
-    # Not np.zeros: its memory is mapped in small pages, on first use.
-    places, order_of, ordered = np.full(num_blocks, 0, np.int32), np.empty_like(blocks), np.empty_like(blocks)
-    addresses = [address_of(array) for array in (blocks, places, order_of, ordered)]
-    return (order_of, ordered) if kernel_function("order_blocks")(len(blocks), num_blocks, *addresses) else None
+        if not (ordered[1:] > ordered[:-1]).all():
+            return None
+        values = values[found]
+    else:
+        # Not np.zeros: its memory is mapped in small pages, on first use.
+        places, found, ordered = np.full(pools[side], 0, np.int32), np.empty_like(blocks), np.empty_like(blocks)
+        addresses = [address_of(array) for array in (blocks, values, places, found, ordered)]
+        if not kernel_function("order_blocks")(len(blocks), pools[side], *addresses):
+            return None
+        values = found
+    return values, ordered, int(np.searchsorted(ordered, blocks[-1]))
 
 
-def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) -> _Runs:
+def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers, int]) -> _Runs:
     granules = transfer.granules
-    order, blocks = ordered
-    last = len(order) - 1
+    order, blocks, last = ordered
     pieces = job.rows(job.each, False)
-    of_last = job.rows(granules.whole - last * job.each, granules.tail > 0)
-    outer, pages = np.ascontiguousarray(job.outer), np.ascontiguousarray(job.pages[1]())
+    of_last = job.rows(granules.whole - (len(order) - 1) * job.each, granules.tail > 0)
+    outer = np.ascontiguousarray(job.outer)
+    pages = None if job.far_stride else np.ascontiguousarray(job.pages[1]())
     near, far, nbytes = (np.empty(job.most(granules.whole), np.int64) for _ in range(3))
     numbers = RunJob(
         outer=address_of(outer),
@@ -319,8 +336,8 @@ def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers]) 
         block_stride=job.block_stride,
         order=address_of(order),
         block_count=len(order),
-        pages=address_of(pages),
-        pages_each=job.each,
+        pages=0 if pages is None else address_of(pages),
+        number_stride=job.far_stride or 8 * job.each,
         pieces=address_of(pieces),
         piece_count=len(pieces),
         last_pieces=address_of(of_last),

@@ -109,6 +109,53 @@ def copy_page_pieces(job: Any, target: Any, source: Any, first: Any, last: Any) 
 _AHEAD = 16
 
 
+@subroutine("are_blocks")
+def _write_blocks(are_blocks, job, outer, begin, end, pieces, state):  # type: ignore[no-untyped-def]
+    """Write the runs of the blocks ``begin:end``; return the new state.
+
+    `outer` is the near and far offset, and `pieces` the address and number of the pieces of a block. The state is the
+    index of the last run, its end on both sides, and its begin.
+    """
+    near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
+    blocks, order, stride = entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order), entry(job, RUN_JOB.block_stride)
+    all_pages, each = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.number_stride)
+    count, near_end, far_end, near_begin, far_begin = state
+    near_outer, far_outer = outer
+    first, rows = pieces
+    for i in range(begin, end):
+        near_block, number = near_outer + entry(blocks, i) * stride, entry(order, i)
+        if not are_blocks:
+            prefetch(all_pages + entry(order, min(i + _AHEAD, end - 1)) * each)
+        for row in range(rows):
+            piece = first + PIECE_BYTES * row
+            near, far = near_block + entry(piece, 0), far_outer + entry(piece, 2)
+            far += number * each if are_blocks else entry(all_pages + number * each, entry(piece, 1))
+            # No branch: whether blocks are neighbours is random, and a misprediction takes longer than the writes.
+            differs = (near ^ near_end) | (far ^ far_end)
+            count += 1 if differs else 0
+            near_begin = near if differs else near_begin
+            far_begin = far if differs else far_begin
+            near_end, far_end = near + entry(piece, 3), far + entry(piece, 3)
+            set_entry(near_out, count, near_begin)
+            set_entry(far_out, count, far_begin)
+            set_entry(nbytes_out, count, near_end - near_begin)
+    return count, near_end, far_end, near_begin, far_begin
+
+
+@subroutine("are_blocks")
+def _write_all(are_blocks, job):  # type: ignore[no-untyped-def]
+    outer, last, count = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.last), entry(job, RUN_JOB.block_count)
+    pieces = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
+    of_last = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
+    state = (-1, -1, -1, 0, 0)
+    for o in range(entry(job, RUN_JOB.outer_count)):
+        offsets = entry(outer, 2 * o), entry(outer, 2 * o + 1)
+        state = _write_blocks(are_blocks, job, offsets, 0, last, pieces, state)
+        state = _write_blocks(are_blocks, job, offsets, last, last + 1, of_last, state)
+        state = _write_blocks(are_blocks, job, offsets, last + 1, count, pieces, state)
+    return state[0] + 1
+
+
 @kernel
 def write_runs(job: Any) -> Any:
     """Write the runs of a transfer and return their number.
@@ -118,35 +165,7 @@ def write_runs(job: Any) -> Any:
     job : int64
         Address of a `RunJob`.
     """
-    near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
-    outer, blocks, order = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order)
-    stride, each, last = entry(job, RUN_JOB.block_stride), 8 * entry(job, RUN_JOB.pages_each), entry(job, RUN_JOB.last)
-    all_pages, block_count = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.block_count)
-    whole, whole_count = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
-    count, near_end, far_end, begin = -1, -1, -1, 0
-    for o in range(entry(job, RUN_JOB.outer_count)):
-        near_outer, far_outer = entry(outer, 2 * o), entry(outer, 2 * o + 1)
-        for i in range(block_count):
-            number = entry(order, i)
-            prefetch(all_pages + entry(order, min(i + _AHEAD, block_count - 1)) * each)
-            near_block = near_outer + entry(blocks, i) * stride
-            pages = all_pages + number * each
-            pieces, rows = whole, whole_count
-            if number == last:
-                pieces, rows = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
-            for row in range(rows):
-                piece = pieces + PIECE_BYTES * row
-                near = near_block + entry(piece, 0)
-                far = far_outer + entry(pages, entry(piece, 1)) + entry(piece, 2)
-                if (near ^ near_end) | (far ^ far_end):
-                    count += 1
-                    set_entry(near_out, count, near)
-                    set_entry(far_out, count, far)
-                    begin, far_end = near, far
-                near_end = near + entry(piece, 3)
-                far_end += entry(piece, 3)
-                set_entry(nbytes_out, count, near_end - begin)
-    return count + 1
+    return _write_all(True, job) if entry(job, RUN_JOB.pages) == 0 else _write_all(False, job)
 
 
 @kernel
@@ -171,8 +190,8 @@ def are_distinct(blocks: Any, count: Any, seen: Any) -> Any:
 
 
 @kernel
-def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: Any, ordered: Any) -> Any:
-    """Sort blocks by one pass over a table of the whole pool; return 1 if all blocks are distinct, else 0.
+def order_blocks(count: Any, num_blocks: Any, blocks: Any, values: Any, places: Any, order: Any, ordered: Any) -> Any:
+    """Sort blocks and their values by one pass over a table of the whole pool; return 1 if all are distinct, else 0.
 
     Parameters
     ----------
@@ -180,17 +199,19 @@ def order_blocks(count: Any, num_blocks: Any, blocks: Any, places: Any, order: A
         Number of blocks of the request, and of the pool.
     blocks : int64
         Address of `count` int64.
+    values : int64
+        Address of `count` int64 below 2**31 - 1.
     places : int64
         Address of one int32 per block of the pool, initially 0.
     order, ordered : int64
-        Addresses of the results, int64: the permutation that sorts the blocks (argsort), and the sorted blocks.
+        Addresses of the results, int64: the values in the order of the blocks, and the sorted blocks.
     """
     for i in range(count):
         block = entry(blocks, i)
         prefetch_to_write(places + 4 * entry(blocks, min(i + _AHEAD, count - 1)))
         if int32_at(places + 4 * block):
             return 0
-        set_int32(places + 4 * block, i + 1)
+        set_int32(places + 4 * block, entry(values, i) + 1)
     found = block = 0
     # No branch on the table: it is random, and a misprediction takes longer than the writes.
     while found < count:

@@ -46,13 +46,14 @@ class RunJob(NamedTuple):
     outer, outer_count : int
         Address and number of the (near, far) offset pairs of the loops outside the blocks.
     blocks, block_stride, order, block_count : int
-        Address of the near-side blocks, their stride in bytes, address of their request indices, and their number.
-    pages, pages_each : int
-        Address of the far-side granule offsets, and the number of granules per near-side block.
+        Address of the near-side blocks, their stride in bytes, address of their numbers, and how many there are.
+    pages, number_stride : int
+        Address of the far-side granule offsets, and the bytes between those of block number 0 and of number 1. Address
+        0 if numbers are far-side blocks, `number_stride` bytes each.
     pieces, piece_count : int
         Address and number of the pieces of a block: near offset, granule index, far offset, bytes.
     last_pieces, last_count, last : int
-        The same for the last block of the request, and the index of that block.
+        The same for the last block of the request, and the place of that block among `blocks`.
     near, far, nbytes : int
         Addresses of the results.
     """
@@ -64,7 +65,7 @@ class RunJob(NamedTuple):
     order: int
     block_count: int
     pages: int
-    pages_each: int
+    number_stride: int
     pieces: int
     piece_count: int
     last_pieces: int

@@ -24,7 +24,7 @@ from fastindex.runtime.tuning import TUNING, Tuning
 Numbers = NDArray[np.int64]
 
 #: Bytes per kernel call of a thread: a call from Python costs a few microseconds.
-_SHARE_BYTES = 1 << 20
+_SHARE_BYTES = 1 << 21
 #: Shortest run that is copied in pieces, largest piece, and most pieces of a page.
 #: Milliseconds for 64 MiB in pages of 64 KiB in arbitrary order, NHD to HND, and 128 to 16 tokens: pieces of 512 bytes
 #: prefetched to L1 4.7 and 7.0, to L2 4.3 and 5.2; of 2048 bytes to L2 4.0 and 5.0; a sequential copy 3.1 (processor
@@ -100,6 +100,7 @@ def move_pages(
     run_chunks(chunk, len(outer) * len(targets), workers, max(_SHARE_BYTES // page_bytes, 1))
 
 
+@lru_cache(maxsize=256)
 def in_units(nests: tuple[Nest, ...]) -> tuple[RelayoutLoops, int]:
     """Return loops over the largest unit, up to 16 bytes, contiguous on both sides, and the size of the unit.
 

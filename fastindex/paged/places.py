@@ -19,7 +19,7 @@ from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
-from fastindex.paged.caches import Cache, check_interleave, size_and_rank
+from fastindex.paged.caches import Cache, check_cache, check_interleave, size_and_rank
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
@@ -73,6 +73,7 @@ def byte_offset(
     >>> fp.byte_offset(cache, layer=1, kv=1, head=2, slot=[17, 18], dim=3)
     array([159878, 160006])
     """
+    check_cache(cache, "cache")
     planes = list(cache.planes.values())
     if isinstance(kv, str):
         if kv not in cache.planes:
@@ -136,6 +137,7 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     >>> fp.element_at(cache, 159879)
     Element(layer=1, kv=1, head=2, slot=17, dim=3)
     """
+    check_cache(cache, "cache")
     check_mode(padding)
     numbers = np.asarray(as_integers_in_bulk(byte, "byte"))
     flat = np.atleast_1d(_bounded(numbers, cache.nbytes, "byte", cache)).reshape(-1)
@@ -337,7 +339,6 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
     cp, interleave = split[0], as_integer(split[1], "interleave")
     check_interleave(interleave, table.block_size)
     numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
-    numbers = np.ascontiguousarray(numbers if numbers.dtype in _CODES else numbers.astype(np.int64))
     begins = np.asarray(as_integers_in_bulk(starts, "query_start_loc")).astype(np.int64)
     requests = len(table.blocks)
     if numbers.ndim != 1 or begins.ndim != 1 or len(begins) != requests + 1:
@@ -367,10 +368,11 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
             found, is_bad = _by_numpy(batch)
             slots[: batch.tokens] = found
             return bool(is_bad.any())
-    blocks = batch.table.blocks
+    blocks, positions = batch.table.blocks, batch.positions
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
         blocks = np.ascontiguousarray(blocks, np.int64)
-    table = _numbers(batch, blocks, slots)
+    positions = np.ascontiguousarray(positions, positions.dtype if positions.dtype in _CODES else np.int64)
+    table = _numbers(batch, blocks, positions, slots)
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
@@ -383,7 +385,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     return bool(failures)
 
 
-def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
+def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
     ranks, rank = batch.cp
     size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
     of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
@@ -392,8 +394,8 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], slots: NDArray[np.int64]) -> N
         table=address_of(blocks),
         row_bytes=blocks.strides[0],
         table_code=_CODES[blocks.dtype],
-        positions=address_of(batch.positions),
-        position_code=_CODES[batch.positions.dtype],
+        positions=address_of(positions),
+        position_code=_CODES[positions.dtype],
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),

@@ -343,6 +343,8 @@ def _all(layers: Sequence[Sequence[Array]]) -> Iterator[Array]:
 
 def _tables(tensor: Array, axes: str, sizes: Mapping[str, int]) -> dict[str, Numbers]:
     """Return the byte offset of each index of each axis."""
+    if not isinstance(axes, str):
+        raise ArgumentTypeError(f"axes must be a text such as 'num_blocks block_size head_dim', got {axes!r:.200}")
     items = [(found[1] or found[2]).split() for found in _ITEM.finditer(axes)]
     if len(items) != len(tensor.shape):
         raise FastIndexError(f"axes {axes!r} name {len(items)} dimensions, and a tensor has {tensor.shape}")

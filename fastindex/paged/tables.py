@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,11 +69,7 @@ class BlockTable:
         num_blocks: int | None = None,
         null_block: int | None = None,
     ) -> None:
-        array = np.asarray(as_integers_in_bulk(blocks, "blocks"))
-        array = array[None] if array.ndim == 1 else array
-        if array.ndim != 2:
-            raise FastIndexError(f"a block table has rows of blocks, got {array.ndim} dimensions")
-        self.blocks: Integers = array
+        self.blocks = array = _rows(blocks, "blocks")
         self.block_size = at_least_one(block_size, "block_size")
         self.num_blocks = None if num_blocks is None else at_least_one(num_blocks, "num_blocks")
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
@@ -182,8 +179,8 @@ class BlockTable:
         [[3, 1]]
         """
         size = at_least_one(page_size, "page_size")
-        matrix = np.asarray(as_integers_in_bulk(slots, "slots")).astype(np.int64)
-        matrix = matrix[None] if matrix.ndim == 1 else matrix
+        given = _rows(slots, "slots")
+        matrix = given.astype(np.int64)
         held = _lengths(lengths, len(matrix), matrix.shape[1])
         columns = -(-matrix.shape[1] // size)
         whole = np.zeros((len(matrix), columns * size), np.int64)
@@ -194,10 +191,11 @@ class BlockTable:
         is_held = np.arange(columns * size) < held[:, None]
         strays = np.argwhere((whole != expected.reshape(whole.shape)) & is_held)
         if len(strays):
-            request, token = strays[0]
+            request, token = strays[0].tolist()
+            first = int(given[request, token // size * size])
             raise FastIndexError(
-                f"token {token} of request {request} is in slot {whole[request, token]}, and the page of {size} tokens "
-                f"it belongs to puts it in slot {expected.reshape(whole.shape)[request, token]}"
+                f"token {token} of request {request} is in slot {given[request, token]}, and the page of {size} tokens "
+                f"it belongs to puts it in slot {first // size * size + token % size}"
             )
         return cls(blocks, block_size=size, lengths=held, num_blocks=num_blocks, null_block=null_block)
 
@@ -256,9 +254,38 @@ class BlockTable:
         return Owners(np.where(found, rows, -1)[()], np.where(found, position, -1)[()])
 
 
+def integers(values: Any, name: str) -> Integers:
+    """Return integers as an array.
+
+    Raises
+    ------
+    FastIndexError
+        Rows of different lengths.
+    """
+    try:
+        return np.asarray(as_integers_in_bulk(values, name))
+    except FastIndexError:
+        raise
+    except ValueError:
+        lengths = [len(row) if isinstance(row, Sized) else 0 for row in values]
+        odd = next((row for row, length in enumerate(lengths) if length != lengths[0]), 0)
+        raise FastIndexError(
+            f"the rows of {name} must have the same length: row 0 has {lengths[0]} entries, row {odd} has "
+            f"{lengths[odd]}; fill the shorter rows of a block table with any block, and give lengths="
+        ) from None
+
+
 def flat_integers(values: Any, name: str) -> Integers:
-    """Return integers as an array of one dimension."""
-    return np.asarray(as_integers_in_bulk(values, name)).reshape(-1)
+    """Return integers as an array of one dimension; errors as in `integers`."""
+    return integers(values, name).reshape(-1)
+
+
+def _rows(values: Any, name: str) -> Integers:
+    """Return integers as rows; a single row may be flat."""
+    array = integers(values, name)
+    if array.ndim not in (1, 2):
+        raise FastIndexError(f"a block table has rows of {name}, got {array.ndim} dimensions")
+    return array[None] if array.ndim == 1 else array
 
 
 def at_least_one(number: Any, name: str) -> int:
@@ -276,10 +303,10 @@ def at_least_one(number: Any, name: str) -> int:
 
 
 def _lengths(lengths: Any, requests: int, most: int) -> Numbers:
-    found = flat_integers(lengths, "lengths").astype(np.int64)
+    found = flat_integers(lengths, "lengths")
     if len(found) != requests:
         raise FastIndexError(f"lengths has one entry a request: {len(found)} for {requests} requests")
     wrong = np.flatnonzero((found < 0) | (found > most))
     if len(wrong):
         raise OutOfBoundsError(f"request {wrong[0]} of {found[wrong[0]]} tokens does not fit its row, of {most}")
-    return found
+    return found.astype(np.int64)

@@ -19,7 +19,7 @@ from fastindex.arrays.arrays import address_of
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import Pieces, gathered, nests_of
-from fastindex.paged.caches import Cache
+from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import flat_integers
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function
@@ -155,11 +155,12 @@ def transfer_of(
     OutOfBoundsError
         A block outside its pool.
     """
-    pairs = plane_pairs(source, target, casts)
-    heads = common_heads(source, target)
+    check_cache(source, "source")
+    check_cache(target, "target")
+    pairs, heads, size = _matched(source, target, casts)
     blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
-    granules = _granules(source, target, _granule(source, target, pairs), tokens)
+    granules = _granules(source, target, size, tokens)
     used = []
     for side, (cache, name) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
@@ -169,6 +170,13 @@ def transfer_of(
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
+
+
+@lru_cache(maxsize=256)
+def _matched(source: Cache, target: Cache, casts: bool) -> tuple[list[Pair], tuple[int, int, int], int]:
+    """Return the pairs of planes, the common heads, and the tokens of a granule."""
+    pairs = plane_pairs(source, target, casts)
+    return pairs, common_heads(source, target), _granule(source, target, pairs)
 
 
 def plane_pairs(source: Cache, target: Cache, casts: bool = False) -> list[Pair]:
@@ -283,7 +291,9 @@ def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
 
 
 def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
-    if len(blocks) and (blocks.min() < 0 or blocks.max() >= cache.num_blocks):
+    # As unsigned numbers, negative ones are the largest.
+    unsigned = blocks.view(np.dtype(f"u{blocks.itemsize}").newbyteorder(blocks.dtype.byteorder))
+    if len(blocks) and unsigned.max() >= cache.num_blocks:
         at = int(np.flatnonzero((blocks < 0) | (blocks >= cache.num_blocks))[0])
         raise OutOfBoundsError(
             f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "

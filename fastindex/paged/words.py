@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from fastindex.core.integers import counted
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.box_nests import gathered, nests_of
-from fastindex.paged.caches import Cache
+from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
@@ -50,6 +50,9 @@ def explain(source: Cache, target: Cache | None = None) -> str:
     heads: 2..3 move; the target lacks none
     runs: 4 for each source block of a layer, from 2048 to 2048 bytes
     """
+    check_cache(source, "source")
+    if target is not None:
+        check_cache(target, "target")
     lines = _lines("source" if target is not None else "cache", source)
     if target is None:
         return "\n".join(lines)
@@ -182,11 +185,14 @@ def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:
     >>> draw(Cache("u8[num_blocks=4,block_size=2,head_dim=8]"), table).scene.panels[0].cells[1][0].text
     '3'
     """
+    check_cache(cache, "cache")
     if block_table is None:
         panels = tuple(_page_panel(cache, plane) for plane in cache.planes.values())
         title = f"{', '.join(cache.planes)}: byte of a page where each token and head begins"
         notes = _left_out(cache.block_size, "tokens") + _left_out(cache.kv_heads, "heads")
         return PagePicture(Scene(title, title, panels, "token", "head", (), (), (), notes))
+    if not isinstance(block_table, BlockTable):
+        raise ArgumentTypeError(f"block_table must be a fastindex.paged.BlockTable, got {block_table!r:.200}")
     if block_table.block_size != cache.block_size:
         raise FastIndexError(f"{block_table} is not one of blocks of {cache.block_size} tokens, as {cache} has them")
     blocks, counts = block_table.blocks, block_table.counts

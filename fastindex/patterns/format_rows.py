@@ -197,13 +197,16 @@ _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
     (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0", "q8_1")),
 )
 
-# Of what llama.cpp stores for several rows at once: bits, layout, values per block, and types.
-_GGML_BODIES: tuple[tuple[int, str, int, tuple[str, ...]], ...] = (
-    (4, "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}", 32, ("iq4_nl", "mxfp4")),
-    (4, "u4[M/rows,rows,K/256,4,2,32/interleave,interleave]{4,6,1,5,3,2,0:E(4)}", 256, ("q4_k", "q5_k")),
-    (4, "u4[M/rows,rows,K/256,2,2,64/interleave,interleave]{4,6,1,5,3,2,0:E(4)}", 256, ("q6_k",)),
-    (2, "u2[M/rows,rows,K/256,2,4,32/interleave,interleave]{4,6,1,5,3,2,0:E(2)}", 256, ("q2_k", "q6_k")),
-    (1, "u1[M/rows,rows,K/256,8,32/interleave,interleave]{3,5,1,4,2,0:E(1)}", 256, ("q5_k",)),
+# Of what llama.cpp stores for several rows at once: bits, layout, values per block, meaning, and types.
+_GGML_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
+    (4, "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}", 32, "signed", ("q4_0",)),
+    (8, "u8[M/rows,rows,K/32,32/interleave,interleave]{4,1,3,2,0}", 32, "signed", ("q8_0",)),
+    (4, "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}", 32, "codes", ("iq4_nl", "mxfp4")),
+    (4, "u4[M/rows,rows,K/256,4,2,32/interleave,interleave]{4,6,1,5,3,2,0:E(4)}", 256, "codes", ("q4_k", "q5_k")),
+    (4, "u4[M/rows,rows,K/256,2,2,64/interleave,interleave]{4,6,1,5,3,2,0:E(4)}", 256, "codes", ("q6_k",)),
+    (2, "u2[M/rows,rows,K/256,2,4,32/interleave,interleave]{4,6,1,5,3,2,0:E(2)}", 256, "codes", ("q2_k", "q6_k")),
+    (1, "u1[M/rows,rows,K/256,8,32/interleave,interleave]{3,5,1,4,2,0:E(1)}", 256, "codes", ("q5_k",)),
+    (1, "u1[M/rows,rows,K/128,16/interleave,interleave,8]{5,4,1,3,2,0:E(1)}", 128, "codes", ("q1_0",)),
 )
 
 GGUF_ROWS: tuple[Row, ...] = (
@@ -215,25 +218,14 @@ GGUF_ROWS: tuple[Row, ...] = (
     Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, stored="integers", source=_GGUF),
     Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
     Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),
-    Row(
-        "ggml_q4_0_repacked_body",
-        "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}",
-        4,
-        divides={"M": "rows", "K": 32},
-        stored="signed",
-        source=_REPACK,
-    ),
-    Row(
-        "ggml_q8_0_repacked_body",
-        "u8[M/rows,rows,K/32,32/interleave,interleave]{4,1,3,2,0}",
-        8,
-        divides={"M": "rows", "K": 32},
-        stored="signed",
-        source=_REPACK,
-    ),
     *(
-        Row("ggml_repacked_body", text, bits, when={"type": kind}, divides={"M": "rows", "K": multiple}, source=_REPACK)
-        for bits, text, multiple, kinds in _GGML_BODIES
+        Row(name, text, bits, when=when, divides={"M": "rows", "K": multiple}, stored=stored, source=_REPACK)
+        for bits, text, multiple, stored, kinds in _GGML_BODIES
         for kind in kinds
+        for name, when in (
+            (f"ggml_{kind}_repacked_body", {}),
+            ("ggml_repacked_body", {"type": kind}),
+        )
+        if when or stored == "signed"
     ),
 )

@@ -67,6 +67,17 @@ def takes_any_width(name: object) -> bool:
     return name in (PLAIN, "onednn") or any(row.name == name and row.bits is None for row in ROWS)
 
 
+def widths_of(name: str) -> tuple[int, ...]:
+    """Return the numbers of bits of a code that a format has, in ascending order.
+
+    Examples
+    --------
+    >>> widths_of("gptq"), widths_of("col32")
+    ((2, 3, 4, 5, 6, 7, 8), ())
+    """
+    return tuple(sorted({row.bits for row in ROWS if row.name == name and row.bits is not None}))
+
+
 def known_name(name: str) -> str:
     """Return the name of a format as the table has it, whatever its case, hyphens and underscores.
 

@@ -43,8 +43,7 @@ def _of_module(module: str, *functions: str) -> dict[str, Kernel]:
 
 #: The kernels that Python calls, by name.
 CALLED = {
-    **_of_module("index.kernels.programs", "run_program"),
-    **_of_module("index.kernels.windows", "run_window"),
+    **_of_module("index.kernels.programs", "run_program", "run_window"),
     **_of_module("moving.kernels.passes", "run_passes", "run_plain"),
     **_of_module("moving.kernels.passes", "serve", "lead", "lead_plain", "dismiss", "close"),
     **_of_module("moving.moves.nests.kernel", "gather_slots"),

@@ -24,8 +24,7 @@ from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.errors import OutOfBoundsError, UnsupportedError
-from fastindex.index.executors import BadElementError, out_of_bounds, position_of
-from fastindex.index.indices import LookUp, convert
+from fastindex.index.executors import BadElementError, LookUp, convert, out_of_bounds, position_of
 from fastindex.index.programs import coordinate_forms, slot_form
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.sharding.sharding import Sharding, as_sharding

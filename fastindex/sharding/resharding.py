@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.buffers import (
-    as_buffer_bytes,
-    as_logical_array,
-    check_movable,
-    check_output_array,
-    new_array,
-    new_buffer,
-)
+from fastindex.arrays.buffers import as_buffer_bytes, as_logical_array, check_output_array, new_array, new_buffer
 from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastindex.core.integers import as_integer, as_integers
 from fastindex.core.layout_fields import MOST_DIMENSIONS
-from fastindex.core.shape import Shape
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
@@ -359,7 +359,7 @@ class Sharding(ShownInNotebooks):
         >>> str(s.shard_shape("bf16[7,5]{1,0:T(8,128)(2,1)}"))
         'bf16[2,5]{1,0:T(8,128)(2,1)}'
         """
-        shape = Shape.parse(shape) if isinstance(shape, str) else shape
+        shape = as_shape(shape)
         sizes = self.shard_dimensions(shape)
         if sizes == shape.dimensions:
             return shape

@@ -26,7 +26,7 @@ from fastindex.core.integers import counted
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
-from fastindex.core.tiles import COMBINE, slot_count
+from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 from fastindex.patterns.format_table import BY_BITS
 from fastindex.patterns.named_formats import single_layout
@@ -257,7 +257,7 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
     variables = [Variable(d, size, True) for d in range(rank)]
     representative = Shape("s8", (size,) * rank, Layout(layout.minor_to_major, tiles=layout.tiles))
     axes = axes_of(representative)
-    if slot_count(axes, 1) != representative.element_count:
+    if math.prod(axis.size for axis in axes) != representative.element_count:
         return None
     digits = slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {})
     ordered = sorted(digits, key=lambda d: -d.weight)

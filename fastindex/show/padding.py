@@ -11,7 +11,7 @@ from fastindex.core.integers import counted
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
-from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, slot_count, tile_axes
+from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.show.spelling import tile_text, tiles_text, times_text
 from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
@@ -73,7 +73,7 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
     """
     axes, padded = padded_axes(shape)
     steps = [step for _, step in padded]
-    without_tail = slot_count(axes, 1)
+    without_tail = math.prod(axis.size for axis in axes)
     if without_tail != shape.slot_count:
         tail = shape.layout.tail_padding_alignment_in_elements
         steps.append(PaddingStep("tail", (), without_tail, shape.slot_count, -1, tail))

@@ -19,7 +19,7 @@ from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, place_inside
+from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, path_text, place_inside
 from fastindex.jobs.layout_jobs import memory_limit, unpack_stored
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray
@@ -192,7 +192,8 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
         ...
     fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is not there
     """
-    return Checkpoint(os.fspath(folder), read_manifest(folder))
+    folder = path_text(folder, "folder")
+    return Checkpoint(folder, read_manifest(folder))
 
 
 def stored_buffer(manifest: Manifest, one: dict[str, Any]) -> StoredArray | ZarrBuffer:

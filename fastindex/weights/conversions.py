@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from fastindex.weights.expressions import (
     Stored,
     Transposed,
 )
-from fastindex.weights.format_rules import FormatRule
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_sides import common_letters
@@ -124,6 +124,9 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
                     found.extend(_made(output, group, captures, name, tensors, casting))
     if rules and not any(followed.values()):
         raise FastIndexError("no tensor follows any of the rules: the checkpoint is of another format")
+    # In the order of the source, so that what comes from one tensor is made while that is in memory.
+    places = {_told(tensor): place for place, tensor in enumerate(tensors.values())}
+    found.sort(key=lambda one: places[one.sources[0]])
     names: set[str] = set()
     for one in found:
         if one.equals is None and (one.name in names or not one.name or one.name == "__metadata__"):
@@ -271,7 +274,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     is_said = ("flip",) in output.steps
     if len(inputs) == 1 and not arranged and output.transpose is None and output.dtype is None:
         expression, tensor = inputs[0]
-        direct = Moved(expression, _told_formats(output, rule, tensor).formats_of(tensor))
+        direct = Moved(expression, _told_formats(output, rule, tensor).of(tensor))
         if direct.signs_flip == is_said:
             return direct
         _check_signs(rule, direct.signs_flip, is_said)
@@ -283,7 +286,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     decoded, bits = [], rule.bits
     for expression, tensor in inputs:
         if source != PLAIN:
-            formats = _told_formats(output, first, tensor).formats_of(tensor)
+            formats = _told_formats(output, first, tensor).of(tensor)
             expression, bits = Moved(expression, formats), formats.plan().ends[0].bits
         decoded.append(expression)
     theirs = tuple(one for one in rule.parameters if one[0] in known[1])
@@ -305,7 +308,7 @@ def _expression(output: Output, inputs: Sequence[tuple[Expression, Tensor]], cas
     return made(True) if flips else found
 
 
-def _check_signs(rule: FormatRule, flips: bool, is_said: bool) -> None:
+def _check_signs(rule: Formats, flips: bool, is_said: bool) -> None:
     if flips and not is_said:
         raise FastIndexError(
             f"{' and '.join(map(str, rule.names))} mean codes differently, as two's complement and as the value plus "
@@ -324,13 +327,13 @@ def _in_order_of(target: str, source: str, codes: Expression) -> Expression:
     return codes if lead < 0 or order == tuple(range(len(order))) else Transposed(codes, order)
 
 
-def _told_formats(output: Output, rule: FormatRule, tensor: Tensor) -> FormatRule:
+def _told_formats(output: Output, rule: Formats, tensor: Tensor) -> Formats:
     """Return a rule, with the type and sizes that GGUF blocks give to their codes."""
     if output.field is None or not str(rule.names[0]).startswith("gguf_"):
         return rule
     given = {"type": tensor.dtype.lower()} if rule.names[0] == "gguf_body" else {}
     parameters = tuple(sorted({**given, **dict(rule.parameters)}.items()))
-    return replace(rule, sizes=tensor.sizes if rule.sizes is None else rule.sizes, parameters=parameters)
+    return replace(rule, sizes=rule.sizes or tensor.sizes, parameters=parameters)
 
 
 def _joined(output: Output, parts: Sequence[Expression]) -> Expression:
@@ -398,17 +401,7 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
     if kind == "multiply":
         if element_type is None or not element_type.is_floating:
             raise FastIndexError(f"the step {' '.join(step)!r} is for floats, and the tensor is {dtype}")
-        # Converting half precision twice is faster than NumPy's arithmetic in it.
-        wide = np.result_type(dtype, np.float32) if dtype.itemsize < 4 else dtype
-        factor = wide.type(float(Fraction(step[1])))
-
-        def scaled(values: Any) -> Any:
-            with np.errstate(all="ignore"):
-                given = values.astype(wide)
-                found = (given * factor).astype(dtype)
-                return found, (found.astype(wide) / factor == given) | (given != given)
-
-        return Step(made, scaled, f"times {step[1]} is no {dtype}", output.remedy)
+        return Step(made, _scaled(dtype, float(Fraction(step[1]))), f"times {step[1]} is no {dtype}", output.remedy)
     if dtype.kind not in "iu":
         raise FastIndexError(f"the step {' '.join(step)!r} is for codes, and the tensor is {dtype}")
     width = 8 * dtype.itemsize if bits is None else bits
@@ -428,6 +421,26 @@ def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: i
 
     most = least + (1 << width) - 1
     return Step(made, shifted, f"{number:+d} is not from {least} to {most}", output.remedy)
+
+
+@lru_cache
+def _scaled(dtype: np.dtype[Any], number: float) -> Callable[[Any], tuple[Any, Any]]:
+    """Return the product of floats and a number, as `change` of a `Step`."""
+    wide = np.result_type(dtype, np.float32)
+    factor = wide.type(number)
+
+    def scaled(values: Any) -> tuple[Any, Any]:
+        with np.errstate(all="ignore"):
+            given = values.astype(wide)
+            found = (given * factor).astype(dtype)
+            return found, (found.astype(wide) / factor == given) | (given != given)
+
+    if dtype.itemsize > 2:
+        return scaled
+    # NumPy's arithmetic is slow in half precision: look up the results of all 65,536 values.
+    kind = f"u{dtype.itemsize}"
+    products, exact = scaled(np.arange(1 << 8 * dtype.itemsize, dtype=kind).view(dtype))
+    return lambda values: (products[values.view(kind)], exact[values.view(kind)])
 
 
 def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:

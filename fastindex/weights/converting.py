@@ -25,7 +25,7 @@ import numpy as np
 from fastindex.arrays.fills import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
-from fastindex.jobs.input_files import InputFile, open_raw, read_whole
+from fastindex.jobs.input_files import InputFile, open_raw, path_text, read_whole
 from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
@@ -183,6 +183,7 @@ def convert_checkpoint(
     >>> place.cleanup()
     """
     check_casting(casting)
+    folder = path_text(folder, "folder")
     place = Path(folder)
     if place.name.endswith((".safetensors", ".json", ".gguf")):
         raise FastIndexError(f"{place} is the name of a file, and the output is a folder: give it another name")
@@ -197,7 +198,7 @@ def convert_checkpoint(
     conversions = conversions_of(found.tensors, parsed, casting)
     beside = small_files(os.fspath(source), recipe, conversions)
     shards = _shards_of(conversions, {**found.metadata, **recipe["metadata"]}, max_shard_bytes)
-    result = ConvertedCheckpoint(os.fspath(folder), [str(one) for one in conversions])
+    result = ConvertedCheckpoint(folder, [str(one) for one in conversions])
     with memory_within(limit) as memory:
         for one in conversions:
             with _named(one):

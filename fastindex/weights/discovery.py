@@ -289,7 +289,12 @@ def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None 
 single bit does that and is 1 and 1 for a word and its complement
     """
     sizes, given = checked_sizes(shape), checked_bits(bits)
-    kind = np.dtype(dtype)
+    if not callable(packer):
+        raise ArgumentTypeError(f"packer must be a function that takes an array of codes, got {packer!r:.200}")
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise ArgumentTypeError(f"dtype must be NumPy's type of a code, such as numpy.uint8, got {dtype!r}") from None
     if kind.kind not in "iub":
         raise ArgumentTypeError(f"codes are integers, got dtype {kind}")
     width = given or 8 * kind.itemsize

@@ -16,7 +16,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.integers import INT64_MAX
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.jobs.input_files import FileIdentity, open_raw
+from fastindex.jobs.input_files import FileIdentity, open_raw, path_text
 from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape, tensors_of
 from fastindex.weights.tensors import Tensor, TensorFiles
 
@@ -125,7 +125,7 @@ class _Header:
 
 def read_tensors(source: str | os.PathLike[str]) -> TensorFiles:
     """Return the tensors of a checkpoint, of safetensors or GGUF, as `tensors_of` and `read_gguf` do."""
-    path = os.fspath(source)
+    path = path_text(source, "source")
     return read_gguf(path) if path.endswith(".gguf") else tensors_of(path)
 
 

@@ -18,18 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fastindex.arrays.buffers import check_movable
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.named_formats import known_name
 from fastindex.runtime.progress import Progress
-from fastindex.weights.format_rules import shape_of
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
-from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_jobs import Formats, shape_of
 from fastindex.weights.repack_plans import Format
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,

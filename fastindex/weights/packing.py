@@ -16,11 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastindex.arrays.buffers import check_movable
 from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, wanted_type
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.jobs.input_files import path_text
 from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
@@ -29,7 +30,6 @@ from fastindex.moving.box_jobs import plan_boxes
 from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
-from fastindex.weights.format_rules import shape_of
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
     JOURNAL,
@@ -43,7 +43,7 @@ from fastindex.weights.manifests import (
     opened_journal,
     record_of,
 )
-from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
+from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of, shape_of
 from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, shown, stacks_of
 from fastindex.weights.safetensors_files import packed_shape
 from fastindex.weights.tensors import Stack, Tensor, opened, ordered_shape
@@ -127,9 +127,10 @@ def pack_checkpoint(
     >>> place.cleanup()
     """
     check_casting(casting)
-    if os.fspath(folder).endswith((".safetensors", ".json", ".gguf")):
+    folder = path_text(folder, "folder")
+    if folder.endswith((".safetensors", ".json", ".gguf")):
         raise FastIndexError(
-            f"{os.fspath(folder)} is the name of a file, and the output is a folder of buffers: give it another "
+            f"{folder} is the name of a file, and the output is a folder of buffers: give it another "
             "name; unpack writes the tensors back to a .safetensors file"
         )
     limit, progress = memory_limit(max_memory), NoProgress() if progress is None else progress
@@ -138,7 +139,7 @@ def pack_checkpoint(
     for array in arrays.values():
         check_movable(array.shape)
     place = Path(folder)
-    store = ZARR if is_zarr(os.fspath(folder)) else RAW
+    store = ZARR if is_zarr(folder) else RAW
     files = {name: f"{number:05}{'' if store == ZARR else '.bin'}" for number, name in enumerate(arrays)}
     progress.start(sum(array.shape.nbytes for array in arrays.values()))
     pieces = {name: Piece(files[name], array.shape.nbytes, array.identity()) for name, array in arrays.items()}
@@ -193,7 +194,8 @@ def _packed(path: str, array: Array, limit: int, store: str, progress: Progress,
                 inner = ordered_shape(array.tensors[0].shape, array.order)
                 stored = [StoredArray(one, inner) for one in tensors]
                 source: Any = Stack(stored) if array.is_stacked else stored[0]
-                plan_boxes(source, target, limit, casting=casting).run(fill_pattern(array.shape), progress.advance)
+                job = plan_boxes(source, target, limit, is_checked=casting != "unsafe")
+                job.run(fill_pattern(array.shape), progress.advance)
         return stack.pop_all()
 
 
@@ -253,7 +255,7 @@ def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | Non
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
     first, is_stacked = tensors[0], rule.stack is not None
     if rule.format is not None:
-        formats = rule.format.formats_of(first)
+        formats = rule.format.of(first)
         shape = shape_of(formats.plan().ends[1])
         if is_stacked:
             shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))

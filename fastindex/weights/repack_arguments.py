@@ -14,7 +14,7 @@ from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
+from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, widths_of
 from fastindex.weights.repack_plans import Bytes, End, Format, repack_plan
 
 #: Bits of a word, and rows of codes per row of words, for formats whose words hold codes along the last dimension.
@@ -299,22 +299,29 @@ def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> No
     own = "" if found is None else f": its shape is {sizes_of_words(end.one, found)}"
     raise FastIndexError(
         f"{end.name} of {end.sizes} is a matrix of {expected} words of {word_bits(end.one)} bits, {what} has the "
-        f"dimensions {tuple(dimensions)}{own}"
+        f"dimensions {tuple(dimensions)}{own}{other_version(end, size * bits // 8)}"
     )
 
 
 def other_version(end: End, nbytes: int) -> str:
-    """Return a hint for an error: the other version of a format, if that takes `nbytes`; else an empty string."""
-    if end.row is None or "dense" not in end.row.when:
+    """Return a hint for an error: the width, or the version of the format, that takes `nbytes`, if there is one."""
+    if end.one is None or end.row is None or end.name == PLAIN:
         return ""
-    is_dense = not end.row.when["dense"]
-    own, other = (
-        repack_plan(end.name, PLAIN, end.sizes, end.bits, checked_parameters({**end.row.when, "dense": dense})).ends[0]
-        for dense in (not is_dense, is_dense)
-    )
-    if other.row is None or other.side.nbytes * end.side.nbytes != nbytes * own.side.nbytes:
-        return ""
-    return f" ({nbytes} with dense={is_dense}: {other.row.source})"
+    own = {name: end.one.values[name] for name in PARAMETERS.get(end.name, {}) if name in end.one.values}
+    tries: list[tuple[str, int, dict[str, Any]]] = [
+        (f"bits={bits}", bits, own) for bits in widths_of(end.name) if bits != end.bits
+    ]
+    if "dense" in end.row.when:
+        dense = not end.row.when["dense"]
+        tries.insert(0, (f"dense={dense}", end.bits, {**own, "dense": dense}))
+    for what, bits, parameters in tries:
+        try:
+            other = repack_plan(end.name, PLAIN, end.sizes, bits, checked_parameters(parameters)).ends[0]
+        except FastIndexError:
+            continue
+        if other.row is not None and other.side.nbytes == nbytes != end.side.nbytes:
+            return f" ({nbytes} bytes with {what}: {other.row.source})"
+    return ""
 
 
 def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:

@@ -9,22 +9,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import Bytes, open_input
 from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES
 from fastindex.jobs.writing import OutputFile, header_for
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
+from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import PLAIN, chosen, takes_any_width
 from fastindex.runtime.first_answer import without_kernels
 from fastindex.runtime.progress import Progress
+from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.repack_arguments import (
     check_words,
     checked_bits,
     checked_parameters,
     checked_sizes,
+    has_words,
     other_version,
     signed_bits,
+    sizes_of_words,
+    word_bits,
 )
 from fastindex.weights.repack_plans import Cut, End, Format, RepackPlan, repack_plan
+from fastindex.weights.tensors import Tensor
 
 #: The larger buffer of a slice has at most about this many bytes, even if memory allows more.
 _PART_BYTES = 64 << 20
@@ -36,14 +44,14 @@ _COPIES, _COPIES_OF_BITS = 8, 24
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """A move between named formats, and the array that is moved.
+    """A move between named formats, of an array or, without sizes, as the rule for any tensor.
 
     Attributes
     ----------
     names : (Format, Format)
         Of the source and of the target.
     sizes : tuple of int
-        The dimensions of the array.
+        The dimensions of the array; empty if each tensor determines its own.
     bits : int or None
         Of a code, or of an element.
     parameters : tuple of (str, object)
@@ -59,6 +67,66 @@ class Formats:
         """Return the plan of the move."""
         given = checked_parameters(dict(self.parameters))
         return repack_plan(*self.names, checked_sizes(self.sizes), checked_bits(self.bits), given)
+
+    def of(self, tensor: Tensor) -> Formats:
+        """Return the move of a tensor of a file, with the sizes and bits that it determines.
+
+        Raises
+        ------
+        FastIndexError
+            The sizes, the width or the bytes of the tensor do not fit.
+        """
+        if tensor.is_opaque and str(self.names[0]).startswith("gguf_"):
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and "
+                f'{self.names[0]} is the codes alone: fastindex convert separates them, with "field": "codes"'
+            )
+        width, bits = _bits_of(tensor), self.bits
+        if bits is None and self.names[0] == PLAIN and takes_any_width(self.names[1]):
+            bits = width
+        formats = replace(self, sizes=self.sizes or self._sizes_of(tensor, width), bits=bits)
+        left = formats.plan().ends[0]
+        if left.side.nbytes != tensor.shape.nbytes:
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} "
+                f"bits takes {left.side.nbytes}{other_version(left, tensor.shape.nbytes)}"
+            )
+        if not tensor.is_opaque:
+            check_words(left, tensor.sizes, width, repr(tensor.name[:200]))
+        return formats
+
+    def _sizes_of(self, tensor: Tensor, width: int) -> tuple[int, ...]:
+        name, given = self.names[0], dict(self.parameters)
+        if name == PLAIN:
+            return tensor.sizes
+        if isinstance(name, FoundFormat):
+            return name.sizes
+        if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
+            raise FastIndexError(
+                f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
+                "[4096, 11008]"
+            )
+        one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
+        *batch, last = tensor.sizes
+        return sizes_of_words(one, (*batch, last * width // word_bits(one)))
+
+
+def _bits_of(tensor: Tensor) -> int:
+    element_type = tensor.shape.element_type
+    return element_type.bits if tensor.shape.layout.element_size_in_bits else 8 * element_type.nbytes
+
+
+def shape_of(end: End) -> Shape:
+    """Return the shape of one end of a move as stored: the codes of a plain array, or the bytes of a format.
+
+    Examples
+    --------
+    >>> print(shape_of(Formats(("awq", "marlin"), (16, 64), None, ()).plan().ends[1]))
+    u8[512]{0}
+    >>> print(shape_of(Formats(("awq", "plain"), (16, 64), None, ()).plan().ends[1]))
+    u8[16,64]{1,0}
+    """
+    return Shape(f"u{max(end.bits, 8)}", end.sizes) if end.row is None else Shape("u8", (end.side.nbytes,))
 
 
 class Memory(NamedTuple):

@@ -27,6 +27,7 @@ from fastindex.patterns.named_formats import (
     Chosen,
     chosen,
     multiple_of,
+    widths_of,
 )
 from fastindex.show.format_names import named_layout
 from fastindex.weights.found_formats import FoundChosen, FoundFormat
@@ -323,9 +324,11 @@ def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negat
     index = np.unravel_index(at, end.sizes)
     place = ", ".join(str(int(i) + (first if d == 0 else 0)) for d, i in enumerate(index))
     most = least + (1 << end.bits) - 1
+    wider = next((bits for bits in widths_of(name) if bits > end.bits and int(above_least[at]) >> bits == 0), None)
     raise FastIndexError(
         f"codes of {end.bits} bits are from {least} to {most} for {name}, the one at ({place}) is {value}; "
         f"clip it, shift all by an offset, or keep the low bits with codes & {(1 << end.bits) - 1}"
+        + (f"; {name} has {wider} bits, too: bits={wider}" if wider else "")
     )
 
 

@@ -14,14 +14,18 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
-from fastindex.weights.format_rules import FormatRule, format_rule_of, formats_of
-from fastindex.weights.found_formats import FoundFormat
+from fastindex.patterns.named_formats import known_name
+from fastindex.weights.found_formats import FoundFormat, found_format_of
+from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
+from fastindex.weights.repack_jobs import Formats
+from fastindex.weights.repack_plans import Format
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
 _RULE_KEYS = ("names", "type", "optional", "needs", "outputs")
 _TEXT_KEYS = ("name", "field", "transpose", "stack", "unstack", "dtype", "remedy")
 _OUTPUT_KEYS = (*_TEXT_KEYS, "format", "steps", "join", "constant", "equals")
+_FORMAT_KEYS = ("from", "to", "shape", "bits")
 _DEFAULT_REMEDY = "leave the tensor out of the rules, or convert what it was made of"
 #: Steps of a rule, and their arguments.
 STEPS = {
@@ -63,7 +67,7 @@ class Rule:
     stack : str, optional
         The name of the array into which all these tensors are stacked, along a new first dimension, in the order of the
         numbers that the one ``*`` of `names` matches.
-    format : FormatRule, optional
+    format : Formats, optional
         The source and the target format, instead of `layout`, `dtype` and `transpose`.
     """
 
@@ -72,7 +76,7 @@ class Rule:
     dtype: str | None = None
     transpose: str | None = None
     stack: str | None = None
-    format: FormatRule | None = None
+    format: Formats | None = None
 
     def matches(self, name: str) -> bool:
         return captured(self.names, name) is not None
@@ -238,7 +242,7 @@ class Output:
     unstack: str | None = None
     dtype: str | None = None
     remedy: str = _DEFAULT_REMEDY
-    format: FormatRule | None = None
+    format: Formats | None = None
     steps: tuple[tuple[str, ...], ...] = ()
     join: int | None = None
     constant: Any = None
@@ -438,3 +442,50 @@ def filled(text: str, captures: Mapping[str, str]) -> str:
     'model.3.w'
     """
     return _CAPTURE.sub(lambda token: captures[token[1]], text)
+
+
+def formats_of(given: Any) -> dict[str, FoundFormat]:
+    """Return the discovered formats that rules bring along, by their names: ``{"formats": {...}, "rules": [...]}``.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        No mapping of names to objects that `Discovery.to_json` makes.
+    """
+    formats = given.get("formats", {}) if isinstance(given, Mapping) else {}
+    if not isinstance(formats, Mapping):
+        raise ArgumentTypeError(f"formats are a mapping of names to what was discovered, got {str(formats)[:200]}")
+    return {name: found_format_of(one, name) for name, one in formats.items()}
+
+
+def format_rule_of(given: Any, formats: Mapping[str, FoundFormat]) -> Formats:
+    """Parse the ``format`` of a rule.
+
+    Parameters
+    ----------
+    given : object
+    formats : mapping
+        The discovered formats by their names.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not a mapping, or sizes, bits or parameters of another type.
+    FastIndexError
+        A missing or unknown name of a format.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        keys = ", ".join(_FORMAT_KEYS)
+        raise ArgumentTypeError(f"the format of a rule is a mapping with {keys}, got {str(given)[:200]}")
+    if not {"from", "to"} <= set(given):
+        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
+    source, target = (_format_of(given[key], formats) for key in ("from", "to"))
+    sizes = () if given.get("shape") is None else checked_sizes(given["shape"])
+    parameters = checked_parameters({key: value for key, value in given.items() if key not in _FORMAT_KEYS})
+    return Formats((source, target), sizes, checked_bits(given.get("bits")), parameters)
+
+
+def _format_of(name: Any, formats: Mapping[str, FoundFormat]) -> Format:
+    if isinstance(name, str) and name in formats:
+        return formats[name]
+    return known_name(name)

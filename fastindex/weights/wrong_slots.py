@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.segments import Box, box_shape, slab_grid, slab_order
-from fastindex.arrays.buffers import aligned_bytes, check_movable, logical_array
+from fastindex.arrays.buffers import aligned_bytes, logical_array
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.indices import multi_index
 from fastindex.moving.relayout_calls import pack, unpack

@@ -16,13 +16,13 @@ from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
     buffer_dtype,
-    check_movable,
     check_output_array,
     check_output_buffer,
     new_array,
     new_buffer,
     require_movable_pair,
 )
+from fastindex.core.sizes import check_movable
 
 TILED = fi.Shape.parse("f32[3,5]{1,0:T(2,2)}")
 PACKED = fi.Shape.parse("u4[3,5]{1,0:E(4)}")
@@ -186,13 +186,15 @@ def test_outputs_may_not_share_memory_with_the_input() -> None:
 
 
 def test_pairs_are_layouts_of_one_array() -> None:
-    require_movable_pair(TILED, fi.Shape.parse("f32[3,5]{0,1}"))
-    require_movable_pair(fi.Shape.parse("f32[<=3,5]"), fi.Shape.parse("f32[3,5]"))
-    for other in ("f32[5,3]", "s32[3,5]", "f32[3,5,1]", "f32[15]"):
+    require_movable_pair(TILED, fi.Shape.parse("f32[3,5]{0,1}"), "no")
+    require_movable_pair(fi.Shape.parse("f32[<=3,5]"), fi.Shape.parse("f32[3,5]"), "no")
+    for other in ("f32[5,3]", "s32[5,3]", "f32[3,5,1]", "f32[15]"):
         with pytest.raises(fi.FastIndexError, match="keeps the array"):
-            require_movable_pair(TILED, fi.Shape.parse(other))
+            require_movable_pair(TILED, fi.Shape.parse(other), "no")
+    with pytest.raises(fi.ArgumentTypeError, match="not cast"):
+        require_movable_pair(TILED, fi.Shape.parse("s32[3,5]"), "no")
     with pytest.raises(fi.UnsupportedError, match=r"E\(3\)"):
-        require_movable_pair(fi.Shape.parse("u2[3]"), fi.Shape.parse("u2[3]{0:E(3)}"))
+        require_movable_pair(fi.Shape.parse("u2[3]"), fi.Shape.parse("u2[3]{0:E(3)}"), "no")
 
 
 @pytest.mark.parametrize("text", ["f32[?]", "(f32[2])", "token[]", "u8[3]{0:E(12)}", "f32[3]{0:E(16)}"])

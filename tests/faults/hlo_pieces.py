@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import fastindex as fi
-from fastindex.hlo.liveness import UNIT_NBYTES
+from fastindex.hlo.flow.liveness import UNIT_NBYTES
 from tests.cases import hlo_structures as structures
 from tests.cases.damage import damaged
 from tests.faults.tally import Tally

@@ -1,6 +1,6 @@
 """Modules that contradict themselves: each is a report whose unknown results are separate buffers.
 
-Tests of: hlo.walk, hlo.shape_table, hlo.modules.
+Tests of: hlo.flow.walk, hlo.shape_table, hlo.modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs for each TPU, compiled without one: what the report says of their memory, against XLA's buffer assignment.
 
-Tests of: hlo.fast_memory, hlo.module_uses, hlo.liveness, hlo.reports, hlo.walk.
+Tests of: hlo.flow.fast_memory, hlo.module_uses, hlo.flow.liveness, hlo.reports, hlo.flow.walk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = (
 )  # fmt: skip
 #: Where XLA's order of buffers in the fast memory depends on times that the text does not have: the largest difference.
 FAST_DIFFERENCES = {
-    "experts_v5p": 0.12, "graph_v4": 0.17, "graph_v6e": 0.06, "quantised_v6e": 0.13, "quantised_tpu7x": 0.13,
+    "experts_v5p": 0.12, "graph_v4": 0.13, "quantised_v6e": 0.13, "quantised_tpu7x": 0.13,
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 The sizes expected are those of its buffer assignments.
 
-Tests of: hlo.fast_memory, hlo.module_uses, hlo.shape_table, hlo.liveness, hlo.reports, hlo.divisions, hlo.read.dumps.
+Tests of: hlo.flow.fast_memory, hlo.flow.bytes_accessed, hlo.flow.liveness, hlo.module_uses, hlo.shape_table,
+hlo.reports, hlo.divisions, hlo.read.dumps.
 """
 
 from __future__ import annotations
@@ -283,11 +284,11 @@ def test_the_place_of_a_value_that_is_used_again_is_not_given_away(
         f"%a = {MAIN} parameter(0)",
         *((line for lines in slices() for line in lines) if sliced else fetched(0, "%a")),
         WHOLE if sliced else f"%whole = {FAST} bitcast(%done.0)",
-        f"%between = {MAIN} custom-call(%whole)",
-        *(WHILE if loop else (f"%after = {MAIN} custom-call(%between)",)),
+        f"%between = {MAIN} negate(%whole)",
+        *(WHILE if loop else (f"%after = {MAIN} negate(%between)",)),
         *fetched(9, "%after"),
-        f"%read = {MAIN} custom-call(%done.9)",
-        f"ROOT %r = {MAIN} custom-call(%done.9, %read)",
+        f"%read = {MAIN} negate(%done.9)",
+        f"ROOT %r = {MAIN} add(%done.9, %read)",
         before=LOOP if loop else "",
         header="is_scheduled=true" + (", input_output_alias={ {}: (0, {}, may-alias) }" if donated else ""),
     )
@@ -300,44 +301,113 @@ def test_offsets_in_the_fast_memory_are_aligned() -> None:
     text = module(
         f"%a = {MAIN} parameter(0)",
         f"%small = {small} custom-call(%a)",
-        f"%b = {FAST} custom-call(%a)",
+        f"%b = {FAST} negate(%a)",
         f"%c = {small} custom-call(%b, %small)",
         f"ROOT %r = {MAIN} custom-call(%b, %small, %c)",
     )
     assert peaks(text)[1] == MIB + 4096 + 512
 
 
-def test_a_fusion_that_passes_an_operand_on_does_not_read_it() -> None:
-    """Of fully_sharded_v5e: gathered in parts, by fusions that also compute something else.
+FIRST, ROWS, SMALL = FAST.replace("256", "512"), MAIN.replace("256", "8"), "f32[8]{0:T(128)}"
+READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
+  %p = f32[] parameter(0)
+  ROOT %q = f32[] parameter(1)
+}}
 
-    The second array has more readers than the first, so it gets its place first, and the third fits beside it.
-    """
-    first, third = FAST.replace("256", "512"), FAST.replace("256", "768")
-    small = "f32[8]{0:T(128)}"
+%passing (p: f32[512,1024], q: f32[8]) -> (f32[512,1024], f32[8]) {{
+  %p = {FIRST} parameter(0)
+  %q = {SMALL} parameter(1)
+  %n = {SMALL} negate(%q)
+  ROOT %t = ({FIRST}, {SMALL}) tuple(%p, %n)
+}}
+
+%slicing (p: f32[512,1024]) -> f32[8,1024] {{
+  %p = {FIRST} parameter(0)
+  ROOT %s = {ROWS} slice(%p), slice={{[0:8], [0:1024]}}
+}}
+
+%calling (p: f32[512,1024]) -> f32[8,1024] {{
+  %p = {FIRST} parameter(0)
+  ROOT %f = {ROWS} fusion(%p), kind=kLoop, calls=%slicing
+}}
+
+%negating (p: f32[512,1024]) -> f32[512,1024] {{
+  %p = {FIRST} parameter(0)
+  ROOT %n = {FIRST} negate(%p)
+}}
+
+%gathering (p: f32[512,1024], q: s32[8]) -> f32[8,1024] {{
+  %p = {FIRST} parameter(0)
+  %q = s32[8]{{0:T(128)}} parameter(1)
+  ROOT %g = {ROWS} gather(%p, %q), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, \
+index_vector_dim=1, slice_sizes={{1,1024}}
+}}
+
+%updating (p: f32[512,1024], q: f32[8,1024], i: s32[]) -> f32[512,1024] {{
+  %p = {FIRST} parameter(0)
+  %q = {ROWS} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %d = {FIRST} dynamic-update-slice(%p, %q, %i, %i)
+}}
+"""
+WHOLE_RESULT = FIRST.replace("S(1)", "")
+
+
+@pytest.mark.parametrize(
+    ("result", "reader", "nbytes"),
+    [
+        (WHOLE_RESULT, "negate(%first)", 6),
+        (WHOLE_RESULT, "fusion(%first), kind=kLoop, calls=%negating", 6),
+        # What a custom call reads is not known to the compiler.
+        (WHOLE_RESULT, "custom-call(%first)", 4),
+        # Of fully_sharded_v5e: gathered in parts, by fusions that also compute something else.
+        (f"({FIRST}, {SMALL})", "fusion(%first, %s), kind=kCustom, calls=%passing", 4),
+        (ROWS, "slice(%first), slice={[0:8], [0:1024]}", 4),
+        (ROWS, "dynamic-slice(%first, %i, %i), dynamic_slice_sizes={8,1024}", 4),
+        (ROWS, "fusion(%first), kind=kLoop, calls=%slicing", 4),
+        (ROWS, "fusion(%first), kind=kLoop, calls=%calling", 4),
+        # Of graph_v4: rows of an array.
+        (ROWS, "gather(%first, %r)", 4),
+        (ROWS, "fusion(%first, %r), kind=kCustom, calls=%gathering", 4),
+        (FIRST, "scatter(%first, %r, %u), to_apply=%region", 4),
+        (FIRST, "scatter(%first, %r, %more), to_apply=%region", 6),
+        (FIRST, "dynamic-update-slice(%first, %u, %i, %i)", 4),
+        (FIRST, "fusion(%first, %u, %i), kind=kLoop, calls=%updating", 4),
+    ],
+)
+def test_what_is_read_more_gets_its_place_first(result: str, reader: str, nbytes: int) -> None:
+    """If the second array gets its place before the first, which is larger, the third fits beside it."""
+    third, more = (FAST.replace("256", rows) for rows in ("768", "512"))
     text = module(
         f"%a = {MAIN} parameter(0)",
-        f"%s = {small} constant({{...}})",
-        f"%first = {first} custom-call(%a)",
-        f"%one = ({first}, {small}) fusion(%first, %s), kind=kCustom, calls=%passing, "
-        "output_to_operand_aliasing={{0}: (0, {})}",
-        f"%passed = {first} get-tuple-element(%one), index=0",
-        f"%two = ({first}, {small}) fusion(%passed, %s), kind=kCustom, calls=%passing, "
-        "output_to_operand_aliasing={{0}: (0, {})}",
-        f"%again = {first} get-tuple-element(%two), index=0",
-        f"%read = {MAIN} custom-call(%again)",
-        f"%second = {FAST} custom-call(%again)",
-        *(f"%read.{number} = {MAIN} custom-call(%second)" for number in range(3)),
+        f"%s = {SMALL} constant({{...}})",
+        "%r = s32[8]{0:T(128)} constant({...})",
+        "%i = s32[] constant(0)",
+        f"%u = {ROWS} constant({{...}})",
+        f"%more = {more.replace('S(1)', '')} constant({{...}})",
+        f"%first = {FIRST} custom-call(%a)",
+        *(f"%reader.{number} = {result} {reader}" for number in range(3)),
+        f"%second = {FAST} negate(%a)",
+        f"%last = {MAIN} custom-call(%first)",
+        *(f"%read.{number} = {MAIN} negate(%second)" for number in range(3)),
         f"%third = {third} custom-call(%second)",
-        f"ROOT %r = {MAIN} custom-call(%third)",
-        before=f"""%passing (p: f32[512,1024], q: f32[8]) -> (f32[512,1024], f32[8]) {{
-  %p = {first} parameter(0)
-  %q = {small} parameter(1)
-  %n = {small} negate(%q)
-  ROOT %t = ({first}, {small}) tuple(%p, %n)
-}}
-""",
+        f"ROOT %result = {MAIN} custom-call(%third)",
+        before=READERS,
     )
-    assert peaks(text)[1] == 4 * MIB
+    assert peaks(text)[1] == nbytes * MIB
+
+
+def test_what_is_fetched_for_the_next_run_gets_its_place_first() -> None:
+    """Of quantised_v6e: the array that is read more follows it, and leaves its place to a larger one."""
+    text = module(
+        f"%a = {FIRST.replace('S(1)', '')} parameter(0)",
+        *fetched(0, "%a", FIRST, ", cross_program_prefetch_index=0"),
+        f"%b = {FAST} negate(%a)",
+        f"%c = {MAIN} negate(%b)",
+        f"%d = {FAST.replace('256', '768')} custom-call(%c)",
+        f"ROOT %r = {MAIN} custom-call(%d, %done.0)",
+    )
+    assert peaks(text)[1] == 5 * MIB
 
 
 class Compiled:

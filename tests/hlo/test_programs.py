@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.buffers import ModuleBuffers, module_buffers, union
+from fastindex.hlo.flow.buffers import ModuleBuffers, module_buffers, union
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.shape_table import ShapeTable

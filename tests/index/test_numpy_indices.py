@@ -1,4 +1,7 @@
-"""The drop-ins in bulk, where they do not pass the call on to NumPy, beside NumPy."""
+"""The drop-ins in bulk, where they do not pass the call on to NumPy, beside NumPy.
+
+Tests of: index.indices.
+"""
 
 import random
 
@@ -6,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.index import numpy_indices
+from fastindex.index import executors, indices
 
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 
@@ -14,16 +17,15 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4")
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls that reach the kernel."""
-    from fastindex.index import indices
 
     count = [0]
-    right = indices.run
+    right = executors.run
 
     def counted(*arguments, **options):
         count[0] += 1
         return right(*arguments, **options)
 
-    monkeypatch.setattr(indices, "run", counted)
+    monkeypatch.setattr(executors, "run", counted)
     return count
 
 
@@ -72,7 +74,7 @@ def test_bulk_calls(seed, calls):
         multi[0] = multi[0][..., :1]
     plain = dtype.isnative and dtype != np.uint64
     both("ravel_multi_index", tuple(multi), dims, mode=mode, order=order)
-    ravelled = plain and np.broadcast(*multi).size >= numpy_indices.SMALLEST
+    ravelled = plain and np.broadcast(*multi).size >= indices.SMALLEST
     assert calls[0] == ravelled
     linear = numbers.integers(0, np.prod(dims), common)
     if source.random() < 0.3:
@@ -152,4 +154,4 @@ def test_wide_dimensions_are_exact(calls):
 def test_small_calls_are_numpys(calls):
     both("unravel_index", np.arange(6), (2, 3))
     assert calls == [0]
-    assert numpy_indices.SMALLEST > 6
+    assert indices.SMALLEST > 6

@@ -1,6 +1,6 @@
 """Windows of index programs, by tables and segments of every kind, against the reference.
 
-Tests of: index.kernels.windows, index.windows, index.numbers.
+Tests of: index.kernels.programs, index.windows, index.numbers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.arrays.index_arguments import as_window
+from fastindex.index.executors import fill_window
 from fastindex.index.programs import linear_program, tile_program
-from fastindex.index.windows import WindowTuning, fill_window, window_plan
+from fastindex.index.windows import WindowTuning, window_plan
 from tests.cases import strategies
 from tests.oracles import reference
 

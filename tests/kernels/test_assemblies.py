@@ -60,7 +60,7 @@ def test_the_last_odd_rows_are_collected_too() -> None:
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     chosen = movement(*sides, machine=EPYC_1M)
     assert [one.kernel for one in chosen.passes or ()][:2] == ["column gather"] * 2
-    plan = RelayoutPlan(*sides, TUNING, run_here(EPYC_1M))
+    plan = RelayoutPlan(*sides, TUNING, machine=run_here(EPYC_1M))
     plan._take(Choice("columns", 1, {"columns": 1.0}))
     packed = np.random.default_rng(1).integers(0, 256, 261 * 160 * 35 // 2, np.uint8)
     values = np.stack([packed & 15, packed >> 4], -1).reshape(35, 160, 261)

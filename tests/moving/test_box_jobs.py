@@ -67,7 +67,7 @@ def check(pair: tuple[reference.ReferenceShape, reference.ReferenceShape], seed:
             there, here = Memory(source, data), Memory(target, np.full(target.nbytes, 0xA5, np.uint8))
             workers = draw.integer(1, 3)
             reported: list[int] = []
-            BoxJob(there, here, Grid(target.dimensions, sizes), workers, by_numpy).run(pattern, reported.append)
+            BoxJob(there, here, Grid(target.dimensions, sizes), workers, by_numpy, False).run(pattern, reported.append)
             where = (str(source), str(target), sizes, by_numpy)
             np.testing.assert_array_equal(here.content, expected, f"{where}")
             assert (here.writes == 1).all(), where

@@ -10,7 +10,7 @@ import itertools
 import pickle
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -34,11 +34,14 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 
 
 @pytest.fixture(params=[False, True], ids=["cached", "streamed"], autouse=True)
-def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Everything here holds for small arrays that are written with non-temporal stores, too."""
     least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
     for module in (requests, relayout_plans):
         monkeypatch.setattr(module, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
+    relayout_plans.plan_of.cache_clear()
+    yield
+    relayout_plans.plan_of.cache_clear()
 
 
 @cache
@@ -163,7 +166,7 @@ def test_plans_are_pickled_by_their_shapes() -> None:
 def test_descriptions_name_the_shapes_and_every_step() -> None:
     def describe(*texts: str) -> str:
         source, destination = map(fi.Shape.parse, texts)
-        return RelayoutPlan(source, destination, requests._TUNING, EPYC_1M).describe()
+        return RelayoutPlan(source, destination, requests._TUNING, machine=EPYC_1M).describe()
 
     text = describe(PLAIN, TILED).splitlines()
     assert text[0] == f"f32[37,150]{{1,0}} -> {TILED}"

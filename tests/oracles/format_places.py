@@ -401,7 +401,7 @@ def repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any
 def ggml_repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     # Bytes of a block of GGUF, of which those of `rows` rows take turns, run by run.
     rows, run = p["rows"], p["interleave"]
-    values = 32 if p["type"] in ("iq4_nl", "mxfp4") else 256
+    values = {"q1_0": 128, "q2_k": 256, "q4_k": 256, "q5_k": 256, "q6_k": 256}.get(p["type"], 32)
     count = values * bits // 8
     place = gguf((0, i[1]), n, bits, p)
     assert isinstance(place, int)

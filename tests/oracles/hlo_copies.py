@@ -137,10 +137,12 @@ def _async_move(instruction: str, opcode: str, shape: str) -> list[Counted]:
 
 
 def copies_of(text: str) -> list[Counted]:
-    """Count the copies of a module in every computation; inside fusions, without moves and copies within a layout."""
+    """Count the copies of a module. In fusions those within a layout count only if the fusion does nothing else."""
     fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
     applied = set(re.findall(r"to_apply=%?([\w.\-]+)", text)) - set(re.findall(r" call\(.*to_apply=%?([\w.\-]+)", text))
-    found = []
+    found: list[Counted] = []
+    plain: dict[str, list[Counted]] = {}
+    changing = set()
     shapes: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
@@ -161,8 +163,17 @@ def copies_of(text: str) -> list[Counted]:
         result = shape[1:].split(", ")[0] if opcode == "copy-start" else shape
         before, after = parse(shapes[operand]), parse(result)
         kind = _kind(opcode, before, after, rest)
-        if kind and not (name in fused and kind in ("memory space", "same layout")):
-            found.append(Counted(instruction, kind, nbytes_of(before), nbytes_of(after), name in fused))
+        item = Counted(instruction, kind or "same layout", nbytes_of(before), nbytes_of(after), name in fused)
+        if name in fused and kind in ("", "memory space", "same layout"):
+            if opcode != "reshape":
+                plain.setdefault(name, []).append(item)
+        elif kind:
+            changing.add(name)
+            found.append(item)
+    computations = _computations(text)
+    for name, items in plain.items():
+        if name not in changing and all(each.opcode in _MOVES for each in computations[name]):
+            found.append(items[0])
     return found
 
 

@@ -121,12 +121,13 @@ TABLE = fp.BlockTable([[3, 0, 9], [5, 4, 1]], block_size=4, lengths=[10, 8], num
     [
         ([0, -1, 0], "token 1, of request 0, has position -1, and the request has 10 tokens"),
         ([0, 10, 0], "token 1, of request 0, has position 10, and the request has 10 tokens"),
+        (np.array([0, 2**63 + 5, 0], np.uint64), "has position 9223372036854775813, and the request has 10 tokens"),
         ([0, 1, 8], "token 2, of request 1, has position 8, and the request has 8 tokens"),
         ([0, 4, 0], "token 1, of request 0, is in column 1, which holds the null block 0"),
         ([0, 8, 0], "token 1, of request 0, is in column 2, whose block 9 is out of bounds for the 8 blocks"),
     ],
 )
-def test_bounds_name_request_and_token(positions: list[int], message: str, engine: str) -> None:
+def test_bounds_name_request_and_token(positions: Any, message: str, engine: str) -> None:
     with pytest.raises(OutOfBoundsError, match=message):
         fp.slot_mapping(TABLE, positions, [0, 2, 3])
     marked = fp.slot_mapping(TABLE, positions, [0, 2, 3], mode="mark")

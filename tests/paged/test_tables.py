@@ -81,6 +81,8 @@ def test_slots_that_are_no_pages() -> None:
         fp.BlockTable.from_slots([[0, 1, 2, 3], [4, 5, 11, 7]], [4, 4], page_size=4)
     with pytest.raises(FastIndexError, match=r"token 0 of request 0 is in slot 1, .* puts it in slot 0"):
         fp.BlockTable.from_slots([[1, 2]], [2], page_size=4)
+    with pytest.raises(FastIndexError, match=r"in slot 9223372036854775813, .* in slot 9223372036854775808"):
+        fp.BlockTable.from_slots(np.array([[2**63 + 5]], np.uint64), [1], page_size=16)
     assert fp.BlockTable.from_slots([[0, 1, 99, 3]], [2], page_size=4).blocks.tolist() == [[0]]
 
 
@@ -93,7 +95,27 @@ def test_kernel_blocks_hold_the_same_tokens() -> None:
         table.kernel_blocks(5)
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[3, 7], [5]], "row 0 has 2 entries, row 1 has 1; fill the shorter rows"),
+        ([[3], [5], 8], "row 0 has 1 entries, row 2 has 0; fill"),
+    ],
+)
+def test_rows_of_different_lengths(rows: Any, message: str) -> None:
+    for name, give in (
+        ("blocks", lambda: fp.BlockTable(rows, block_size=16)),
+        ("blocks", lambda: fp.slot_mapping(rows, [0], [0, 1, 1], block_size=16)),
+        ("slots", lambda: fp.BlockTable.from_slots(rows, [2, 1], page_size=4)),
+        ("indices", lambda: fp.BlockTable.from_csr([0, 3], rows, [1], page_size=4)),
+    ):
+        with pytest.raises(FastIndexError, match=f"rows of {name} must have the same length: {message}"):
+            give()
+
+
 def test_lengths_that_do_not_fit() -> None:
+    with pytest.raises(OutOfBoundsError, match="request 0 of 9223372036854775813 tokens does not fit its row, of 8"):
+        fp.BlockTable([[1, 2]], block_size=4, lengths=np.array([2**63 + 5], np.uint64))
     with pytest.raises(OutOfBoundsError, match="request 1 of 9 tokens does not fit its row, of 8"):
         fp.BlockTable([[1, 2], [3, 4]], block_size=4, lengths=[8, 9])
     with pytest.raises(FastIndexError, match="one entry a request: 1 for 2 requests"):

@@ -1,6 +1,6 @@
 """Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
 
-Tests of: weights.safetensors_files, weights.format_rules, weights.rules, weights.checkpoints,
+Tests of: weights.safetensors_files, weights.rules, weights.checkpoints,
 weights.manifests, weights.packing, weights.tensors, cli.moving.
 """
 

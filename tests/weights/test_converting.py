@@ -22,6 +22,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.jobs.input_files import InputFile
 from fastindex.jobs.writing import OutputFile
 from fastindex.weights import expressions
 from fastindex.weights.expressions import Box, Constant, Expression, Moved
@@ -657,6 +658,28 @@ def test_shards_and_folders(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
+def test_each_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a rule makes two tensors of each, and there are two."""
+    source = saved(tmp_path / "in", {name: np.arange(12, dtype="f4").reshape(3, 4) for name in ("x.w", "y.w")})
+    read: list[int] = []
+    original = InputFile.read
+
+    def counted(file: InputFile, start: int, into: NDArray[np.uint8]) -> None:
+        read.append(len(into))
+        original(file, start, into)
+
+    monkeypatch.setattr(InputFile, "read", counted)
+    rules = [
+        {
+            "names": "{x}.w",
+            "outputs": [{"name": "{x}.a", "transpose": "a b -> b a"}, {"name": "{x}.b", "dtype": "bf16"}],
+        }
+    ]
+    result = fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
+    assert [line.split()[5] for line in result.lines] == ["x.a", "x.b", "y.a", "y.b"]
+    assert read.count(48) == 2
+
+
 def test_types_that_are_copied(tmp_path: Path) -> None:
     """Elements of fewer bits keep their type and sizes; nothing else is done with them."""
     source = tmp_path / "in"
@@ -666,9 +689,9 @@ def test_types_that_are_copied(tmp_path: Path) -> None:
     text = json.dumps(header).encode()
     (source / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(range(9)))
     result = fi.weights.convert_checkpoint(source, tmp_path / "out", [{"names": "x", "name": "z"}])
-    assert result.lines == ("y F6_E2M3 [4] -> y F6_E2M3 [4]", "x F4 [3, 4] -> z F4 [3, 4]")
+    assert result.lines == ("x F4 [3, 4] -> z F4 [3, 4]", "y F6_E2M3 [4] -> y F6_E2M3 [4]")
     written = (tmp_path / "out" / "model.safetensors").read_bytes()
-    assert written.endswith(bytes([6, 7, 8, 0, 1, 2, 3, 4, 5]))
+    assert written.endswith(bytes(range(9)))
     for rule in ({"transpose": "a b -> b a"}, {"steps": ["flip"]}, {"dtype": "f16"}):
         with pytest.raises(fi.UnsupportedError, match="not moved one by one"):
             fi.weights.convert_checkpoint(source, tmp_path / "no", [{"names": "x", **rule}])

@@ -138,6 +138,10 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("ggml_repacked_body", 1, {"type": "q5_k", "interleave": 4}, [(8, 256), (16, 512)]),
     ("ggml_repacked_body", 4, {"type": "iq4_nl", "rows": 4, "interleave": 4}, [(4, 32), (8, 96), (12, 64)]),
     ("ggml_repacked_body", 4, {"type": "mxfp4"}, [(8, 32), (16, 96), (24, 64)]),
+    ("ggml_repacked_body", 4, {"type": "q4_0", "rows": 16, "interleave": 1}, [(16, 32), (32, 96)]),
+    ("ggml_repacked_body", 8, {"type": "q8_0", "rows": 16, "interleave": 1}, [(16, 32), (32, 96)]),
+    ("ggml_repacked_body", 1, {"type": "q1_0", "rows": 4, "interleave": 4}, [(4, 128), (12, 384)]),
+    ("ggml_repacked_body", 1, {"type": "q1_0", "rows": 4}, [(8, 256)]),
     ("col32", 8, {}, [(1, 32), (7, 40), (64, 64)]),
     ("col4_4r2_8c", 8, {}, [(8, 32), (7, 40), (64, 64)]),
     ("col32_2r_4r4", 8, {}, [(32, 32), (7, 40), (64, 64)]),
@@ -169,7 +173,7 @@ def codes_of(shape: Shape, bits: int) -> Any:
 
 def stored(codes: Any, name: str, bits: int, parameters: dict[str, Any]) -> Any:
     """Codes as they are stored: where that is two's complement, the top bit of unsigned codes is flipped."""
-    if name == "ggml_q4_0_repacked_body":
+    if name.removeprefix("ggml_q4_0_") == "repacked_body" or (name[:4], parameters.get("type")) == ("ggml", "q4_0"):
         return codes ^ np.uint8(8)
     if name in ("tflite", "modelopt") or parameters.get("precision", name) in ("nunchaku", "int4"):
         return codes ^ np.uint8(1 << bits - 1)
@@ -358,14 +362,27 @@ def test_versions_of_compressed_tensors(bits: int) -> None:
     )
 
 
+def test_another_width_is_named() -> None:
+    codes = np.zeros((64, 64), np.uint8)
+    words = fi.weights.repack(codes, "plain", "mlx", bits=8).view(np.uint32)
+    with pytest.raises(fi.FastIndexError, match=r"takes 2048 bytes \(4096 bytes with bits=8: mlx"):
+        fi.weights.repack(words, "mlx", "plain", shape=(64, 64))
+    with pytest.raises(fi.FastIndexError, match=r"its shape is \(64, 128\) \(4096 bytes with bits=8: mlx"):
+        fi.weights.repack(words.reshape(64, 16), "mlx", "plain", shape=(64, 64))
+    with pytest.raises(fi.FastIndexError, match=r"marlin has 8 bits, too: bits=8"):
+        fi.weights.repack(codes + np.uint8(16), "plain", "marlin")
+
+
 def test_a_size_of_the_other_version_is_named() -> None:
     new, old = (
         fi.weights.repack(np.zeros((2, 64), np.uint8), "plain", "pack_quantized", shape=(2, 64), bits=3, dense=dense)
         for dense in (True, False)
     )
-    with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes \(56 with dense=False: .* up to 0.17.1\), .* has 56"):
+    with pytest.raises(
+        fi.FastIndexError, match=r"takes 48 bytes \(56 bytes with dense=False: .* up to 0.17.1\), .* has 56"
+    ):
         fi.weights.repack(old, "pack_quantized", "plain", shape=(2, 64), bits=3)
-    with pytest.raises(fi.FastIndexError, match=r"takes 56 bytes \(48 with dense=True: .* 0.18.0 and later\)"):
+    with pytest.raises(fi.FastIndexError, match=r"takes 56 bytes \(48 bytes with dense=True: .* 0.18.0 and later\)"):
         fi.weights.repack(new, "pack_quantized", "mlx", shape=(2, 64), bits=3, dense=False)
     with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes, the buffer has 55$"):
         fi.weights.repack(old[:-1], "pack_quantized", "plain", shape=(2, 64), bits=3)

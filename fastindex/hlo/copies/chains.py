@@ -11,7 +11,7 @@ A copy inside a fusion reads and writes those of the fusion's operands and resul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -147,6 +147,8 @@ class Chains:
         first = operands[0] if len(operands) else -1
         if opcode == "parameter":
             return self._before_parameter(found)
+        if opcode == "call":
+            return self._before_call(computation, place, path)
         if first < 0:
             return None
         if opcode == "get-tuple-element":
@@ -192,6 +194,15 @@ class Chains:
         if is_changed and not found.is_changed:
             found.carry, found.is_changed = text, True
         found.carry = found.carry or text
+
+    def _before_call(self, computation: Computation, place: int, path: Path) -> _Step | None:
+        """Return the root of the called computation; None if its parameters are those of another call."""
+        callees = computation.details[place].callees
+        callee = self._module.computations.get(callees[0]) if callees else None
+        site = self._calls.site(callee) if callee is not None and len(callee) else None
+        if callee is None or site is None or site.computation is not computation or site.place != place:
+            return None
+        return callee, callee.root, path
 
     def _before_async(self, computation: Computation, place: int, path: Path) -> _Step | None:
         """Return the input of an asynchronous instruction, whose result is {operands, result, contexts}."""
@@ -400,7 +411,7 @@ class FusedBytes:
                 waiting += [(here, operand) for operand in here.operands(value)]
         return total
 
-    def follows(self, computation: Computation, place: int, movers: frozenset[tuple[str, int]]) -> bool:
+    def follows(self, computation: Computation, place: int, movers: Set[tuple[str, int]]) -> bool:
         """Whether an operand of an instruction depends on one of `movers` within the same fusion."""
         seen: set[tuple[str, int]] = set()
         waiting = [(computation, operand) for operand in computation.operands(place)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from fastindex.core.shape import Shape
@@ -61,11 +61,14 @@ class _Finder:
         self._wholes: dict[str, bool] = {}
         self._movers: frozenset[tuple[str, int]] = frozenset()
         self._still: set[tuple[str, int]] = set()
+        #: Copies and transposes inside fusions that keep the layout.
+        self._plain: list[_Found] = []
         self.lost: list[tuple[Computation, int]] = []
 
     def rows(self) -> list[CopyRow]:
         """Return the rows of the module, in schedule order."""
         found = [item for computation in self._calls.computations for item in self._in(computation)]
+        found += self._plain_fusions(found)
         self._movers = frozenset((item.computation.name, item.place) for item in found)
         passes = frozenset(self._still).union(
             (item.computation.name, item.place) for item in found if item.kind in ("memory space", "same layout")
@@ -98,9 +101,20 @@ class _Finder:
                 if kind is None and opcode in ("reshape", "transpose"):
                     # A bitcast; only XLA's TPU compiler prints it as one.
                     self._still.add((computation.name, place))
-                # Inside a fusion there are no buffers, so these kinds copy nothing.
-                if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
+                if is_fused and kind in (None, "memory space", "same layout"):
+                    if opcode != "reshape" and min(self._table.nbytes[before], self._table.nbytes[after]) >= 0:
+                        self._plain.append(_Found(computation, place, kind or "same layout", before, after))
+                elif kind is not None:
                     yield _Found(computation, place, kind, before, after)
+
+    def _plain_fusions(self, found: list[_Found]) -> Iterator[_Found]:
+        """Find the fusions that only copy, within one layout: inside others there are no buffers to copy."""
+        others = {self._fusion_of(item.computation) for item in found if self._calls.is_fused(item.computation)}
+        movers: set[tuple[str, int]] = set()
+        for item in self._plain:
+            if self._fusion_of(item.computation) not in others and self._fills_fusion(item, movers):
+                movers.add((item.computation.name, item.place))
+                yield item
 
     def _async_site(self, computation: Computation) -> CallSite | None:
         """Return the asynchronous call that runs a computation; None if none does."""
@@ -151,12 +165,12 @@ class _Finder:
             self._wholes[computation.name] = known
         return known
 
-    def _fills_fusion(self, item: _Found) -> bool:
+    def _fills_fusion(self, item: _Found, movers: Set[tuple[str, int]]) -> bool:
         """Whether a fusion only performs this copy; of consecutive copies in one fusion, true for the first only."""
         around = self._fusions(item.computation)
         outermost = around[-2].computation if len(around) > 1 else item.computation
         is_whole = self._only_moves(outermost, 0)
-        return is_whole and not self._fused.follows(item.computation, item.place, self._movers)
+        return is_whole and not self._fused.follows(item.computation, item.place, movers)
 
     def _row(self, item: _Found, passes: frozenset[tuple[str, int]]) -> CopyRow:
         computation, place = item.computation, item.place
@@ -176,7 +190,7 @@ class _Finder:
         site = self._calls.site(computation) if computation.is_made else None
         shown, shown_place = (computation, place) if site is None else (site.computation, site.place)
         name = self._chains.name(shown, shown_place)
-        is_alone = not is_fused or self._fills_fusion(item)
+        is_alone = not is_fused or self._fills_fusion(item, self._movers)
         return CopyRow(
             instruction=name,
             computation=shown.name,

@@ -100,7 +100,8 @@ class CopyRow(Record):
         "layout": a copy to another dimension order, other tiles or another element width. "reshape", "transpose": one
         that moves elements; if none move, XLA prints ``bitcast`` instead. "element type": a copy that converts the
         elements, and possibly changes the layout. "memory space": a move to another memory space, in the same layout.
-        "same layout": a copy in the same layout and memory space, for a loop carry, a branch or a donated buffer.
+        "same layout": a copy in the same layout and memory space, for a loop carry, a branch or a donated buffer, or a
+        fusion that only copies.
     source, result : Shape
         Shapes before and after.
     nbytes_read, nbytes_written : int

@@ -124,7 +124,7 @@ def open_sources(source: HloSource) -> list[TextSource]:
         ) from None
     for path in paths:
         if not isinstance(path, os.PathLike):
-            raise TypeError(f"a list of HLO files must hold paths, got {type(path).__name__}")
+            raise ArgumentTypeError(f"a list of HLO files must hold paths, got {type(path).__name__}")
     if not paths:
         raise FastIndexError("no HLO file was given")
     return _path_sources([Path(path) for path in paths])

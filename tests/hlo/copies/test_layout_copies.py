@@ -195,6 +195,28 @@ def test_a_fusion_of_nothing_but_a_transpose_is_added_up(body: str, result: str,
     assert ("inside fusions, not added up" in table.text()) == (not all(alone.values()))
 
 
+@pytest.mark.parametrize(
+    ("body", "result", "copies"),
+    [
+        # The CPU's compiler prints a transpose in which no element moves, but the fusion copies its operand.
+        ("  ROOT %t = f32[600,64]{0,1} transpose(%p), dimensions={1,0}", "f32[600,64]{0,1}", ["t"]),
+        ("  ROOT %c = f32[64,600]{1,0} copy(%p)", "f32[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %b = bf16[64,600]{1,0} convert(%c)", "bf16[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %d = f32[64,600]{1,0} copy(%c)", "f32[64,600]{1,0}", ["c"]),
+        ("  %c = f32[64,600]{1,0} copy(%p)\n  ROOT %n = f32[64,600]{1,0} negate(%c)", "f32[64,600]{1,0}", []),
+        (f"  {TURN}\n  ROOT %c = f32[600,64]{{1,0}} copy(%t)", "f32[600,64]{1,0}", []),
+    ],
+)
+def test_a_fusion_that_only_copies_within_one_layout(body: str, result: str, copies: list[str]) -> None:
+    table = fi.hlo.layout_copies(fusion_of(body, result))
+    found = [item for item in table.copies if item.kind == "same layout"]
+    assert [item.instruction for item in found] == copies
+    written = fi.Shape.parse(result).nbytes
+    for item in found:
+        assert (item.is_alone, item.is_avoidable, item.fusion) == (True, False, "fusion")
+        assert (item.nbytes_read, item.nbytes_written) == (153600, written)
+
+
 SCATTERED = """HloModule m, is_scheduled=true
 
 %fused (table: f32[1000,128], one: f32[8,128], where: s32[]) -> f32[1000,128] {
@@ -405,6 +427,37 @@ def test_damaged_text_never_raises_more_than_the_report(path: Path) -> None:
         table.text(top=None, all_moves=True)
         table.html()
         json.dumps(table.to_json(all_moves=True))
+
+
+COMMANDS = """HloModule m, is_scheduled=true
+
+%command_buffer (p: f32[8,16]) -> (f32[8,16], f32[8,16]) {
+  %p = f32[8,16]{1,0} parameter(0)
+  %n = f32[8,16]{0,1} negate(%p)
+  ROOT %t = (f32[8,16]{1,0}, f32[8,16]{0,1}) tuple(%p, %n)
+}
+
+ENTRY %main (a: f32[8,16], b: f32[8,16]) -> f32[8,16] {
+  %a = f32[8,16]{1,0} parameter(0)
+  %b = f32[8,16]{1,0} parameter(1)
+  %call.1 = (f32[8,16]{1,0}, f32[8,16]{0,1}) call(%a), to_apply=%command_buffer
+  %passed = f32[8,16]{1,0} get-tuple-element(%call.1), index=0
+  %new = f32[8,16]{0,1} get-tuple-element(%call.1), index=1
+  %copy.1 = f32[8,16]{0,1} copy(%passed)
+  %copy.2 = f32[8,16]{1,0} copy(%new)
+  %call.2 = (f32[8,16]{1,0}, f32[8,16]{0,1}) call(%b), to_apply=%command_buffer
+  %again = f32[8,16]{1,0} get-tuple-element(%call.2), index=0
+  ROOT %copy.3 = f32[8,16]{0,1} copy(%again)
+}
+"""
+
+
+def test_the_result_of_a_call_is_that_of_what_it_calls() -> None:
+    """As in command buffers of GPUs. What is called again has the operands of its first call."""
+    found = {row.instruction: row for row in fi.hlo.layout_copies(COMMANDS).copies}
+    assert {name: row.argument for name, row in found.items()} == {"copy.1": 0, "copy.2": None, "copy.3": None}
+    assert found["copy.2"].origin.startswith("n writes")
+    assert found["copy.3"].origin.startswith("call.2 writes")
 
 
 def test_computations_that_call_each_other_in_a_circle() -> None:

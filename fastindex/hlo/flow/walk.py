@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.fast_memory import LOOP_WEIGHT, SPACES
+from fastindex.hlo.flow.bytes_accessed import Accessed, BytesAccessed
+from fastindex.hlo.flow.fast_memory import LOOP_WEIGHT, SPACES
 from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -52,16 +53,17 @@ class Walk:
         self.whole: set[int] = set()
         self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
-        #: For values in the fast memory of a core, the number of readers and of writers; pairs of a value and its copy;
-        #: first and last step of each loop.
-        self.fast_reads: Counter[int] = Counter()
-        self.fast_writes: dict[int, int] = {}
+        #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times; pairs of a
+        #: value and its copy; first and last step of each loop.
+        self.nbytes_read: Counter[int] = Counter()
+        self.nbytes_written: dict[int, int] = {}
         self.moves: list[tuple[int, int]] = []
         self.loops: list[tuple[int, int]] = []
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
         self._weight = 1
+        self._accessed = BytesAccessed(module, table) if self._fast else None
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._depth = 0
@@ -121,8 +123,8 @@ class Walk:
                             end[value] = time
                 values = self.new_values(leaves[computation.shape(place)], computation, place, time)
                 self._share(computation, place, opcode, operands, results, values)
-                if self._fast and computation.details[place].kind != "ConcatBitcast":
-                    self._count_uses(computation, place, operands, results, values)
+                if self._accessed is not None:
+                    self._count_bytes(self._accessed.of(computation, place), operands, results, values)
             else:
                 if rule.flow in ("while", "call", "conditional", "start") or computation.details[place].callees:
                     values = self._control_flow(rule, computation, place, operands, results)
@@ -140,20 +142,14 @@ class Walk:
         self._depth -= 1
         return results
 
-    def _count_uses(
-        self, computation: Computation, place: int, operands: Sequence[int], results: list[Values], values: Values
-    ) -> None:
-        """Count an instruction as a reader of the values in fast memory, and as the writer of its result."""
-        callees = computation.details[place].callees
-        flow = self._fusions.get(callees[0]) if callees else None
-        unread = flow.unread if flow is not None else ()
-        for operand in {operand for number, operand in enumerate(operands) if number not in unread}:
+    def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> None:
+        """Count what an instruction reads of its operands and writes of its result."""
+        weight, read = self._weight, self.nbytes_read
+        for operand, nbytes in zip(operands, accessed[0], strict=False):
             for value in results[operand] if operand >= 0 else ():
-                if self.leaf[value] in self._fast:
-                    self.fast_reads[value] += self._weight
-        for value in values:
-            if self.leaf[value] in self._fast:
-                self.fast_writes[value] = self._weight
+                read[value] += weight * nbytes
+        for value, nbytes in zip(values, accessed[1], strict=False):
+            self.nbytes_written[value] = weight * nbytes
 
     def _fitted(self, values: Values, computation: Computation, place: int) -> Values:
         """Return the values passed through by an instruction, cut or extended to the number of arrays in its shape.
@@ -302,7 +298,10 @@ class Walk:
         callee = self._callee(names[0]) if names else None
         if callee is None:
             return ()
+        # The compiler decides before it makes asynchronous copies.
+        weight, self._weight = self._weight, 0
         root = self.run(callee, given)[callee.root]
+        self._weight = weight
         if callee.is_made:
             for value in root:
                 if self.owners[value] is callee:

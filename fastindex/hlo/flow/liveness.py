@@ -18,8 +18,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastindex.hlo.buffers import Buffer, Interval, ModuleBuffers, union
-from fastindex.hlo.fast_memory import FastBuffer, fast_nbytes
+from fastindex.hlo.flow.buffers import Buffer, Interval, ModuleBuffers, union
+from fastindex.hlo.flow.fast_memory import FastBuffer, fast_nbytes
 from fastindex.hlo.shape_table import ShapeTable
 
 #: Alignment of offsets in the heap of a TPU.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.walk import TooDeep, Walk
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.walk import TooDeep, Walk
 
 Role = Literal["argument", "output", "constant", "temporary"]
 Interval = tuple[int, int]
@@ -44,7 +44,7 @@ class Buffer:
     slices : tuple of (int, int, int)
         Memory used slice by slice before the whole buffer is needed: first step, last step, and leaf of each slice.
     fast : FastUse or None
-        In the fast memory of a core: the uses of its value.
+        In the fast memory of a core: the use of its value.
     """
 
     leaf: int
@@ -151,16 +151,16 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
         if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
             heir = numbers.get(taker)
             buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
-    if walk.fast_reads:
+    if walk.nbytes_read:
         _set_fast_uses(walk, buffers, numbers)
     return buffers
 
 
 def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -> None:
-    """Set the uses of the values in the fast memory of a core."""
-    uses: Counter[int] = Counter()
-    for value, count in walk.fast_reads.items():
-        uses[walk.find(value)] += count
+    """Set the use of the values in the fast memory of a core."""
+    read: Counter[int] = Counter()
+    for value, nbytes in walk.nbytes_read.items():
+        read[walk.find(value)] += nbytes
     moves = [(walk.find(value), walk.find(source)) for value, source in walk.moves]
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     groups = (
@@ -168,12 +168,12 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -
         (
             root,
             buffers[numbers[root]].intervals,
-            uses[root] + walk.fast_writes.get(root, 0) * (root not in walk.returned),
+            read[root] + walk.nbytes_written.get(root, 0) * (root not in walk.returned),
         )
         for root in fast.union(*moves)
         if root in numbers
     )
-    found = fast_uses(groups, moves, walk.loops)
+    found = fast_uses(groups, moves, walk.loops, {walk.find(value) for value in walk.across_programs})
     for root in fast:
         buffers[numbers[root]].fast = found[root]
 

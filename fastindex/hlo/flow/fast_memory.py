@@ -1,15 +1,16 @@
 """Assign the fast memory of a TPU core (VMEM, on v4 also CMEM): the offsets that XLA's compiler chooses, estimated.
 
-The compiler decides for one buffer after the other whether it gets fast memory, the most beneficial first: by the time
-that its readers save, divided by the square root of its size. Each goes into the smallest gap that is free from its
-first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps therefore stay
-open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional to the bytes
-that are read and written, as for instructions limited by memory.
+First the compiler places what it fetches for the next run, and keeps it throughout. Then it decides for one buffer
+after the other whether it gets fast memory, the most beneficial first: by the time that its readers save, divided by
+the square root of its size. Each goes into the smallest gap that is free from its first step to the last use of its
+value *in any memory*, even if it leaves the fast memory earlier. Gaps therefore stay open which live ranges do not
+explain. The time saved is not in the text; it is taken to be proportional to the bytes that are read and written, as
+for instructions limited by memory. Those limited by computation save less; which these are, the text does not say.
 
 Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
-``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate; AllocateCrossProgramPrefetchBuffer: what is fetched
-for the next run is kept throughout), ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices
-only those by time). The alignment and the weight of loops are those of libtpu 0.0.52.
+``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer),
+``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices only those by time). The alignment and
+the weight of loops are those of libtpu 0.0.52.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import heapq
 import math
 import sys
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -36,18 +37,21 @@ Interval = tuple[int, int]
 
 
 class FastUse(NamedTuple):
-    """The uses of a value that has a buffer in fast memory, and maybe others in other memories.
+    """The use of a value that has a buffer in fast memory, and maybe others in other memories.
 
     Attributes
     ----------
     last : int
         Step of the last use, in any memory, through which the buffer could have been kept.
-    uses : int
-        Instructions that read or write the value in fast memory, those in loops counted `LOOP_WEIGHT` times.
+    nbytes : int
+        Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
+    is_kept : bool
+        Whether it is fetched for the next run of the program.
     """
 
     last: int
-    uses: int
+    nbytes: int
+    is_kept: bool = False
 
 
 class FastBuffer(NamedTuple):
@@ -69,38 +73,41 @@ class FastBuffer(NamedTuple):
     value: FastUse
 
     @property
-    def order(self) -> tuple[float, int, int]:
-        """Sort key: the most beneficial first."""
-        return -self.value.uses * math.sqrt(self.nbytes), -self.nbytes, self.parts[0][0]
+    def order(self) -> tuple[bool, float, int, int]:
+        """Sort key: what is kept throughout, and then the most beneficial first."""
+        return not self.value.is_kept, -self.value.nbytes / math.sqrt(self.nbytes or 1), -self.nbytes, self.parts[0][0]
 
 
 def fast_uses(
     groups: Iterable[tuple[int, Sequence[Interval], int]],
     moves: Iterable[tuple[int, int]],
     loops: Sequence[Interval] = (),
+    kept: Collection[int] = (),
 ) -> Mapping[int, FastUse]:
-    """Return the uses of the value of each buffer.
+    """Return the use of the value of each buffer.
 
     Parameters
     ----------
     groups : iterable of (int, sequence of (int, int), int)
-        A buffer, its live ranges, and its uses in fast memory.
+        A buffer, its live ranges, and the bytes that are read and written of its value there.
     moves : iterable of (int, int)
         Pairs of buffers of which one gets a copy of the other.
     loops : sequence of (int, int)
         First and last step of each loop. A value is not kept through a loop without a use of it.
+    kept : collection of int
+        The buffers that are fetched for the next run of the program.
 
     Examples
     --------
-    A value at steps 0 to 9 in the main memory, whose copy in fast memory is read twice, the last time at step 4:
+    A value at steps 0 to 9 in the main memory, of whose copy in fast memory 8 bytes are read, the last time at step 4:
 
-    >>> fast_uses([(0, [(0, 9)], 0), (1, [(1, 4)], 2)], [(1, 0)])[1]
-    FastUse(last=9, uses=2)
+    >>> fast_uses([(0, [(0, 9)], 0), (1, [(1, 4)], 8)], [(1, 0)])[1]
+    FastUse(last=9, nbytes=8, is_kept=False)
 
     It is used before and after a loop, but not in it:
 
-    >>> fast_uses([(0, [(0, 2), (9, 9)], 0), (1, [(1, 2)], 1)], [(1, 0)], [(3, 8)])[1]
-    FastUse(last=2, uses=1)
+    >>> fast_uses([(0, [(0, 2), (9, 9)], 0), (1, [(1, 2)], 4)], [(1, 0)], [(3, 8)])[1]
+    FastUse(last=2, nbytes=4, is_kept=False)
     """
     found = {buffer: (ranges, uses) for buffer, ranges, uses in groups}
     members = {buffer: [buffer] for buffer in found}
@@ -116,13 +123,13 @@ def fast_uses(
     for every in {id(every): every for every in members.values()}.values():
         if len(every) == 1:
             ranges, count = found[every[0]]
-            uses[every[0]] = FastUse(ranges[-1][1], count)
+            uses[every[0]] = FastUse(ranges[-1][1], count, every[0] in kept)
             continue
         count = sum(found[buffer][1] for buffer in every)
         runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
         for buffer in every:
             end = found[buffer][0][-1][1]
-            uses[buffer] = FastUse(runs[bisect_right(runs, end, key=itemgetter(0)) - 1][1], count)
+            uses[buffer] = FastUse(runs[bisect_right(runs, end, key=itemgetter(0)) - 1][1], count, buffer in kept)
     return uses
 
 
@@ -155,7 +162,7 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     --------
     The second buffer ends before the first one begins, but its value is used again later, in the main memory:
 
-    >>> read_twice, read_again_later = FastUse(5, 3), FastUse(9, 1)
+    >>> read_twice, read_again_later = FastUse(5, 3 * 8192), FastUse(9, 8192)
     >>> first = FastBuffer(8192, [(4, 8192)], 5, read_twice)
     >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], 2, read_again_later)])
     16384
