@@ -362,7 +362,7 @@ def _block(loops: Sequence[Loop], most: int) -> _Block:
 def tiled(
     nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], capacity: tuple[int, int]
 ) -> tuple[Tile, tuple[Loop, ...]]:
-    """Return the tiles that transpose rows and columns of a nest, and the loops over tiles, in the units of the nest."""
+    """Return the tiles that transpose rows and columns of a nest, and the loops over them, in units of the nest."""
     others = [k for k in nest.loops if k not in (*rows, *columns)]
     row_block, column_block = _block(rows, capacity[0]), _block(columns, capacity[1])
     sizes = row_block.count, column_block.count, len(row_block.places), len(column_block.places)
