@@ -26,8 +26,9 @@ def is_terminal(stream: Any) -> bool:
 
 
 def shows_colours() -> bool:
-    """Whether stdout is a terminal that shows colours, and ``NO_COLOR`` is not set."""
-    return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether stdout is a terminal that shows colours, or ``FORCE_COLOR`` is set; never if ``NO_COLOR`` is set."""
+    shows = is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+    return bool(shows or os.environ.get("FORCE_COLOR")) and not os.environ.get("NO_COLOR")
 
 
 class ShownInNotebooks:

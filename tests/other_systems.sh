@@ -56,6 +56,12 @@ prepare() {
     ln -sf "$(basename "$(ls "$folder"/usr/bin/python3.*[0-9] | head -n 1)")" "$folder/usr/bin/python3"
     touch "$folder/unpacked"
   fi
+  # Some systems register the emulator by its path, which the kernel then looks for inside FOLDER.
+  local formats=/proc/sys/fs/binfmt_misc/qemu-$machine emulator
+  if [ -e "$formats" ]; then
+    emulator=$(awk '$1 == "interpreter" {print $2}' "$formats")
+    install -D "$emulator" "$folder$emulator"
+  fi
 }
 
 version=

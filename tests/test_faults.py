@@ -395,6 +395,8 @@ from tests.faults.tally import Row, Tally
 folder = Path(sys.argv[1])
 part = Tally(folder / "tally", 600, 3)
 case = checkpoints.made_case(folder)
+if sys.argv[3] == "convert":
+    case = checkpoints.made_conversion(case)
 calls = checkpoints._calls_of(case, folder / "first")
 if sys.argv[2] == "planted":
     # Files that have their names before they have their bytes.
@@ -409,10 +411,12 @@ part.save()
 
 
 @pytest.mark.in_turn(seconds=2)
+@pytest.mark.parametrize("job", ["pack", "convert"])
 @pytest.mark.parametrize("kind", ["right", "planted"])
-def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str) -> None:
+def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str, job: str) -> None:
     """Twenty kills at random calls: the job ends as if there had been none; a file that is there early is found out."""
-    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), kind], cwd=ROOT, check=True, timeout=HANG_SECONDS)
+    command = [sys.executable, "-c", _KILLED, str(tmp_path), kind, job]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=HANG_SECONDS)
     saved = read(tmp_path / "tally")
     if kind == "planted":
         # Seen at once, or when the next job finds that file in its way: which one is a race between two writers.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: The modules that write to stdout.
-_PRINTING = "click.utils", "rich.console", __name__
+_PRINTING = "click.utils", __name__
 
 
 #: Commands, by the names of Python functions that users type in their place.

@@ -5,13 +5,13 @@ Also those about programs: `report`, the cost of their buffers, and `copies`, th
 
 from __future__ import annotations
 
-import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 from urllib.parse import urlencode
 
 import click
@@ -21,11 +21,7 @@ from fastindex.cli.group import check_ending, main, write_document
 from fastindex.cli.moving import checkpoint_text
 from fastindex.cli.options import FORCE, JSON, OUT_PATH, PATH
 from fastindex.show.spelling import aligned, visible
-from fastindex.terminal import is_terminal
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
+from fastindex.terminal import shows_colours
 
 _MOST_ROWS = 64
 _SVG = click.option("--svg", type=OUT_PATH, help="Write the picture to this file instead.")
@@ -170,6 +166,7 @@ _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
 #: Width of output to a file or a pipe, unless COLUMNS is set.
 _WIDTH = 110
+_TOP = f"Print the first N {{}}.  [default: {_MOST_ROWS}; with --json all]"
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 _HTML = click.option(
     "--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file."
@@ -178,7 +175,7 @@ _HTML = click.option(
 
 @main.command(short_help="Which buffers of a program are padded, and why.")
 @_FILES
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N shapes.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP.format("shapes"))
 @click.option(
     "--sort",
     type=click.Choice(["waste", "bytes", "count", "ratio"]),
@@ -206,19 +203,22 @@ def report(
     FILE is HLO text, a .hlo.pb, a folder of dumps, a buffer assignment, a profile (.xplane.pb), a log with an
     out-of-memory message, or - for stdin. Each may be compressed: gzip, xz, zstd.
     """
+    from fastindex.hlo.report_views import report_text
+
     found = fastindex.hlo.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
         write_document(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
-        found.print(_console(), sort, top, names)
+        text = report_text(found, sort, top or _MOST_ROWS, _width(), names, shows_colours())
+        _print_table(text, top, len(found.uses))
     _print_problems(found.problems)
 
 
 @main.command(short_help="What a program copies because of layouts, and why.")
 @_FILES
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N rows.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP.format("rows"))
 @click.option("--all", "all_moves", is_flag=True, help="Also list plain moves between memory spaces.")
 @_HTML
 @FORCE
@@ -231,13 +231,16 @@ def copies(
     FILE is HLO text, a .hlo.pb, a folder of dumps, a profile (.xplane.pb), which adds the times that were measured, or
     - for stdin. Each may be compressed: gzip, xz, zstd.
     """
+    from fastindex.hlo.copies.views import copies_text
+
     found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
         write_document(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:
         click.echo(json.dumps(found.to_json(top, all_moves)))
     elif html is None:
-        found.print(_console(), top, all_moves)
+        text = copies_text(found, top or _MOST_ROWS, _width(), all_moves, shows_colours())
+        _print_table(text, top, len(found.rows(all_moves)))
     _print_problems(found.problems)
 
 
@@ -250,17 +253,14 @@ def _source_of(files: tuple[str, ...], html: str | None) -> Any:
     return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
 
 
-def _console() -> Console:
-    """Return the console that prints tables to stdout."""
-    from rich.console import Console
+def _width() -> int:
+    return shutil.get_terminal_size((_WIDTH, 0)).columns
 
-    class Printing(Console):
-        def on_broken_pipe(self) -> NoReturn:
-            """Raise the error for the common handler; rich would end the process itself."""
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    is_known = is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdigit()
-    return Printing(file=sys.stdout, width=None if is_known else _WIDTH)
+def _print_table(text: str, top: int | None, count: int) -> None:
+    """Print a table; if it is cut by default, say how to get all of it."""
+    more = f"; --top {count} prints all, --json has all" if top is None and count > _MOST_ROWS else ""
+    click.echo(text + more, color=True)
 
 
 def _print_problems(problems: Sequence[object]) -> None:

@@ -20,6 +20,7 @@ from fastindex.hlo.inferred_shapes import INFERRED
 #: Bounded, so that an unclosed comment is not searched to the end of the text; the scanner handles longer ones.
 _SPACE = rb"(?:[ \t\r\n]++|/\*.{0,1000}?\*/|//[^\r\n]*+)*+"
 _BLANK = re.compile(_SPACE, re.DOTALL)
+_COMMENT = re.compile(rb"/\*.*?\*/|//[^\r\n]*+", re.DOTALL)
 _SPACES = re.compile(rb"\s+")
 #: Optional spaces within an attribute.
 _LOOSE = re.compile(rb"(?<=[{(\[,:=])\s+|\s+(?=[})\],:=])")
@@ -31,12 +32,13 @@ _ATTRIBUTE = re.compile(rb"([A-Za-z_][\w.\-]*)=")
 _WORD = re.compile(rb"%?(?:[\w.?+]|-(?!>))+(?:->[\w?]+)?")
 _NUMBER = re.compile(rb"\d+")
 _STRING = re.compile(QUOTED + rb"|'(?:[^'\\]|\\.)*'|" + rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_STRING_OR_COMMENT = re.compile(_STRING.pattern + rb"|/\*.*?\*/|//[^\r\n]*+", re.DOTALL)
+_STRING_OR_COMMENT = re.compile(_STRING.pattern + b"|" + _COMMENT.pattern, re.DOTALL)
 #: Signs of text that XLA would print differently.
 _UNTIDY = re.compile(rb"[\n\t\r/]|  |= | [,:=)\]]")
 #: Tokens that matter when searching for a closing bracket.
 _INSIDE = re.compile(rb"""[(){}\[\]\n"]|'|/\*|//[^\r\n]*""")
 _ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb"\()", re.DOTALL)
+_ELEMENT = re.compile(rb",(?=[a-z(])")
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
 _LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
 _GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
@@ -275,8 +277,9 @@ class ExactText:
             after = blank_end(text, at)
             if text[at - 1 : at] == b"]" and _LAYOUT.match(text, after):
                 at = self._group(after)
-        shape = text[begin:at]
-        return (tidied(shape) if b"\n" in shape or b"/" in shape else shape), at
+        # Only elements of tuples have a space between them.
+        shape = b"".join(_COMMENT.sub(b"", text[begin:at]).split())
+        return _ELEMENT.sub(b", ", shape) if shape.startswith(b"(") else shape, at
 
     def _operands(self, at: int, events: list[Event]) -> tuple[bytes, int]:
         text = self._text

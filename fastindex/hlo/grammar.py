@@ -127,7 +127,7 @@ class HloSink(Protocol):
 _NAME = rb"[A-Za-z_][0-9A-Za-z_.\-]*+"
 _INSTRUCTION = re.compile(
     rb"^[ \t]*+(ROOT )?%?(" + _NAME + rb") = "
-    rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
+    rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\s/]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
     # A parenthesis after a small letter, a digit or "name " opens operands: an instruction nested as an operand.
     rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,][ \t])\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
     rb"((?:, ?[A-Za-z_][A-Za-z0-9_.\-]*+=[^\n]*+)?+)\r?\n",
@@ -139,8 +139,8 @@ _HEADING = re.compile(
     rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n(?![ \t\r\n]*[\d:/])'
 )
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-#: An opcode after a tuple: another instruction, or an opcode without a space before it.
-_OPCODE_AFTER = re.compile(rb"\)\s*[a-z]")
+#: A tuple that XLA prints differently, or that another instruction or an opcode without a space before it follows.
+_ODD_TUPLE = re.compile(rb"\)\s*[a-z]|(?<!,)\s|(?<![*, ])/")
 #: Start of a line that may continue the previous instruction: neither a name nor the end of the computation.
 _CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
 #: Last characters of a line whose instruction continues on the next line.
@@ -209,7 +209,7 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
             or attributes[-1] in _GOES_ON
         ):
             return [], end
-        if row[2][0] == 0x28 and _OPCODE_AFTER.search(row[2]) is not None:
+        if row[2][0] == 0x28 and _ODD_TUPLE.search(row[2]) is not None:
             return [], end
     if not is_whole and _CONTINUATION.match(text, end):
         return [], end
@@ -230,7 +230,7 @@ def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
         row: Row = found.groups(b"")  # type: ignore[assignment]
         if row[5] and not _ends_with_its_line(row[5]):
             break
-        if row[2][0] == 0x28 and _OPCODE_AFTER.search(row[2]) is not None:
+        if row[2][0] == 0x28 and _ODD_TUPLE.search(row[2]) is not None:
             break
         rows.append(row)
         last, begin = begin, found.end()

@@ -59,7 +59,9 @@ def _unwrapped(line: str, depth: int) -> list[str]:
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
     if _ENTITY.search(line) or _BREAK.search(line):
-        line = html.unescape(_TAG.sub("", _BREAK.sub("\n", line))).replace("\xa0", " ")
+        # The text may be an attribute of a tag.
+        bare = _TAG.sub(lambda tag: tag.group() if _TELLING.search(tag.group()) else "", _BREAK.sub("\n", line))
+        line = html.unescape(bare).replace("\xa0", " ")
         return _unwrapped(line, depth + 1)
     found = _record(line)
     if found is None:

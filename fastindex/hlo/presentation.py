@@ -6,23 +6,24 @@ follow the reader's light or dark scheme.
 
 from __future__ import annotations
 
-import io
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fastindex.show.spelling import visible
 from fastindex.terminal import ShownInNotebooks
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-
 #: A number in a table: its sort key, and its text.
 Number = tuple[object, str]
+Style = Literal["", "bold", "green"]
+#: The cells of a row, and the lines of its last column, each with its style.
+TableRow = tuple[Sequence[str], Sequence[tuple[Style, str]]]
+_CODES = {"bold": "\x1b[1m", "green": "\x1b[32m"}
+#: Least width of the last column of a table, in a narrow terminal.
+_NARROWEST = 20
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
@@ -103,28 +104,55 @@ class Printed(ShownInNotebooks):
         return self.text()
 
 
-def text_of(print_to: Callable[[Console], None], width: int) -> str:
-    """Return what a function prints to a rich console as plain text."""
-    from rich.console import Console
+def text_table(
+    titles: Sequence[str], alignments: str, rows: Iterable[TableRow], width: int, colours: bool = False
+) -> list[str]:
+    """Return a table for a terminal as lines, the first of which is empty.
 
-    # Not to stdout: in a notebook, rich would also display what it prints.
-    stream = io.StringIO()
-    print_to(Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    Parameters
+    ----------
+    titles : sequence of str
+    alignments : str
+        "<" or ">" for each column but the last, whose lines fold.
+    rows : iterable of TableRow
+    width : int
+        Width of the table, in characters.
+    colours : bool
+        Whether styles are shown.
 
+    Examples
+    --------
+    >>> row = (["7"], [("bold", "f32[2]"), ("", "is padded to 4 by the tile")])
+    >>> print(*text_table(["count", "shape"], ">", [row], width=34)[1:], sep="\\n")
+     count   shape
+     ────────────────────────────────
+         7   f32[2]
+             is padded to 4 by the
+             tile
+    """
+    shown = [
+        (cells, [(style, part) for style, text in last for part in visible(text).split("\n")]) for cells, last in rows
+    ]
+    columns = zip(titles[:-1], *(cells for cells, _ in shown), strict=True)
+    sizes = [max(map(len, column)) for column in columns]
+    indent = 1 + sum(size + 3 for size in sizes)
+    longest = max([len(titles[-1]), *(len(text) for _, last in shown for _, text in last)])
+    room = min(longest, max(width - 1 - indent, _NARROWEST))
+    folded = re.compile(rf".{{1,{room}}}(?:\s+|$)|.{{{room}}}").findall
 
-def text_table(numbers: Iterable[str], words: Sequence[str]) -> Table:
-    """Return an empty table for a terminal: the titles of columns of numbers and of words, the last of which folds."""
-    from rich import box
-    from rich.table import Table
+    def begun(cells: Sequence[str]) -> str:
+        pairs = zip(cells, alignments, sizes, strict=True)
+        return " " + "".join(f"{cell:{side}{size}}   " for cell, side, size in pairs)
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    for title in words[:-1]:
-        table.add_column(title, no_wrap=True)
-    table.add_column(words[-1], overflow="fold")
-    return table
+    lines = ["", begun(titles[:-1]) + titles[-1], " " + "─" * (indent + room - 1)]
+    for cells, last in shown:
+        begin = begun(cells)
+        for style, text in last:
+            for part in folded(text) if len(text) > room else (text,):
+                line = part.rstrip()
+                lines.append(begin + (f"{_CODES[style]}{line}\x1b[0m" if style and colours else line))
+                begin = " " * indent
+    return lines
 
 
 #: Style for a fragment in an element of the class `fi-report`.

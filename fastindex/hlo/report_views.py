@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
-from fastindex.hlo.presentation import Number, fragment_of, new_id, page_of, row_of, table_of, text_cell, text_table
+from fastindex.hlo.presentation import (
+    Number,
+    Style,
+    TableRow,
+    fragment_of,
+    new_id,
+    page_of,
+    row_of,
+    table_of,
+    text_cell,
+    text_table,
+)
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.totals import ModuleUse, Peak, SortKey, Uses
 from fastindex.show.padding import Change
 from fastindex.show.spelling import bytes_text, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: Names from ``xla/layout.h``; other numbers are device-specific.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
@@ -117,42 +124,38 @@ def numbers_of(use: ShapeUse) -> dict[str, Number]:
     }
 
 
-def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
-    """Print the totals and the table of shapes."""
-    console.print(visible(summary(uses)), highlight=False, markup=False)
-    table = text_table(_IN_TERMINAL, ("shape, cause, cheapest change and source",))
-    for use in uses.sorted_uses(sort, top):
-        numbers = numbers_of(use)
-        table.add_row(*(numbers[title][1] for title in _IN_TERMINAL), _details(use, len(uses.modules) > 1, all_names))
-    console.print(table)
-    if top is not None and top < len(uses.uses):
-        console.print(counted(len(uses.uses) - top, "more shape"), highlight=False)
+def report_text(uses: Uses, sort: SortKey, top: int | None, width: int, all_names: bool, colours: bool = False) -> str:
+    """Return the totals and the table of shapes."""
+    titles = (*_IN_TERMINAL, "shape, cause, cheapest change and source")
+    rows = [_text_row(use, len(uses.modules) > 1, all_names) for use in uses.sorted_uses(sort, top)]
+    lines = [visible(summary(uses))]
+    if rows:
+        lines += [*text_table(titles, ">" * len(_IN_TERMINAL), rows, width, colours), ""]
+    if len(rows) < len(uses.uses):
+        lines.append(counted(len(uses.uses) - len(rows), "more shape"))
+    return "\n".join(lines)
 
 
-def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
-    from rich import markup
-
-    lines = [f"[bold]{markup.escape(str(use.shape))}[/bold]"]
-    if use.cause_text:
-        lines.append(markup.escape(use.cause_text))
+def _text_row(use: ShapeUse, several: bool, all_names: bool) -> TableRow:
+    lines: list[tuple[Style, str]] = [("bold", str(use.shape)), ("", use.cause_text)]
     change = use.change
     if change is not None:
-        what = markup.escape(f"{change.description}: {change.shape}")
         saved = saved_text(use, change)
         if use.peak_count and use.peak_count < use.count:
             saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
-        lines.append(f"[green]{what} {saved}[/green]")
-        lines += [f"[green]{markup.escape(line)}[/green]" for line in use.jax_lines]
-        lines.append(markup.escape(use.change_cost))
+        lines.append(("green", f"{change.description}: {change.shape} {saved}"))
+        lines += [("green", line) for line in use.jax_lines]
+        lines.append(("", use.change_cost))
     if several and use.module:
-        lines.append(markup.escape(f"module {use.module}"))
+        lines.append(("", f"module {use.module}"))
     if use.peak_count:
-        lines.append(f"{use.peak_count:,} of {use.count:,} at the peak")
+        lines.append(("", f"{use.peak_count:,} of {use.count:,} at the peak"))
     shown = use.places if all_names else use.places[:_NAMED_INSTRUCTIONS]
-    lines += [markup.escape(line) for line in place_lines(shown)]
+    lines += [("", line) for line in place_lines(shown)]
     if len(use.places) > len(shown):
-        lines.append(counted(len(use.places) - len(shown), "more instruction"))
-    return visible("\n".join(lines))
+        lines.append(("", counted(len(use.places) - len(shown), "more instruction")))
+    numbers = numbers_of(use)
+    return [numbers[title][1] for title in _IN_TERMINAL], [line for line in lines if line[1]]
 
 
 def saved_text(use: ShapeUse, change: Change) -> str:

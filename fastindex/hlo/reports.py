@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
 from fastindex.hlo.module_uses import module_uses
 from fastindex.hlo.modules import Module
 from fastindex.hlo.out_of_memory import MessageReader, message_lines
-from fastindex.hlo.presentation import Printed, Problem, text_of
+from fastindex.hlo.presentation import Printed, Problem
 from fastindex.hlo.read.dumps import KnownMemory, memory_beside
 from fastindex.hlo.read.opening import Advance, SourceReader
 from fastindex.hlo.read.sources import HloSource, TextSource, identified, refuse
-from fastindex.hlo.report_views import fragment, page, print_report, summary
+from fastindex.hlo.report_views import fragment, page, report_text, summary
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.totals import Basis, Counted, ModuleUse, Peak, SortKey, Uses, totals_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
 _ROUNDED_TO = 1 << 12
@@ -39,10 +35,6 @@ class Report(Printed, Uses):
         """Return the totals in a few lines."""
         return summary(self)
 
-    def print(self, console: Console, sort: SortKey = "waste", top: int | None = None, all_names: bool = False) -> None:
-        """Print the summary and the table of shapes to a rich console."""
-        print_report(self, console, sort, top, all_names)
-
     def text(self, sort: SortKey = "waste", top: int | None = 20, width: int = 110, all_names: bool = False) -> str:
         """Return the summary and the table of shapes as plain text.
 
@@ -56,7 +48,7 @@ class Report(Printed, Uses):
         all_names : bool
             List all instructions of a row, not only the first few.
         """
-        return text_of(lambda console: self.print(console, sort, top, all_names), width)
+        return report_text(self, sort, top, width, all_names)
 
     def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
         """Return an offline HTML page with the totals, the memory use over the schedule, and a sortable table."""

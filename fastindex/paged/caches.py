@@ -295,6 +295,16 @@ class Cache:
         return Cache._made(self._pool, placement)
 
     @property
+    def _shard(self) -> Placement:
+        """The heads of this rank, without context parallelism or a null block."""
+        return {"tp": self.tp, "total_kv_heads": self.total_kv_heads}
+
+    @property
+    def _alone(self) -> Cache:
+        """The same pool and heads without context parallelism or a null block: tokens are numbered locally."""
+        return self.placed(**self._shard)
+
+    @property
     def page_bytes(self) -> int:
         """Bytes of the elements of one block of one layer, without padding.
 

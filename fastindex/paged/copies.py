@@ -22,7 +22,7 @@ from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.moving.numpy_copies import copyto
-from fastindex.paged.caches import Cache, Placement, address_of_pool
+from fastindex.paged.caches import Cache, address_of_pool
 from fastindex.paged.page_passes import move_pages
 from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
 from fastindex.paged.tables import flat_integers, integers
@@ -160,7 +160,7 @@ def gather(
         if block_table is not None or num_tokens is not None:
             raise FastIndexError("give a block_table and num_tokens, or slots")
         numbers = flat_integers(slots, "slots")
-        chunk = chunk_cache(cache, len(numbers))
+        chunk, shape = chunk_cache(cache, len(numbers))
         transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
     else:
         if block_table is None:
@@ -169,13 +169,11 @@ def gather(
         whole = len(blocks) * cache.block_size * cache.cp[0]
         wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
         tokens = local_count(wanted, cache.cp, cache.interleave)
-        chunk = chunk_cache(cache, tokens)
-        transfer = transfer_of(_alone(cache), chunk, blocks, np.arange(chunk.num_blocks), tokens)
-    plane = next(iter(cache.planes.values()))
-    dtype = plane.element_type.numpy_dtype if plane.per_unit == 1 else np.dtype(np.uint8)
+        chunk, shape = chunk_cache(cache, tokens)
+        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens)
     memory = Memory(near, workers)
     found: NDArray[Any]
-    found, address = memory.new(chunk_shape(cache, chunk.nbytes), dtype)
+    found, address = memory.new(shape.dimensions, shape.element_type.numpy_dtype)
     _run(transfer, begin, address, memory)
     return found
 
@@ -215,9 +213,7 @@ def scatter(cache: Cache, buffer: Any, chunk: Any, slot_mapping: Any, *, threads
     workers = thread_count(threads)
     slots = flat_integers(slot_mapping, "slot_mapping")
     end, far = address_of_pool(cache, buffer, "buffer", True)
-    pool = chunk_cache(cache, len(slots))
-    plane = next(iter(cache.planes.values()))
-    shape = Shape(plane.element_type if plane.per_unit == 1 else "u8", chunk_shape(cache, pool.nbytes))
+    pool, shape = chunk_cache(cache, len(slots))
     values = memory_of(chunk, "chunk", False)
     check_elements(values, shape, "chunk")
     tokens = np.flatnonzero(slots >= 0)
@@ -266,16 +262,8 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
 # Chunks
 
 
-def chunk_shape(cache: Cache, nbytes: int) -> tuple[int, ...]:
-    """Return the dimensions of a chunk of `nbytes` bytes."""
-    plane = next(iter(cache.planes.values()))
-    inner = cache.num_layers, len(cache.planes), cache.kv_heads, len(plane.dim_offsets)
-    tokens = nbytes // (math.prod(inner) * plane.unit_bytes)
-    return (*inner[:2], tokens, *inner[2:])
-
-
-def chunk_cache(cache: Cache, tokens: int) -> Cache:
-    """Return a chunk of tokens as a cache with the block size of `cache`; the last block may be partial.
+def chunk_cache(cache: Cache, tokens: int) -> tuple[Cache, Shape]:
+    """Return a chunk of tokens as a cache with the block size of `cache`, and its shape; the last block may be partial.
 
     Raises
     ------
@@ -289,12 +277,13 @@ def chunk_cache(cache: Cache, tokens: int) -> Cache:
             f"the planes {', '.join(cache.planes)} differ in type or elements, so no array holds them all; copy "
             "them to a Cache that says where each goes"
         )
-    plane_bytes = tokens * _row_bytes(planes[0])
+    first, plane_bytes = planes[0], tokens * _row_bytes(planes[0])
     layers = np.arange(cache.num_layers) * len(planes)
     found = [_dense(plane, (layers + number) * plane_bytes) for number, plane in enumerate(planes)]
     nbytes = cache.num_layers * len(planes) * plane_bytes
     pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // cache.block_size), 1), nbytes)
-    return Cache._made(pool, _of_rank(cache))
+    sizes = cache.num_layers, len(planes), tokens, cache.kv_heads, len(first.dim_offsets)
+    return Cache._made(pool, cache._shard), Shape(first.element_type if first.per_unit == 1 else "u8", sizes)
 
 
 def _row_bytes(plane: Plane) -> int:
@@ -313,15 +302,6 @@ def _dense(plane: Plane, layers: Numbers) -> Plane:
         token_offsets=np.arange(tokens) * row,
         dim_offsets=np.arange(dims) * unit,
     )
-
-
-def _of_rank(cache: Cache) -> Placement:
-    return {"tp": cache.tp, "total_kv_heads": cache.total_kv_heads}
-
-
-def _alone(cache: Cache) -> Cache:
-    """Return the pool without context parallelism or a null block: tokens are numbered locally."""
-    return cache.placed(**_of_rank(cache))
 
 
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
@@ -527,10 +507,10 @@ def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, i
         layer = count * source.block_size * _row_bytes(plane)
         planes.append(_dense(plane, at + np.arange(source.num_layers) * layer))
         at += source.num_layers * layer
-    stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), _of_rank(source))
+    stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), source._shard)
     memory.kept, address = memory.new((at,), np.dtype(np.uint8))
     blocks = np.arange(count)
-    _run(transfer_of(_alone(source), stage, transfer.blocks[0], blocks, None), begin, address, memory)
+    _run(transfer_of(source._alone, stage, transfer.blocks[0], blocks, None), begin, address, memory)
     pairs = [(plane, transfer.target.planes[name]) for name, plane in stage.planes.items()]
     groups = []
     for pair in pairs:

@@ -119,7 +119,7 @@ def _write_blocks(are_blocks, job, outer, begin, end, pieces, state):  # type: i
     near_out, far_out, nbytes_out = entry(job, RUN_JOB.near), entry(job, RUN_JOB.far), entry(job, RUN_JOB.nbytes)
     blocks, order, stride = entry(job, RUN_JOB.blocks), entry(job, RUN_JOB.order), entry(job, RUN_JOB.block_stride)
     all_pages, each = entry(job, RUN_JOB.pages), entry(job, RUN_JOB.number_stride)
-    count, near_end, far_end, near_begin, far_begin = state
+    count, near_end, far_end, begin_of_run = state
     near_outer, far_outer = outer
     first, rows = pieces
     for i in range(begin, end):
@@ -130,16 +130,15 @@ def _write_blocks(are_blocks, job, outer, begin, end, pieces, state):  # type: i
             piece = first + PIECE_BYTES * row
             near, far = near_block + entry(piece, 0), far_outer + entry(piece, 2)
             far += number * each if are_blocks else entry(all_pages + number * each, entry(piece, 1))
-            # No branch: whether blocks are neighbours is random, and a misprediction takes longer than the writes.
-            differs = (near ^ near_end) | (far ^ far_end)
-            count += 1 if differs else 0
-            near_begin = near if differs else near_begin
-            far_begin = far if differs else far_begin
+            # The far side first: whether sorted blocks are neighbours is random, and a misprediction is expensive.
+            if far != far_end or near != near_end:
+                count += 1
+                set_entry(near_out, count, near)
+                set_entry(far_out, count, far)
+                begin_of_run = near
             near_end, far_end = near + entry(piece, 3), far + entry(piece, 3)
-            set_entry(near_out, count, near_begin)
-            set_entry(far_out, count, far_begin)
-            set_entry(nbytes_out, count, near_end - near_begin)
-    return count, near_end, far_end, near_begin, far_begin
+            set_entry(nbytes_out, count, near_end - begin_of_run)
+    return count, near_end, far_end, begin_of_run
 
 
 @subroutine("are_blocks")
@@ -147,7 +146,7 @@ def _write_all(are_blocks, job):  # type: ignore[no-untyped-def]
     outer, last, count = entry(job, RUN_JOB.outer), entry(job, RUN_JOB.last), entry(job, RUN_JOB.block_count)
     pieces = entry(job, RUN_JOB.pieces), entry(job, RUN_JOB.piece_count)
     of_last = entry(job, RUN_JOB.last_pieces), entry(job, RUN_JOB.last_count)
-    state = (-1, -1, -1, 0, 0)
+    state = (-1, -1, -1, 0)
     for o in range(entry(job, RUN_JOB.outer_count)):
         offsets = entry(outer, 2 * o), entry(outer, 2 * o + 1)
         state = _write_blocks(are_blocks, job, offsets, 0, last, pieces, state)

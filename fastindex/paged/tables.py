@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,11 +264,11 @@ def integers(values: Any, name: str) -> Integers:
     """
     try:
         return np.asarray(as_integers_in_bulk(values, name))
-    except FastIndexError:
-        raise
-    except ValueError:
-        lengths = [len(row) if isinstance(row, Sized) else 0 for row in values]
-        odd = next((row for row, length in enumerate(lengths) if length != lengths[0]), 0)
+    except (ValueError, TypeError):
+        lengths = [len(row) if isinstance(row, Sized) else 0 for row in values] if isinstance(values, Sequence) else []
+        odd = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+        if odd is None:
+            raise
         raise FastIndexError(
             f"the rows of {name} must have the same length: row 0 has {lengths[0]} entries, row {odd} has "
             f"{lengths[odd]}; fill the shorter rows of a block table with any block, and give lengths="

@@ -65,7 +65,7 @@ def explain(source: Cache, target: Cache | None = None) -> str:
     except FastIndexError:
         return "\n".join(lines)
     tokens = math.lcm(source.block_size, target.block_size)
-    here, there = (cache.placed(tp=cache.tp, total_kv_heads=cache.total_kv_heads) for cache in (source, target))
+    here, there = source._alone, target._alone
     counts = [tokens // cache.block_size for cache in (here, there)]
     if any(count > cache.num_blocks for count, cache in zip(counts, (here, there), strict=True)):
         return "\n".join([*lines, f"runs: {tokens} tokens, which both divide, do not fit a pool"])

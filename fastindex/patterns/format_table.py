@@ -46,7 +46,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 #: What people call a format, in lower case and without punctuation.
-ALIASES = {"matmulnbits": "onnx_matmul_nbits", "autoawq": "awq", "autogptq": "gptq"}
+ALIASES = {"matmulnbits": "onnx_matmul_nbits", "autoawq": "awq", "autogptq": "gptq", "aiterscales": "aiter_mx_scale"}
 
 #: Defaults of parameters by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {
@@ -103,7 +103,7 @@ _TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_
 _NUNCHAKU = "nunchaku lora/flux/packer.py"
 _LT, _TORCH = "cuBLASLt cublasLtOrder_t", "PyTorch"
 
-_SM80_ORDER = (80, 90, 120, 121)
+_SM80_ORDER = (80, 75, 86, 89, 90, 120, 121)
 
 # A half-word of hopper_mx_value, bits 0 to 3 of four codes: three in sign order, the fourth in the remaining bits.
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
@@ -285,7 +285,8 @@ ROWS: tuple[Row, ...] = (
             ("default", 32, "u4[N/32,32,K]{1,2,0:E(4)}"),
         )
     ),
-    # GPUs of sm 90, 120 and 121 read the order of sm 80: microsoft/onnxruntime#28978.
+    # From sm 75 to 89 one template of cutlass_extensions gives the order, mixed_gemm_B_layout.h. GPUs of sm 90, 120 and
+    # 121 read the same: microsoft/onnxruntime#28978.
     *rows_of(
         "cutlass_mixed_gemm",
         *((8, {"sm": sm}, "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}") for sm in _SM80_ORDER),
@@ -299,10 +300,10 @@ ROWS: tuple[Row, ...] = (
         (2, {}, "u2[M,K]{1,0:E(2)}"),
         (4, {}, "u4[M,K]{1,0:E(4)}"),
         (8, {}, "u8[M,K]{1,0}"),
-        *((bits, {}, "u1[M,K,b]{2,1,0:T(*,32)E(1)}") for bits in (3, 5, 6)),
+        *((bits, {}, "u1[M,K,b]{2,1,0:T(*,32)E(1)}") for bits in (3, 5, 6, 7)),
         divides={"K": "group_size"},
         stored="integers",
-        source="mlx.core.quantize",
+        source="mlx.core.quantize; of 7 bits, auto-round export_to_mlx",
     ),
     Row(
         "bnb_nf4",

@@ -22,6 +22,14 @@ from fastindex.runtime.operations import as_int64
 kernel: Callable[[Callable[..., Any]], Any] = Function
 
 
+def unrolled_kernel(function: Callable[..., Any]) -> Any:
+    """Make a kernel of a function as `kernel` does, whose loops LLVM unrolls up to twice the size, at its level 3.
+
+    At level 2 it took 1.03 to 1.14 times as long; others run as fast, and compile in up to a quarter less time.
+    """
+    return Function(function, level=3)
+
+
 def subroutine(*literals: str, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Make a decorator for a function that kernels call, compiled for the types of its arguments.
 
@@ -48,7 +56,7 @@ _INT64, _OBJECT = ir.IntType(64), ir.IntType(8).as_pointer()
 
 
 #: The size, as LLVM counts it, up to which it inlines what is called more than once: its own number at level 3. By
-#: default it takes 525 for calls in loops, and kernels took a seventh more time to compile, and ran no faster.
+#: default it takes 525 there for calls in loops, and kernels took a seventh more time to compile, and ran no faster.
 _INLINED_SIZE = 250
 
 
@@ -81,7 +89,7 @@ def compiled(kernel: Kernel, target: tuple[str, str, str]) -> Any:
     _write_for_python(module, _write_for_c(module, callee, kernel.literals))
     found = binding.parse_assembly(str(module))
     found.verify()
-    tuning = binding.create_pipeline_tuning_options(speed_level=3)
+    tuning = binding.create_pipeline_tuning_options(speed_level=callee.level)
     tuning.inlining_threshold = _INLINED_SIZE
     builder = binding.create_pass_builder(compiler, tuning)
     builder.getModulePassManager().run(found, builder)

@@ -92,6 +92,10 @@ class _Parser(TokenReader, Generic[Built]):
 
     def sharding(self) -> Built:
         begin = self.at
+        if self.token == "sharding=":
+            self.fail_at("write the braces without 'sharding='", 0)
+        if self.token == "<" or self.text.lstrip("#").startswith("sdy"):
+            self.fail_at("Shardy names a mesh of the module; write its axes: {mesh['x'=2,'y'=4], [{'x'}, {}]}", 0)
         self.expect("{", "a sharding such as {devices=[2,4]<=[8]} or {replicated}")
         if self.token != "{":
             if self.taken("}"):

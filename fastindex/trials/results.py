@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastindex.core.foreign_arrays import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.divisions import HOST_SPACE
-from fastindex.hlo.presentation import Printed, text_of, text_table
+from fastindex.hlo.presentation import Printed, TableRow, text_table
 from fastindex.show.copy_sentences import shared_origins_text
 from fastindex.show.spelling import bytes_text
 from fastindex.trials.compilers import Constraints
 from fastindex.trials.jax_programs import FlatProgram, Wanted, jax_format, memory_kind
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 #: Growth of core memory below this many bytes is not reported.
 _MENTIONED = 1 << 16
 #: Growth of device memory that is always allowed, however small the program: two tuple tables on a TPU.
 _TABLES = 1 << 15
-_TITLES = ("copies", "moved", "arguments", "device memory", "other memory", "what changed, and why it is refused")
+_TITLES = ("copies", "moved", "arguments", "device memory", "other memory", "change, and why it is refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,18 +354,8 @@ class TriedLayouts(Printed):
 
     def text(self, width: int = 110) -> str:
         """Return the table, the best variant, and the code to request it."""
-        return text_of(self._print, width)
-
-    def _print(self, console: Console) -> None:
-        *numbers, words = _TITLES
-        table = text_table(numbers, (words,))
-        # Other memory has a line for each space.
-        table.columns[4].no_wrap = False
-        for cells in self._cells():
-            table.add_row(*cells)
-        console.print(table)
-        for line in self._conclusion():
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        rows: list[TableRow] = [(cells, [("", words)]) for *cells, words in self._cells()]
+        return "\n".join([*text_table(_TITLES, ">" * (len(_TITLES) - 1), rows, width), "", *self._conclusion()])
 
     def _conclusion(self) -> list[str]:
         best = self.best
@@ -391,7 +378,7 @@ class TriedLayouts(Printed):
             if trial.table is None:
                 rows.append(("", "", "", "", "", words))
                 continue
-            spaces = ",\n".join(
+            spaces = ", ".join(
                 f"S({space}) {bytes_text(nbytes)}" for space, nbytes in trial.space_peaks if space and nbytes
             )
             numbers = trial.moved_nbytes, trial.argument_nbytes, trial.peak_nbytes

@@ -61,6 +61,8 @@ REDUCTIONS = (
 
 #: What XLA's text cannot be, or cannot mean, and the 0-based offset of the fault.
 BAD = (
+    ("sharding={replicated}", 0),
+    ('#sdy.sharding<@mesh, [{"x"}]>', 0),
     ("", 0),
     ("replicated", 0),
     ("{replicated", 11),

@@ -98,7 +98,7 @@ def stream_cases() -> Iterator[Case]:
         yield Case(name, line, "all closed", int(prints))
     for name, line in FROM_STDIN.items():
         yield Case(name, line, "stdin closed", 1, "fastindex: <stdin>: Bad file descriptor\n")
-        yield Case(name, line, "stdin full", 1, "fastindex: not HLO text in <stdin>: binary data")
+        yield Case(name, line, "stdin full", 1, "fastindex: <stdin>: not HLO text: binary data")
     for name, (line, status) in WRONG.items():
         for how in ("stdout closed", "stdout full", "stdin closed"):
             yield Case(name, line, how, status, "")

@@ -24,6 +24,7 @@ import ml_dtypes
 import numpy as np
 
 import fastindex as fi
+from fastindex.weights.converting import ConvertedCheckpoint
 from fastindex.weights.gguf_files import read_gguf
 from fastindex.weights.safetensors_files import tensors_of
 from fastindex.weights.tensors import TensorFiles
@@ -52,6 +53,9 @@ _RULES = [
     },
     {"names": "m*", "layout": _TILED[_TILED.index("{") :]},
 ]
+#: For conversion, to files of one tensor each.
+_CONVERSION = [{"names": "l.{i}", "name": "t.{i}", "transpose": "a b -> b a", "dtype": "bf16"}]
+_SHARD_BYTES = 60_000
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,20 @@ class Case:
     source : Path
     expected : dict of str to bytes
         By the names of files.
+    is_conversion : bool
+        Whether the job is `convert_checkpoint`, whose folder is there once it is complete; else `pack_checkpoint`.
     """
 
     source: Path
     expected: dict[str, bytes]
+    is_conversion: bool = False
+
+    def run(self, out: Path) -> None:
+        """Do the job."""
+        if self.is_conversion:
+            fi.weights.convert_checkpoint(self.source, out, _CONVERSION, max_shard_bytes=_SHARD_BYTES)
+        else:
+            fi.weights.pack_checkpoint(self.source, out, _RULES)
 
 
 def made_case(folder: Path) -> Case:
@@ -90,6 +104,29 @@ def made_case(folder: Path) -> Case:
     return Case(source, expected)
 
 
+def made_conversion(case: Case) -> Case:
+    """Return the conversion of the same checkpoint, with its files by hand."""
+    content = case.source.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    entries, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    expected: dict[str, bytes] = {}
+    places: dict[str, str] = {}
+    for number, (name, entry) in enumerate(entries.items(), 1):
+        array = np.frombuffer(data[slice(*entry["data_offsets"])], np.float32).reshape(entry["shape"])
+        own, dtype = name, "F32"
+        if name[0] == "l":
+            array, own, dtype = array.T.astype(ml_dtypes.bfloat16), name.replace("l", "t"), "BF16"
+        header = {own: {"dtype": dtype, "shape": list(array.shape), "data_offsets": [0, array.nbytes]}}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        places[own] = f"model-{number:05}-of-{len(entries):05}.safetensors"
+        expected[places[own]] = len(text).to_bytes(8, "little") + text + array.tobytes()
+    total = sum(map(len, expected.values())) - sum(8 + int.from_bytes(one[:8], "little") for one in expected.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    expected["model.safetensors.index.json"] = json.dumps(index, indent=2).encode() + b"\n"
+    return Case(case.source, expected, is_conversion=True)
+
+
 def _buffer(text: str, array: Any) -> bytes:
     values = np.ascontiguousarray(array).view(np.uint8).reshape(array.size, array.itemsize)
     return buffer_of(reference.parse(text), values)
@@ -99,11 +136,13 @@ def run(tally: Tally) -> None:
     """Kill jobs, and damage headers, until the time is over."""
     with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name:
         folder = Path(name)
-        case = made_case(folder)
+        packed = made_case(folder)
+        cases = (packed, made_conversion(packed))
         # The first run loads what forks then have; it also counts the calls.
-        calls = _calls_of(case, folder / "first")
+        calls = [_calls_of(case, folder / "first") for case in cases]
         while tally.going():
-            kill_until_whole(tally, case, folder / "out", calls)
+            for case, count in zip(cases, calls, strict=True):
+                kill_until_whole(tally, case, folder / "out", count)
             for _ in range(200):
                 _try_header(tally, folder / "x.safetensors")
                 _try_gguf(tally, folder / "x.gguf")
@@ -113,10 +152,10 @@ def run(tally: Tally) -> None:
 
 
 def _calls_of(case: Case, out: Path) -> int:
-    fi.weights.pack_checkpoint(case.source, out, _RULES)
+    case.run(out)
     wrong = what_is_wrong(case, out)
     if wrong:
-        raise AssertionError(f"packing does not work: {wrong}")
+        raise AssertionError(f"the job does not work: {wrong}")
     shutil.rmtree(out)
     count = 0
 
@@ -127,7 +166,7 @@ def _calls_of(case: Case, out: Path) -> int:
     before = {call: getattr(os, call) for call in _CALLS}
     _watch_calls(note)
     try:
-        fi.weights.pack_checkpoint(case.source, out, _RULES)
+        case.run(out)
     finally:
         for call, original in before.items():
             setattr(os, call, original)
@@ -149,12 +188,13 @@ def _watch_calls(note: Callable[[str, tuple[Any, ...]], None]) -> None:
 def kill_until_whole(tally: Tally, case: Case, out: Path, calls: int) -> None:
     """Start a job until it ends, and kill it at random calls; a write that is cut off leaves half of its bytes."""
     kept: dict[str, int] = {}
+    begun = out.with_name("out.partial") if case.is_conversion else out
     for attempt in range(1000):
         at = tally.random.randrange(calls + 2) if attempt < 5 else tally.random.randrange(3 * calls)
         tally.begin(f"kill {attempt} at call {at}")
         child = os.fork()
         if child == 0:
-            _pack_and_die(case, out, at)
+            _run_and_die(case, out, at)
         _, status = os.waitpid(child, 0)
         is_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         tally.count(_KILLS, int(is_killed))
@@ -167,11 +207,12 @@ def kill_until_whole(tally: Tally, case: Case, out: Path, calls: int) -> None:
             tally.find(_KILLS, f"{wrong} after kill {attempt} at call {at} of {calls}")
         if wrong or (out / "manifest.json").exists():
             break
-        kept = {path.name: path.stat().st_ino for path in out.glob("*.bin") if _is_listed(out, path.name)}
+        kept = {path.name: path.stat().st_ino for path in begun.glob("*[.-]*") if _is_listed(begun, path.name)}
     shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(begun, ignore_errors=True)
 
 
-def _pack_and_die(case: Case, out: Path, at: int) -> None:
+def _run_and_die(case: Case, out: Path, at: int) -> None:
     count = 0
 
     def note(call: str, arguments: tuple[Any, ...]) -> None:
@@ -186,7 +227,7 @@ def _pack_and_die(case: Case, out: Path, at: int) -> None:
     status = 99
     try:
         _watch_calls(note)
-        fi.weights.pack_checkpoint(case.source, out, _RULES)
+        case.run(out)
         status = 0
     finally:
         os._exit(status)
@@ -195,11 +236,19 @@ def _pack_and_die(case: Case, out: Path, at: int) -> None:
 def _is_listed(out: Path, name: str) -> bool:
     """Whether the journal has a whole line about a file."""
     *lines, _ = (out / "manifest.partial").read_bytes().split(b"\n")
-    return any(json.loads(line)["array"]["file"] == name for line in lines)
+    return any(name in json.loads(line)["array"].values() for line in lines)
 
 
 def what_is_wrong(case: Case, out: Path, kept: dict[str, int] | None = None) -> str:
     """Return what is wrong with a folder at any moment; files in `kept` may not have been written again."""
+    begun = out.with_name(f"{out.name}.partial")
+    if case.is_conversion and out.exists():
+        wrong = "begun and complete at once; " if begun.exists() else ""
+        return wrong + "lacks files" * (not set(case.expected) <= set(os.listdir(out))) + _wrong_files(case, out, kept)
+    return _wrong_files(case, begun if case.is_conversion else out, kept)
+
+
+def _wrong_files(case: Case, out: Path, kept: dict[str, int] | None) -> str:
     if not out.exists():
         return ""
     names = {path.name for path in out.iterdir()}
@@ -216,7 +265,10 @@ def what_is_wrong(case: Case, out: Path, kept: dict[str, int] | None = None) -> 
     if litter:
         wrong.append(f"it holds {sorted(litter)}")
     try:
-        fi.weights.open_checkpoint(out).verify()
+        if case.is_conversion:
+            ConvertedCheckpoint(str(out)).verify()
+        else:
+            fi.weights.open_checkpoint(out).verify()
         if not set(case.expected) <= names:
             wrong.append("it counts as complete, and lacks files")
     except fi.FastIndexError:

@@ -109,3 +109,21 @@ def test_the_next_instruction_without_a_space_after_its_equals_sign() -> None:
     text += "  n = f32[8]{0} slice(p), slice={[0:8]}  ROOT %r =f32[8]{0} negate(n)\n}\n"
     # The result is written over n.
     assert answers(text) == (96, 64, 0)
+
+
+_PLAIN = """HloModule m, is_scheduled=true
+
+ENTRY %e (p: f32[9,100]) -> f32[9,100] {
+  %p = f32[9,100]{1,0:T(8,128)} parameter(0)
+  %t = (f32[9,100]{1,0:T(8,128)S(1)}, f32[9,100]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%p)
+  ROOT %d = f32[9,100]{1,0:T(8,128)S(1)} copy-done(%t)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tight", "loose"),
+    [(":T(", ": T("), (":T(", ":T ("), (":T(", ":/*all*/T("), ("]{", "] {"), ("S(1)", " S( 1)"), (", f32", " ,f32")],
+)
+def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
+    assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)

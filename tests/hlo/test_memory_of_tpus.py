@@ -331,6 +331,11 @@ READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
   ROOT %f = {ROWS} fusion(%p), kind=kLoop, calls=%slicing
 }}
 
+%damaged (p: f32[512,1024]) -> f32[512,1024] {{
+  %p = {FIRST} parameter(999999999)
+  ROOT %n = {FIRST} negate(%p)
+}}
+
 %negating (p: f32[512,1024]) -> f32[512,1024] {{
   %p = {FIRST} parameter(0)
   ROOT %n = {FIRST} negate(%p)
@@ -358,6 +363,7 @@ WHOLE_RESULT = FIRST.replace("S(1)", "")
     [
         (WHOLE_RESULT, "negate(%first)", 6),
         (WHOLE_RESULT, "fusion(%first), kind=kLoop, calls=%negating", 6),
+        (WHOLE_RESULT, "fusion(%first), kind=kLoop, calls=%damaged", 4),
         # What a custom call reads is not known to the compiler.
         (WHOLE_RESULT, "custom-call(%first)", 4),
         # Of fully_sharded_v5e: gathered in parts, by fusions that also compute something else.

@@ -187,6 +187,7 @@ WRAPPED: dict[str, Callable[[str], str]] = {
         f"- id: a\n  textPayload: {json.dumps(line)}\n  severity: ERROR\n" for line in text.split("\n")
     ),
     "HTML": html_lines,
+    "XML attribute": lambda text: f'<failure message="{html.escape(text).replace(chr(10), "&#10;")}"/>',
     "XML": lambda text: "".join(f"<e t='1'><m>{html.escape(line)}</m></e>\n" for line in text.split("\n")),
     "XML, as it is": lambda text: "".join(f"<e><m><![CDATA[{line}]]></m></e>\n" for line in text.split("\n")),
     "colours in JSON records": lambda text: records("\n".join(f"\x1b[31m{line}\x1b[0m" for line in text.split("\n"))),

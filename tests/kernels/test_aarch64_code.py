@@ -1,4 +1,4 @@
-"""The kernels as LLVM compiles them for AArch64: no such machine is needed, and none has run them."""
+"""The kernels as LLVM compiles them for AArch64, on any machine; `tests/other_systems.sh` runs them, emulated."""
 
 from __future__ import annotations
 

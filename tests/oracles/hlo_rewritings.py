@@ -29,6 +29,8 @@ _INFERRED = (
     "convolution", "reduce-window", "cholesky", "triangular-solve", "fft", "map", "select-and-scatter", "real", "imag",
     "complex", "after-all", "partition-id", "replica-id", "power", "minimum", "clamp", "xor", "not",
 )  # fmt: skip
+#: Opcodes whose asynchronous form XLA prints short, ``NAME-start``, and without the computation that it calls.
+_SHORT = ("call", "custom-call", "dynamic-slice", "dynamic-update-slice", "fusion", "slice", "transpose", "while")
 #: Their values are read as they are.
 _RAW = ("backend_config=", "frontend_attributes=")
 
@@ -141,6 +143,25 @@ def _line(text: str) -> Line:
     )  # fmt: skip
 
 
+def _write_out(block: Block) -> None:
+    """Replace the short forms of asynchronous operations by calls of computations that are written in place."""
+    shapes = {line.name.lstrip("%"): line.shape for line in block.lines}
+    for line in block.lines:
+        opcode, _, stage = line.opcode.rpartition("-")
+        if opcode not in _SHORT or stage not in ("start", "update", "done"):
+            continue
+        line.opcode = f"async-{stage}"
+        if stage == "start":
+            own = [each for each in line.attributes if each[0].startswith("async_")]
+            tail = "".join(f", {name}={value}" for name, value in line.attributes if (name, value) not in own)
+            given = [each.split()[-1].lstrip("%") for each in parts(line.operands)]
+            inner = [f"w.{i} = {shapes[name]} parameter({i})" for i, name in enumerate(given)]
+            names = ", ".join(f"w.{i}" for i in range(len(given)))
+            result = parts(line.shape[1:-1])[1]
+            inner.append(f"ROOT w = {re.sub('/[*].*?[*]/', '', result)} {opcode}({names}){tail}")
+            line.attributes = [*own, ("calls", "{ " + " ".join(inner) + " }")]
+
+
 class Rewriter:
     """Rewrites one module at random."""
 
@@ -149,7 +170,7 @@ class Rewriter:
         # How often each change is made; most rewritings make few kinds.
         self.chances = {
             name: source.choice((0, 0, 0.05, 0.3, 0.9))
-            for name in ("space", "percent", "shapes", "order", "omit", "inline", "nest", "headings", "header")
+            for name in ("space", "percent", "shapes", "order", "omit", "inline", "nest", "headings", "header", "async")
         }
 
     def happens(self, name: str) -> bool:
@@ -158,6 +179,9 @@ class Rewriter:
     def rewritten(self, text: str) -> str:
         """Return another text of the same module, or of one much like it."""
         header, blocks = taken_apart(text)
+        if self.happens("async"):
+            for block in blocks:
+                _write_out(block)
         by_name = {block.name.lstrip("%"): block for block in blocks}
         uses: dict[str, int] = {}
         for block in blocks:

@@ -40,7 +40,7 @@ def reached(start: set[Path]) -> set[Path]:
 
 def decorated() -> set[Path]:
     """The modules that define kernels, or functions for them, by their decorators."""
-    names = ("@kernel", "@subroutine(", "@instructions(", "@device_function")
+    names = ("@kernel", "@unrolled_kernel", "@subroutine(", "@instructions(", "@device_function")
     return {path for path in PACKAGE.rglob("*.py") if any(f"\n{name}" in path.read_text() for name in names)}
 
 

@@ -153,7 +153,7 @@ PARAMETER_VALUES: dict[str, dict[str, list[Any]]] = {
     "ggml_repacked_body": {"rows": [1, 2, 4, 8, 16], "interleave": [1, 2, 4, 8, 16]},
     "packed_bytes": {"dimension": [0, 1], "first": ["low", "high"]},
     "onnx_matmul_nbits": {"block_size": [16, 32, 64, 128, 256]},
-    "cutlass_mixed_gemm": {"sm": [80, 90, 120, 121]},
+    "cutlass_mixed_gemm": {"sm": [75, 80, 86, 89, 90, 120, 121]},
     "fractal_nz": {"c0": [1, 8, 16, 24, 32, 64]},
     "tenstorrent_tile": {"tile": [(32, 32), (16, 32), (4, 12)], "face": [(16, 16), (16, 32), (1, 4), (4, 2)]},
     "vnni": {"factor": [1, 2, 3, 4, 8]},

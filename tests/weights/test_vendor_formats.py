@@ -91,6 +91,8 @@ def test_auto_round(bits: int) -> None:
     agree(lambda q: found["pack_awq_bitstream"](q, bits, 1), "awq", shapes, bits, packer="auto_round")
     shapes = [(32, 1), (96, 7), (256, 64)]
     agree(lambda q: found["pack_bitstream"](q, bits, 0), "gptq", shapes, bits, packer="auto_round")
+    pack = functions("auto_round", "export/export_to_mlx/export.py", "_pack_weight_mlx")["_pack_weight_mlx"]
+    agree(lambda q: pack(q, bits), "mlx", [(1, 64), (3, 128), (5, 192)], bits)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
 from fastindex.hlo.attributes import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.rows import CopyRow, CopyTable, Kinds, most_bytes_first
-from fastindex.hlo.copies.views import fragment, page, print_copies, summary
+from fastindex.hlo.copies.views import copies_text, fragment, page, summary
 from fastindex.hlo.modules import Module
-from fastindex.hlo.presentation import Printed, text_of
+from fastindex.hlo.presentation import Printed
 from fastindex.hlo.read.opening import Advance, SourceReader
 from fastindex.hlo.read.sources import HloSource, TextSource, identified, refuse
 from fastindex.hlo.shape_table import ShapeTable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _BEFORE_LAYOUTS = (
     "before layout assignment: there are no layouts yet, so what will be copied cannot be seen; compile the program, "
@@ -49,10 +45,6 @@ class LayoutCopies(Printed, CopyTable):
         """Return the totals in a few lines."""
         return summary(self)
 
-    def print(self, console: Console, top: int | None = None, all_moves: bool = False) -> None:
-        """Print the summary and the table to a rich console."""
-        print_copies(self, console, top, all_moves)
-
     def text(self, top: int | None = 20, width: int = 110, all_moves: bool = False) -> str:
         """Return the summary and the table as plain text.
 
@@ -65,7 +57,7 @@ class LayoutCopies(Printed, CopyTable):
         all_moves : bool
             Also list plain moves between memory spaces.
         """
-        return text_of(lambda console: self.print(console, top, all_moves), width)
+        return copies_text(self, top, width, all_moves)
 
     def html(self, top: int | None = 500, all_moves: bool = False) -> str:
         """Return an offline HTML page: the copies on the program's timeline, by source line and in a table."""

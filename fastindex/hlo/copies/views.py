@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
 
 from fastindex.core.integers import counted
 from fastindex.hlo.copies.rows import CopyRow, CopySum, CopyTable
-from fastindex.hlo.presentation import Number, fragment_of, new_id, page_of, row_of, table_of, text_cell, text_table
+from fastindex.hlo.presentation import (
+    Number,
+    TableRow,
+    fragment_of,
+    new_id,
+    page_of,
+    row_of,
+    table_of,
+    text_cell,
+    text_table,
+)
 from fastindex.show.spelling import bytes_text, duration_text, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NAMED_MODULES, _NAMED_SUMS = 10, 3
 _PLURALS = {"layout": "layout copies", "element type": "copies to another element type"}
@@ -93,33 +99,31 @@ def columns_of(rows: Iterable[CopyRow], titles: Iterable[str]) -> list[str]:
     return [title for title in titles if is_measured or title != "measured"]
 
 
-def _details(row: CopyRow, several: bool) -> str:
-    from rich import markup
-
-    read = f"reads {bytes_text(row.nbytes_read)}, writes {bytes_text(row.nbytes_written)}"
-    lines = [f"[bold]{markup.escape(row.where)}[/bold]: {read}", markup.escape(f"{row.source} -> {row.result}")]
-    lines.append(markup.escape(f"{row.origin}; {row.wanted_by}"))
-    if several and row.module:
-        lines.append(markup.escape(f"module {row.module}"))
-    known = [part for part in (row.source_text, row.op_name) if part]
-    if known:
-        lines.append(markup.escape(", ".join(known)))
-    return visible("\n".join(lines))
-
-
-def print_copies(table: CopyTable, console: Console, top: int | None, all_moves: bool) -> None:
-    """Print the totals and the rows."""
-    console.print(visible(summary(table, all_moves)), highlight=False, markup=False)
+def copies_text(table: CopyTable, top: int | None, width: int, all_moves: bool, colours: bool = False) -> str:
+    """Return the totals and the table of rows."""
+    lines = [visible(summary(table, all_moves))]
     rows = table.rows(all_moves)
+    columns = columns_of(rows, ("moved", "measured", "trips", "cycles"))
     if rows:
-        columns = columns_of(rows, ("moved", "measured", "trips", "cycles"))
-        shown = text_table(columns, ("kind", "instruction, layouts, cause and source"))
-        for row in rows[:top]:
-            numbers = numbers_of(row)
-            shown.add_row(*(numbers[title][1] for title in columns), row.kind, _details(row, len(table.modules) > 1))
-        console.print(shown)
+        titles = (*columns, "kind", "instruction, layouts, cause and source")
+        shown = [_text_row(row, columns, len(table.modules) > 1) for row in rows[:top]]
+        lines += [*text_table(titles, ">" * len(columns) + "<", shown, width, colours), ""]
     if top is not None and top < len(rows):
-        console.print(counted(len(rows) - top, "more row"), highlight=False)
+        lines.append(counted(len(rows) - top, "more row"))
+    return "\n".join(lines)
+
+
+def _text_row(row: CopyRow, columns: Iterable[str], several: bool) -> TableRow:
+    numbers = numbers_of(row)
+    first = f"{row.where}: reads {bytes_text(row.nbytes_read)}, writes {bytes_text(row.nbytes_written)}"
+    lines = [
+        f"{row.source} -> {row.result}",
+        f"{row.origin}; {row.wanted_by}",
+        f"module {row.module}" if several and row.module else "",
+        ", ".join(part for part in (row.source_text, row.op_name) if part),
+    ]
+    cells = [*(numbers[title][1] for title in columns), row.kind]
+    return cells, [("bold", first), *(("", line) for line in lines if line)]
 
 
 def page(table: CopyTable, top: int | None, all_moves: bool) -> str:

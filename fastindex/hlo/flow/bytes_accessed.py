@@ -102,7 +102,12 @@ class BytesAccessed:
         return found
 
     def _new_reads(self, fused: Computation) -> Sequence[int]:
-        numbers = {place: fused.details[place].number for place, op in enumerate(fused.opcodes) if op == "parameter"}
+        numbers = {
+            place: fused.details[place].number
+            for place, opcode in enumerate(fused.opcodes)
+            # Damaged text may have any number.
+            if opcode == "parameter" and 0 <= fused.details[place].number < len(fused)
+        }
         reads = [0] * (max(numbers.values(), default=-1) + 1)
         shared = set()
         for place, opcode in enumerate(fused.opcodes):

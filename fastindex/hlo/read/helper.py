@@ -7,6 +7,7 @@ that has read them.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import pickle
 import signal
@@ -84,6 +85,7 @@ class Helper:
 def _serve() -> None:
     # The parent handles interrupts, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
     kind, arguments, files = pickle.load(sys.stdin.buffer)
     reader = kind(*arguments)
     reader.read_each([file_source(Path(name), stage) for name, stage in files], lambda nbytes: None)

@@ -7,6 +7,7 @@ factors of 5 to 100.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import lzma
 import re
@@ -185,6 +186,30 @@ def _zstandard(prefix: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exc
     return lambda: _Zstandard(zstandard.ZstdDecompressor().decompressobj()), (zstandard.ZstdError,)
 
 
+def is_utf16(head: bytes) -> bool:
+    """Whether a file begins as text in UTF-16, which PowerShell's ``>`` writes.
+
+    Examples
+    --------
+    >>> is_utf16("HloModule m".encode("utf-16")), is_utf16(b"HloModule m")
+    (True, False)
+    """
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head[2:6].count(0) == 2
+
+
+def in_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield text in UTF-16 as UTF-8; damaged characters are replaced.
+
+    Examples
+    --------
+    >>> b"".join(in_utf8(iter([b"\\xff\\xfeH", b"\\0l\\0"])))
+    b'Hl'
+    """
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode()
+
+
 def read_whole(file: Path, limit: int) -> bytes:
     """Return the first `limit` bytes of a file, decompressed.
 
@@ -302,8 +327,6 @@ def nature_of(head: bytes) -> str:
             return sentence
     if head[257:262] == b"ustar":
         return f"a tar archive; {_UNPACK}"
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and head[2:6].count(0) == 2:
-        return "text in UTF-16, which is what PowerShell's > writes; save it as UTF-8"
     if head.lstrip().startswith((b"{", b"[")) and b'"traceEvents"' in head[:4096]:
         return _TRACE
     if b".version" in head[:2000] and b".target sm_" in head[:2000]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.dumps import KnownMemory
 from fastindex.hlo.read.helper import Helper
-from fastindex.hlo.read.kinds import compression_of, decompressed, nature_of
+from fastindex.hlo.read.kinds import compression_of, decompressed, in_utf8, is_utf16, nature_of
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
 from fastindex.hlo.read.sources import HloSource, TextSource, beginning, open_sources, refuse, scan_source
@@ -93,6 +94,7 @@ class SourceReader:
         """
         sources = open_sources(source)
         with (
+            _no_collections(),
             Helper(type(self), self._arguments, sources) as helper,
             _progress(sources, show_progress) as advance,
         ):
@@ -148,6 +150,18 @@ class SourceReader:
 
 
 @contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the garbage collector: readers make very many objects, and no reference cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def _progress(sources: list[TextSource], wanted: bool) -> Iterator[Advance]:
     """Show a progress bar on stderr if that is a terminal; yield the function that advances it by a byte count."""
     if not (wanted and is_terminal(sys.stderr)):
@@ -186,6 +200,8 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
     compression = compression_of(head)
     if compression:
         head, chunks = beginning(decompressed(chunks, compression, source.name), HEAD_NBYTES)
+    if is_utf16(head):
+        head, chunks = beginning(in_utf8(chunks), HEAD_NBYTES)
     form = form_of(head)
     if form is not None:
         # Do not keep the bytes of the file alive: only the modules are needed.

@@ -301,4 +301,4 @@ def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
 
 def refuse(name: str, why: str) -> None:
     """Raise the error for a source that is not HLO text."""
-    raise FastIndexError(f"not HLO text{f' in {name}' if name else ''}: {why}")
+    raise FastIndexError(f"{name}: not HLO text: {why}" if name else f"not HLO text: {why}")

@@ -31,7 +31,7 @@ from fastindex.moving.moves.block_permute.numbers import (
     patterns_of_piece,
 )
 from fastindex.moving.numbers import HIGH_NIBBLE, TABLE
-from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.kernels import instructions, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import copy_short, shuffle
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, load_at, offset_by, prefetch, store_at
 from fastindex.runtime.machine_code import features
@@ -238,7 +238,7 @@ def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel
+@unrolled_kernel
 def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a block permute.
 

@@ -41,7 +41,7 @@ from fastindex.moving.moves.column_gather.numbers import (
     NOWHERE,
 )
 from fastindex.moving.numbers import TABLE
-from fastindex.runtime.kernels import instructions, kernel, subroutine
+from fastindex.runtime.kernels import instructions, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import (
     copy_short,
     lane_transpose,
@@ -410,7 +410,7 @@ def _write_next(lane_bits, nibbles, state, job, pitch, whole_lines, scratch):  #
     return state, (left - 1, column, places, source, target, table, count, nbytes)
 
 
-@kernel
+@unrolled_kernel
 def assemble_columns(width, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a column gather.
 

@@ -26,7 +26,7 @@ from fastindex.moving.lines.lanes import deinterleave_lanes, interleave_lanes
 from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_CAPACITY, added, finish, go_to
 from fastindex.moving.moves.streams.numbers import STREAM
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, TABLE
-from fastindex.runtime.kernels import kernel, subroutine
+from fastindex.runtime.kernels import kernel, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import (
     copy_run,
     copy_short,
@@ -333,7 +333,7 @@ def _are_aligned(rows, count):  # type: ignore[no-untyped-def]
 def _deinterleave_kernel(in_vectors: bool) -> Any:
     """Make one of two kernels; each is compiled without the code that only the other needs."""
 
-    @kernel
+    @unrolled_kernel
     def deinterleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
         """Run the tasks `first` to `last` of a relayout that deinterleaves a stream into a few rows.
 

@@ -24,7 +24,7 @@ from fastindex.moving.lines.staging import (
 )
 from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, TRANSPOSE
 from fastindex.moving.numbers import TABLE
-from fastindex.runtime.kernels import kernel, subroutine
+from fastindex.runtime.kernels import subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import (
     copy_run,
     copy_short,
@@ -365,7 +365,7 @@ def _start_of_panel(source, target, table, task, width):  # type: ignore[no-unty
     return source, target, row_index, column_index
 
 
-@kernel
+@unrolled_kernel
 def transpose_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a transpose.
 
