@@ -222,11 +222,9 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     """
     wanted, nbytes = buffer_dtype(shape), array.nbytes
     if not holds(array, wanted) and array.dtype not in _RAW:
-        # numpy.save stores dtypes that NumPy does not define as void bytes.
-        lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
-        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if lost else ""
         raise ArgumentTypeError(
-            f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), got dtype {array.dtype}{hint}"
+            f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), "
+            f"got dtype {array.dtype}{hint_for_void(array.dtype, wanted)}"
         )
     if len(array.shape) != 1:
         _check_strides(array, shape, name)
@@ -238,6 +236,12 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
         raise FastIndexError(
             f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {nbytes}"
         )
+
+
+def hint_for_void(found: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+    """Return the end of a message: `numpy.save` stores dtypes that NumPy does not define as void bytes."""
+    is_lost = wanted.isbuiltin == 2 and found == f"V{wanted.itemsize}"
+    return f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if is_lost else ""
 
 
 def _check_strides(array: Array, shape: Shape, name: str) -> None:
@@ -329,7 +333,7 @@ def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[
 # Joint iteration
 
 
-def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def common_shape(arrays: Iterable[Any]) -> tuple[int, ...]:
     """Return the shape to which arrays broadcast.
 
     Raises
@@ -337,6 +341,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     FastIndexError
         They do not broadcast together.
     """
+    shapes: list[tuple[int, ...]] = [array.shape for array in arrays]
     if not shapes or shapes.count(shapes[0]) == len(shapes):
         return shapes[0] if shapes else ()
     try:

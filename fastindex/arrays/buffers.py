@@ -20,6 +20,7 @@ from fastindex.arrays.arrays import (
     check_elements,
     check_target,
     described,
+    hint_for_void,
     require_contiguous,
 )
 from fastindex.arrays.fills import check_cast, element_type_of
@@ -235,9 +236,7 @@ def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]
             check_cast(found, shape.element_type, casting)
             check_dimensions(values, shape, "the array")
             return values
-        # numpy.save stores dtypes that NumPy does not define as void bytes.
-        lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
-        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
+        hint = hint_for_void(values.dtype, dtype)
         raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
     check_dimensions(values, shape, "the array")
     return values

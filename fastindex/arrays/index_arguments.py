@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import wrapped_int64
-from fastindex.arrays.arrays import broadcast_shape
+from fastindex.arrays.arrays import common_shape
 from fastindex.arrays.engines import place_of
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
@@ -303,17 +303,6 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
     return modes
 
 
-def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
-    """Return the shape to which `arrays` broadcast.
-
-    Raises
-    ------
-    FastIndexError
-        They do not broadcast together.
-    """
-    return broadcast_shape([array.shape for array in arrays])
-
-
 # Inputs as one record
 
 
@@ -398,7 +387,7 @@ def coordinate_arguments(
         return Inputs(inputs, (), home, shape, (), modes, last, label, stream)
     # Without coordinates, the other dimensions of the array are the shape of the result.
     none = not inputs and isinstance(multi_index, np.ndarray)
-    size = tuple(multi_index.shape[1:]) if none else broadcast_shape([array.shape for array in inputs])
+    size = tuple(multi_index.shape[1:]) if none else common_shape(inputs)
     if last is not None:
         inputs.append(last_input(last, len(size)))
         size = (*inputs[-1].shape[:1], *size)

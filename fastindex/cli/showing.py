@@ -166,7 +166,7 @@ _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
 #: Width of output to a file or a pipe, unless COLUMNS is set.
 _WIDTH = 110
-_TOP = f"Print the first N {{}}.  [default: {_MOST_ROWS}; with --json all]"
+_TOP = f"Print the first N {{}}.  [default: {_MOST_ROWS}; in pages {_ROWS_OF_A_PAGE}, in JSON all]"
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 _HTML = click.option(
     "--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file."

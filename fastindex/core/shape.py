@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, SupportsIndex
 
 from fastindex.core.element_types import ElementType
-from fastindex.core.equality import shapes_equal
 from fastindex.core.integers import UNBOUNDED, checked_permutation, inverse, permuted
 from fastindex.core.layout import Layout
+from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fastindex.core.foreign_arrays import StridedArray
 
 Reduced = tuple[Any, ...]
+
+#: The parts of a shape that a comparison can ignore, in addition to those of its layout.
+SHAPE_PARTS: Final = frozenset(("layout", "element_type", "fp_precision", "dynamic_dimensions", "dimensions", "buffer"))
 
 
 class Shape(SizedShape, ShownInNotebooks):
@@ -362,7 +365,8 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> shape.equals("bf16[2,3]{0,1}", ignore=("layout", "fp_precision"))
         True
         """
-        return shapes_equal(self, as_shape(other), ignore)
+        ignored = checked_parts(ignore, LAYOUT_PARTS | SHAPE_PARTS)
+        return same_tree(self, as_shape(other), lambda a, b: _leaves_equal(a, b, ignored))
 
     def _check_array(self) -> None:
         if not self.is_array:
@@ -421,6 +425,57 @@ def as_placed(shape: Shape | str) -> Shape:
     return shape
 
 
+def same_tree(a: Shape, b: Shape, same_leaf: Callable[[Shape, Shape], bool]) -> bool:
+    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
+
+    Examples
+    --------
+    >>> same_tree(Shape.parse("(f32[2], ())"), Shape.parse("(token[], ())"), lambda a, b: True)
+    True
+    """
+    pending = [(a, b)]
+    while pending:
+        left, right = pending.pop()
+        if left.is_tuple or right.is_tuple:
+            if left.element_type != right.element_type or len(left.tuple_shapes) != len(right.tuple_shapes):
+                return False
+            pending.extend(zip(left.tuple_shapes, right.tuple_shapes, strict=True))
+        elif not same_leaf(left, right):
+            return False
+    return True
+
+
+def same_dimensions(a: Shape, b: Shape) -> bool:
+    """Whether two shapes have the same sizes; ``?`` matches any.
+
+    Examples
+    --------
+    >>> same_dimensions(Shape("f32", (2, 3)), Shape.parse("s8[2,?]"))
+    True
+    """
+    return a.rank == b.rank and all(
+        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
+    )
+
+
+def _leaves_equal(a: Shape, b: Shape, ignored: frozenset[str]) -> bool:
+    if "buffer" in ignored:
+        a = a.tuple_shapes[0] if a.is_buffer else a
+        b = b.tuple_shapes[0] if b.is_buffer else b
+    if a.is_buffer and b.is_buffer:
+        a, b = a.tuple_shapes[0], b.tuple_shapes[0]
+    if not (a.is_array and b.is_array):
+        return a.element_type == b.element_type
+    same_precision = "fp_precision" not in ignored or not (a.element_type.is_floating and b.element_type.is_floating)
+    if "element_type" not in ignored and same_precision and a.element_type != b.element_type:
+        return False
+    if not (a.rank == b.rank if "dimensions" in ignored else same_dimensions(a, b)):
+        return False
+    if "dynamic_dimensions" not in ignored and a.dynamic_dimensions != b.dynamic_dimensions:
+        return False
+    return "layout" in ignored or layouts_equal(a.layout, b.layout, ignored & LAYOUT_PARTS)
+
+
 def _described(value: object) -> str:
     is_array = hasattr(value, "dtype")
     return f"{type(value).__name__}; Shape.from_numpy(array) is its shape" if is_array else f"{value!r}"
@@ -430,7 +485,6 @@ _parsed = lru_cache(maxsize=1024)(Shape.parse)
 
 
 def _from_strides(array: StridedArray, library: str) -> Shape:
-    load("fastindex.core.foreign_arrays")
     from fastindex.core.foreign_arrays import minor_to_major_of
 
     kind = ElementType.from_dtype_name(array.dtype_name, library)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.algebra.forms import IndexProgram
-from fastindex.arrays.arrays import broadcast_shape, check_no_overlap, check_target
+from fastindex.arrays.arrays import check_no_overlap, check_target, common_shape
 from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import Counted, Inputs, Window, check_first_size, coordinate_parts, last_input
 from fastindex.core.shape import Shape
@@ -105,7 +105,7 @@ def convert(
     if given.last is not None:
         inputs.append(last_input(given.last, max((len(one.shape) for one in inputs), default=0)))
     arrays = tuple(value for value in inputs if isinstance(value, DeviceArray))
-    size = broadcast_shape([value.shape for value in inputs])
+    size = common_shape(inputs)
     written = None if out is None else _outputs(out, len(program.outputs), size, arrays)
     with queue_for(given.stream, (*arrays, *(written or ()))) as queue:
         if written is None:

@@ -244,5 +244,5 @@ def _moved_names(values: DeviceArray) -> tuple[str, str]:
     """Return the names of the types as which elements move without a cast."""
     width = values.dtype.itemsize
     if width not in MOVED_AS:
-        raise UnsupportedError(f"elements of {width} bytes do not move on the GPU; {values.dtype} has so many")
+        raise UnsupportedError(f"the GPU does not move elements of {width} bytes, such as {values.dtype}")
     return MOVED_AS[width], MOVED_AS[width]

@@ -184,7 +184,7 @@ def division_notes(division: Division) -> list[str]:
     """Return notes for the reader: whether the module is taken as partitioned, and how much each device holds."""
     count = len(division.arrays)
     arguments = f"{count} argument{'s' * (count != 1)} with a sharding"
-    on_host = f", and {division.host_nbytes:,} lie in the memory of its host" if division.host_nbytes else ""
+    on_host = f", and {division.host_nbytes:,} are in the memory of its host" if division.host_nbytes else ""
     if division.is_partitioned:
         notes = [
             f"taken for a partitioned module ({', '.join(division.signs)}): shapes are those of one device already"

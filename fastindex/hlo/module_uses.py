@@ -185,7 +185,7 @@ _NO_TILES = (
     "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
-_OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
+_OMITTED = "the shape is omitted, and cannot be inferred from the operands and attributes"
 #: A memory space with fewer bytes contains only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"

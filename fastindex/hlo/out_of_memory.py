@@ -270,7 +270,7 @@ class MessageReader:
             return _Message(found[1], used, capacity, short=short)
         if found := _HBM_ONLY.search(line):
             used, capacity = _sizes(found, 1, 2)
-            notes = [f"HLO temporaries {bytes_text(used)}; XLA counts arguments and results in"]
+            notes = [f"HLO temporaries {bytes_text(used)}; XLA counts arguments and results among them"]
             return _Message("hbm", used, capacity, notes=[*([f"module {found[5]}"] if found[5] else []), *notes])
         if found := _EARLY.search(line):
             used, capacity = _sizes(found, 1, 2)

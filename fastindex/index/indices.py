@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import IndexProgram
+from fastindex.arrays.arrays import common_shape
 from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.arrays.index_arguments import (
     MODES,
     Inputs,
     check_padding,
-    common_shape,
     coordinate_arguments,
     integer_arguments,
     is_window,

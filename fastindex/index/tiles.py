@@ -12,11 +12,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 from fastindex.algebra.forms import IndexProgram, ProgramBuilder, scaled_sum
+from fastindex.arrays.arrays import common_shape
 from fastindex.arrays.index_arguments import (
     Inputs,
     as_integers_in_bulk,
     check_padding,
-    common_shape,
     coordinate_arguments,
     is_window,
     window_arguments,

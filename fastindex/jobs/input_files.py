@@ -285,7 +285,7 @@ def open_input(path: str) -> InputFile:
     if there < found.nbytes:
         raise FastIndexError(
             f"{path} is cut short: {dtype} of {spelled(found.dimensions)} takes {found.nbytes} bytes after the "
-            f"header, {there} are there"
+            f"header, and {there} follow it"
         )
     return found.mapped()
 

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_by_numpy
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
+from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat
@@ -185,15 +185,8 @@ class PreparedLoops:
         self._unit, self._element = np.dtype(_UNITS[width]), _element(padding, width)
         in_bytes = [(_BYTE, (dtype.itemsize * length,)) for dtype, length in arrays]
         self._arrays = [((dtype, (length,)), one) for (dtype, length), one in zip(arrays, in_bytes, strict=True)]
-        self._copies = [(self._place(nest, width, 0), self._place(nest, width, 1)) for nest in loops.copies]
-        self._fills = [self._place(nest, width, 1) for nest in loops.fills]
-
-    @staticmethod
-    def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-        """Return the shape of a nest, and its offset and strides on one side in bytes."""
-        strides = tuple(width * (k.destination_stride if side else k.source_stride) for k in nest.loops)
-        start = nest.destination_start if side else nest.source_start
-        return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
+        self._copies = [(_place(nest, width, 0), _place(nest, width, 1)) for nest in loops.copies]
+        self._fills = [_place(nest, width, 1) for nest in loops.fills]
 
     def run(self, source: NDArray[Any], destination: NDArray[Any]) -> bool:
         """Copy and fill; return False without effect where the arrays are not of the expected kind."""
@@ -214,19 +207,22 @@ class PreparedLoops:
 def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:
     """Execute the copies and fills of loops, in elements of `width` bytes."""
     for nest in loops.copies:
-        read = _view(source, nest.source_start, nest.loops, [k.source_stride for k in nest.loops], width)
-        strides = [k.destination_stride for k in nest.loops]
-        copy(_view(destination, nest.destination_start, nest.loops, strides, width), read)
+        copy(_view(destination, nest, width, 1), _view(source, nest, width, 0))
     for nest in loops.fills:
-        strides = [k.destination_stride for k in nest.loops]
-        written = _view(destination, nest.destination_start, nest.loops, strides, width)
-        written[...] = _element(padding, width)
+        _view(destination, nest, width, 1)[...] = _element(padding, width)
 
 
-def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int], width: int) -> NDArray[Any]:
-    """Return the elements that loops traverse, as an array; start and strides are in elements."""
-    first = memory_at(address + start * width, width).view(_UNITS[width])
-    return as_strided(first, [loop.size for loop in loops] or (1,), [stride * width for stride in strides] or (width,))
+def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    """Return the shape of a nest in elements of `width` bytes, and its offset and strides on one side in bytes."""
+    strides = tuple(width * (k.destination_stride if side else k.source_stride) for k in nest.loops)
+    start = nest.destination_start if side else nest.source_start
+    return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
+
+
+def _view(address: int, nest: Nest, width: int, side: int) -> NDArray[Any]:
+    """Return the elements of a nest on one side as an array."""
+    shape, start, strides = _place(nest, width, side)
+    return as_strided(memory_at(address + start, width).view(_UNITS[width]), shape, strides)
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.arrays.arrays import address_of
+from fastindex.arrays.arrays import address_of, common_shape
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output, common_shape
+from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.index.box_nests import gathered, nests_of

@@ -131,11 +131,12 @@ def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad
             f"give all but one of them, as in {example}=..." if example else "give the axes names that are not options"
         )
         raise FastIndexError(
-            f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: {how}; in {pattern.text!r}"
+            f"the sizes of {' and '.join(unknown)} cannot be inferred from a dimension of {size}: {how}; "
+            f"in {pattern.text!r}"
         )
     others = math.prod(known[name] for name in group if name in known)
     if unknown and others == 0:
-        raise FastIndexError(f"the size of {unknown[0]} does not follow where the others are 0; in {pattern.text!r}")
+        raise FastIndexError(f"the size of {unknown[0]} cannot be inferred where the others are 0; in {pattern.text!r}")
     is_padded = pad and len(group) > 1
     if unknown:
         if size % others and not is_padded:

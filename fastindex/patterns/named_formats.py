@@ -152,7 +152,7 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     rows = [row for row in ROWS if row.name == name and _is_for(row, values)]
     if not rows:
         known = _conditions([row for row in ROWS if row.name == name])
-        raise FastIndexError(f"{name} is known with {known}, got {_spelled(values)}")
+        raise FastIndexError(f"{name} is supported with {known}, got {_spelled(values)}")
     widths = [row.bits for row in rows]
     if bits is None:
         bits = DEFAULT_BITS.get(name, 4 if 4 in widths else rows[0].bits or 8)
@@ -162,7 +162,9 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     if row is None:
         others = [row for row in ROWS if row.name == name and row.bits == bits]
         if others:
-            raise FastIndexError(f"{name} of {bits} bits is known with {_conditions(others)}, got {_spelled(values)}")
+            raise FastIndexError(
+                f"{name} of {bits} bits is supported with {_conditions(others)}, got {_spelled(values)}"
+            )
         listed = ", ".join("8, 16, 32, 64" if width is None else str(width) for width in dict.fromkeys(widths))
         raise FastIndexError(f"{name} has {listed} bits, got bits={bits}")
     for (of, parameter), by_bits in BY_BITS.items():

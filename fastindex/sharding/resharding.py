@@ -18,7 +18,6 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, UnsupportedError
-from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.numpy_moves import loops_by_numpy
@@ -108,13 +107,8 @@ def plan_reshard(
         counts.append(sharding.checked_device_count(count))
     sides = []
     for side_shape, sharding, count in zip((shape, after), shardings, counts, strict=True):
-        side = side_of(side_shape, sharding, count)
-        check_movable(side.part)
-        if sharding.kind == "unreduced" or "unreduced" in sharding.subgroup_types:
-            raise UnsupportedError(
-                f"the buffers of {sharding} are parts of a {sharding.reduction}; only reducing them gives the array"
-            )
-        sides.append(side)
+        _movable_part(side_shape, sharding)
+        sides.append(side_of(side_shape, sharding, count))
     if sides[0].part.element_bits != sides[1].part.element_bits:
         raise LayoutError(f"elements must have the same width on both sides: {shape} and {after}")
     return ReshardPlan(*sides)
@@ -291,9 +285,6 @@ class ReshardPlan(ShownInNotebooks):
             return
         pattern, filled = fill_pattern(part), None
         if any(pattern):
-            load("fastindex.moving.relayout_calls")
-            from fastindex.moving.relayout_calls import pack
-
             dtype = part.element_type.numpy_dtype
             filled = pack(np.full(part.dimensions, np.frombuffer(pattern, dtype)[0]), part)
         for buffer in made:

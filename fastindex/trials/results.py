@@ -362,7 +362,7 @@ class TriedLayouts(Printed):
         if not self._base.moved_nbytes:
             lines = ["no copies that another layout could avoid"]
         elif not best.is_changed:
-            lines = ["best: leave it as it is; every variant moves no less, or costs more memory"]
+            lines = ["best: no change; every variant moves as much data or takes more memory"]
         else:
             lines = [f"best: {best.name}", *best.code.splitlines()]
         if self.ran_out:

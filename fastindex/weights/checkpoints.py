@@ -190,7 +190,7 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     >>> fi.weights.open_checkpoint(".")
     Traceback (most recent call last):
         ...
-    fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is not there
+    fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is missing
     """
     folder = path_text(folder, "folder")
     return Checkpoint(folder, read_manifest(folder))

@@ -113,8 +113,8 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
     for rule, those in zip(rules, followed.values(), strict=True):
         if not those and not rule.is_optional:
             raise FastIndexError(
-                f"no tensor follows the rule for {shown(rule.names[0])}: none has such a name and type, or another "
-                "rule is first"
+                f"the rule for {shown(rule.names[0])} applies to no tensor: no name and type match, or an earlier rule "
+                "matches first"
             )
         for tensor in those:
             _check_needs(rule, tensor, tensors)

@@ -188,7 +188,7 @@ def convert_checkpoint(
     if place.name.endswith((".safetensors", ".json", ".gguf")):
         raise FastIndexError(f"{place} is the name of a file, and the output is a folder: give it another name")
     if os.path.lexists(place):
-        raise FastIndexError(f"{place} is there already; give a name that is new")
+        raise FastIndexError(f"{place} already exists; give another name")
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:
         raise FastIndexError(f"max_shard_bytes is a number of bytes, got {shown(max_shard_bytes)}")
     limit = memory_limit(max_memory)

@@ -213,7 +213,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         written = read_whole(place_inside(inside, MANIFEST), _MOST_MANIFEST_BYTES)
     except FileNotFoundError:
         os.stat(folder)
-        raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there") from None
+        raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is missing") from None
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     content = json_object(written, str(path))
@@ -294,7 +294,7 @@ def _identity_of(path: Path, inside: str, one: dict[str, Any], store: str) -> Fi
         if stat.S_ISDIR(found.st_mode) if store == ZARR else found.st_size == one["nbytes"]:
             return FileIdentity.of(found)
     raise FastIndexError(
-        f"{path}: {one['name'][:80]!r} takes {one['nbytes']} bytes; {one['file']} is not there, or has others"
+        f"{path}: {one['name'][:80]!r} takes {one['nbytes']} bytes; {one['file']} is missing or has another size"
     )
 
 

@@ -239,7 +239,8 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
     for rule, those in followed.items():
         if not those:
             raise FastIndexError(
-                f"no tensor follows the rule for {shown(rule.names)}: none has such a name, or another rule is first"
+                f"the rule for {shown(rule.names)} applies to no tensor: no name matches, or an "
+                "earlier rule matches first"
             )
         if rule.stack is not None:
             for stack, ordered in stacks_of(rule.names, rule.stack, those):

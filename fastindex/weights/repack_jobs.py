@@ -103,8 +103,8 @@ class Formats:
             return name.sizes
         if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
             raise FastIndexError(
-                f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
-                "[4096, 11008]"
+                f"{tensor.name[:200]!r} does not have the dimensions of its {name} array; give the format a "
+                "shape such as [4096, 11008]"
             )
         one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
         *batch, last = tensor.sizes

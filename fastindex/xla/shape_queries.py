@@ -11,11 +11,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
-from fastindex.core import equality as shape_equality
-from fastindex.core.equality import same_tree
 from fastindex.core.integers import UNBOUNDED, as_integers, inverse, spelled
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
-from fastindex.core.shape import Shape, as_placed, as_shape
+from fastindex.core.shape import Shape, as_placed, as_shape, same_tree
+from fastindex.core.shape import same_dimensions as have_same_dimensions
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 
 
@@ -249,7 +248,7 @@ def same_dimensions(a: Shape | str, b: Shape | str) -> bool:
     >>> same_dimensions("f32[2,3]", "s8[2,?]")
     True
     """
-    return shape_equality.same_dimensions(as_shape(a), as_shape(b))
+    return have_same_dimensions(as_shape(a), as_shape(b))
 
 
 def compatible(a: Shape | str, b: Shape | str) -> bool:

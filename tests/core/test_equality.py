@@ -1,6 +1,6 @@
 """Equality but for some parts.
 
-Tests of: core.equality, core.layout_fields.
+Tests of: core.shape, core.layout_fields.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import pytest
 
 import fastindex as fi
 from fastindex import Layout, Shape
-from fastindex.core.equality import SHAPE_PARTS
 from fastindex.core.layout_fields import LAYOUT_PARTS
+from fastindex.core.shape import SHAPE_PARTS
 
 #: field: two layouts that differ in it alone
 FIELDS = {

@@ -489,7 +489,7 @@ def test_arguments_on_the_host_are_not_on_the_device() -> None:
     )
     nbytes = 4 * 300 * 384 * 4
     assert (
-        f"each device holds {nbytes:,} bytes of them, and {nbytes:,} lie in the memory of its host" in report.summary()
+        f"each device holds {nbytes:,} bytes of them, and {nbytes:,} are in the memory of its host" in report.summary()
     )
     division = report.modules[0].division
     assert division is not None

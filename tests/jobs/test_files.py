@@ -159,7 +159,7 @@ def header_of(text: str) -> bytes:
         (b"\x93NUM", "is not a .npy file"),
         (b"nonsense, nothing else", "is not a .npy file"),
         (npy_header(np.dtype("f4"), (2, 3))[:40], "is not a .npy file"),
-        (npy_header(np.dtype("f4"), (2, 3)) + bytes(23), "cut short: float32 of .2, 3. takes 24 bytes.*23 are there"),
+        (npy_header(np.dtype("f4"), (2, 3)) + bytes(23), "cut short: float32 of .2, 3. takes 24 bytes.*23 follow it"),
         (npy_header(np.dtype("f4"), (2**40, 2**40)), "cut short"),
         (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 3: 4}"), "keys that are not strings"),
         (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), b'x': 4}"), "keys that are not strings"),

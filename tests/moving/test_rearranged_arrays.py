@@ -168,7 +168,7 @@ BAD = [
     ("a 2 -> a 2", {}, "write h with h=2"),
     ("a _b -> a _b", {}, "not the name"),
     ("a b c -> a b c", {}, "for 3 dimensions, the array has 2"),
-    ("a (b c) -> a b c", {}, "sizes of b and c do not follow"),
+    ("a (b c) -> a b c", {}, "sizes of b and c cannot be inferred"),
     ("a (b c) -> a b c", {"c": 4}, "dimension of 6 is not divisible by 4.*pad=True"),
     ("a (b c) -> a b c", {"b": 4, "c": 4}, "has 16 elements, the dimension 6.*pad=True"),
     ("a (b c) -> a b c", {"z": 4}, "is not an axis"),

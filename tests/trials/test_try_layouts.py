@@ -183,7 +183,7 @@ def test_what_costs_more_memory_is_refused_with_the_reason(tried: Any, name: str
     assert auto.name == "AUTO for all"
     assert auto.moved_nbytes < found.base.moved_nbytes
     assert auto.refused.startswith(reason)
-    assert "leave it as it is" in found.text()
+    assert "best: no change" in found.text()
     assert reason.split(" from ")[0] in " ".join(found.text(width=1000).split())
 
 

@@ -416,10 +416,10 @@ def test_rules(tmp_path: Path, case: str) -> None:
 
 #: Rules that do not fit the tensors a (f32[6,5]), b.0 and b.1 (u8[4,4]), and why.
 WRONG: list[tuple[Any, str]] = [
-    ([{"names": "x"}], "no tensor follows the rule for 'x'"),
+    ([{"names": "x"}], "the rule for 'x' applies to no tensor"),
     ([{"names": "x", "optional": True}], "no tensor follows any of the rules"),
-    ([{"names": "a"}, {"names": "a"}], "no tensor follows the rule for 'a'.* another rule is first"),
-    ([{"names": "a", "type": "BF16"}], "none has such a name and type"),
+    ([{"names": "a"}, {"names": "a"}], "the rule for 'a' applies to no tensor.* an earlier rule matches first"),
+    ([{"names": "a", "type": "BF16"}], "no name and type match"),
     ([{"names": "b.*", "name": "c"}], "two tensors would be called 'c'; the second is made of b.1 U8"),
     ([{"names": "a", "name": "b.0"}], "two tensors would be called 'b.0'"),
     ([{"names": "a", "name": "__metadata__"}], "no tensor is called '__metadata__'"),
@@ -644,7 +644,7 @@ def test_shards_and_folders(tmp_path: Path) -> None:
     again = tmp_path / "again"
     assert fi.weights.convert_checkpoint(tmp_path / "out", again, [{"names": "*"}], dry_run=True).lines
     assert not again.exists()
-    for name, reason in (("out", "is there already"), ("x.safetensors", "is the name of a file")):
+    for name, reason in (("out", "already exists"), ("x.safetensors", "is the name of a file")):
         with pytest.raises(fi.FastIndexError, match=reason):
             fi.weights.convert_checkpoint(source, tmp_path / name, [{"names": "*"}])
     with pytest.raises(FileNotFoundError):

@@ -400,7 +400,9 @@ def test_three_layouts_of_awq_with_8_bits() -> None:
         got = fi.weights.repack(codes, "plain", "awq", shape=(1, 32), bits=8, packer=packer)
         assert got[:8].tobytes().hex() == first
     for source, destination in (("plain", "awq"), ("awq", "plain"), ("awq", "gptq"), ("gptq", "awq")):
-        with pytest.raises(fi.FastIndexError, match="8 bits is known with packer='vllm'; packer='gptqmodel'; packer="):
+        with pytest.raises(
+            fi.FastIndexError, match="8 bits is supported with packer='vllm'; packer='gptqmodel'; packer="
+        ):
             fi.weights.repack(codes, source, destination, shape=(1, 32), bits=8)
 
 
