@@ -45,6 +45,8 @@ from fastindex.weights.tensors import opened
 _FORMAT = "fastindex converted checkpoint"
 #: The default shard size of Hugging Face's `save_pretrained`.
 DEFAULT_SHARD_BYTES = 5 * 10**9
+#: Tensors are read together up to this number of bytes: reading ahead by a small one alone gains nothing.
+_GROUP_BYTES = 32 << 20
 #: A tensor is checked before anything is written, if at most this many times its size is read for it.
 _MOST_READ_TWICE = 4
 
@@ -364,7 +366,8 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
     """Write a file of tensors; return what flushes the file and gives it its name when closed, and its SHA-256."""
     digest = hashlib.sha256(shard.header)
     progress.advance(len(shard.header))
-    groups = [list(group) for _, group in itertools.groupby(shard.tensors, lambda one: list(_sources_of([one])))]
+    with memory_within(limit) as (_, free):
+        groups = _groups_of(shard.tensors, min(_GROUP_BYTES, free // 8))
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile(path, shard.nbytes - len(shard.header), shard.header))
         with _Bands(output, digest, threads, progress) as bands, ExitStack() as reading:
@@ -388,6 +391,16 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
                                 bands.add(_band(one, box))
                     own.close()
         return stack.pop_all(), digest.hexdigest()
+
+
+def _groups_of(conversions: Iterable[Conversion], most_bytes: int) -> list[list[Conversion]]:
+    """Group consecutive conversions of the same tensors, and of small ones: while one is moved, the next is read."""
+    groups: list[list[Conversion]] = [[]]
+    for _, those in itertools.groupby(conversions, lambda one: list(_sources_of([one]))):
+        group = list(those)
+        joined = [*groups[-1], *group]
+        groups[-1:] = [joined] if _bytes_of(joined) <= most_bytes else [groups[-1], group]
+    return [group for group in groups if group]
 
 
 def _band(one: Conversion, box: Box) -> Any:
