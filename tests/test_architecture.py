@@ -134,13 +134,11 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 LARGER = {
     **dict.fromkeys(
         (
-            "cuda.kernels.casts.cast_transpose_kernel",
             "cuda.kernels.granules._deinterleaving",
             "cuda.kernels.granules._interleaving",
             "cuda.kernels.granules._shifting",
             "cuda.kernels.stages._staging",
-            "cuda.kernels.tiles._scalar_transpose",
-            "cuda.kernels.tiles._vector_transpose",
+            "cuda.kernels.tiles._transpose",
             "cuda.kernels.word_tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",

@@ -213,7 +213,6 @@ class _Started:
         sides: tuple[int, ...] = target, place
         match launch.kernel:
             case "fill":
-                sides = (target,)
                 others = (*others, *cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
             case "shift":
                 sides = SHIFTED_BITS.index(launch.width), target, source.address, launch.source_start
@@ -265,14 +264,14 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
     width, tile, cast = launch.width, launch.tile, launch.cast
     match launch.kernel:
         case "copy":
-            return copy_kernel(), (WIDTHS.index(width), 0)
+            return copy_kernel(), (WIDTHS.index(width), 0, 0)
         case "fill":
             return fill_kernel(), (WIDTHS.index(width),)
         case "compress" | "expand":
-            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0)
+            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
             first = len(ROW_WIDTHS) if launch.kernel == "deinterleave" else 0
-            return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step)
+            return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step, 0)
         case "shift":
             return shift_kernel(), (launch.length, 0)
         case "interleave rows":
@@ -282,18 +281,19 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "transpose" if tile is not None:
             # With fewer rows first, the assembler spills no registers.
             sizes = tuple(sorted(VECTOR_TILES[width]))
-            return transpose_kernel(width, sizes), (sizes.index(tile.capacity),)
+            return transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "transpose words" if tile is not None:
             return word_transpose_kernel(width, *tile.capacity), ()
         case "transpose elements" if tile is not None:
-            return scalar_transpose_kernel(width, ELEMENT_TILES[width]), (ELEMENT_TILES[width].index(tile.capacity),)
+            sizes = ELEMENT_TILES[width]
+            return scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "cast" if cast is not None:
-            return cast_kernel(cast.code, cast.columns), (0,)
+            return cast_kernel(cast.code, cast.columns), (0, 0)
         case "cast rows" | "cast parts" if cast is not None:
             kernel = cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
             return kernel, (launch.step,)
         case "cast transpose" if cast is not None:
-            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), ()
+            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
         case _:
             kind = STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
             return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))

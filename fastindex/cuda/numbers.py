@@ -54,6 +54,6 @@ def blocks(kernel: str, units: int, threads: int) -> int:
 
 
 def unit_of(pattern: bytes, size: int) -> tuple[int, int]:
-    """Return a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit."""
+    """Return a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit: two signed integers."""
     unit = (pattern * -(-size // len(pattern)))[:size]
-    return int.from_bytes(unit[:8], "little"), int.from_bytes(unit[8:], "little")
+    return int.from_bytes(unit[:8], "little", signed=True), int.from_bytes(unit[8:], "little", signed=True)

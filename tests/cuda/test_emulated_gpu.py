@@ -75,8 +75,6 @@ def run(
     ]
     environment = {**driver.environment(folder), "STAND_IN_FREE_BYTES": str(free_bytes), "PYTHONPATH": str(ROOT)}
     environment |= {"STAND_IN_CAPABILITY": capability, "STAND_IN_COMPILER": compiler}
-    # The cache does not say which of two installed packages compiled a kernel.
-    environment["NUMBA_CACHE_DIR"] = str(folder / compiler)
     result = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT
     )

@@ -63,7 +63,7 @@ def every_kernel() -> dict[str, Kernel]:
         found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, tuple(sorted(VECTOR_TILES[width])))
         if width < WORD_BYTES:
             found[f"transpose words {width}"] = word_transpose_kernel(width, *ELEMENT_TILES[width][0])
-        else:
+        elif width in ELEMENT_TILES:
             found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width])
     # What takes the most registers.
     found[f"cast transpose f64 to s8{VECTORS}"] = cast_transpose_kernel(code_of("f64", "s8"), 16, 2)
@@ -114,7 +114,7 @@ def common_paths() -> dict[str, Kernel]:
     for width in WIDTHS:
         for room in VECTOR_TILES[width]:
             found[f"transpose {width} {room}{VECTORS}"] = transpose_kernel(width, (room,), True)
-        if width >= WORD_BYTES:
+        if width >= WORD_BYTES and width in ELEMENT_TILES:
             found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width][:1], True)
     return found
 

@@ -17,7 +17,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
-from fastindex.cuda.kernels.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
+from fastindex.cuda.kernels.geometry import PaddedGeometry, SwizzledGeometry, WordGeometry, padded_bytes, skewed_place
 from fastindex.cuda.launches.banks import stage_skew
 from fastindex.cuda.launches.launches import (
     ELEMENT_TILES,
@@ -48,22 +48,21 @@ def ways(places: Iterable[int], size: int) -> int:
     return most
 
 
-def starts(walk: Any, warp: int) -> list[tuple[int, int, int]]:
-    return [tuple(map(int, walk.begin(np.uint32(lane), np.uint32(warp)))) for lane in range(WARP)]
-
-
 def cells(walk: Any) -> Iterator[list[tuple[int, int, int]]]:
     """Where each warp's lanes are in each step: across, along, cell."""
-    for warp in range(THREADS // WARP):
-        begin = starts(walk, warp)
+    begin = [walk.begin(np.uint32(thread)) for thread in range(THREADS)]
+    for first in range(0, THREADS, WARP):
         for step in range(walk.steps):
-            moved = int(walk.across(step)), int(walk.along(step)), int(walk.cell(step))
-            yield [(across + moved[0], along + moved[1], cell ^ moved[2]) for across, along, cell in begin]
+            moved = int(walk.across(step)), int(walk.along(step))
+            yield [
+                (int(across) + moved[0], int(along) + moved[1], int(walk.place(0, cell, step)))
+                for across, along, cell in begin[first : first + WARP]
+            ]
 
 
 @pytest.mark.parametrize(("width", "rows", "columns"), TILES)
 def test_a_transpose_meets_in_no_bank(width: int, rows: int, columns: int) -> None:
-    geometry = TileGeometry(width, rows, columns, THREADS)
+    geometry = SwizzledGeometry(width, rows, columns, THREADS)
     stored = max(width, 4)
     read = max(ways((cell for _, _, cell in lanes), stored) for lanes in cells(geometry.reading))
     written = max(ways((cell for _, _, cell in lanes), 16) for lanes in cells(geometry.writing))
@@ -73,7 +72,7 @@ def test_a_transpose_meets_in_no_bank(width: int, rows: int, columns: int) -> No
 @pytest.mark.parametrize(("width", "rows", "columns"), TILES)
 def test_what_is_read_is_where_it_is_written_from(width: int, rows: int, columns: int) -> None:
     """Both walks cover the tile once, and agree on where every granule stands."""
-    geometry = TileGeometry(width, rows, columns, THREADS)
+    geometry = SwizzledGeometry(width, rows, columns, THREADS)
     vector = 16 // width
     held = {}
     for lanes in cells(geometry.reading):
@@ -89,6 +88,30 @@ def test_what_is_read_is_where_it_is_written_from(width: int, rows: int, columns
             for i in range(vector):
                 assert held[cell + i * width] == (granule * vector + i, column)
     assert covered == rows * columns
+
+
+PADDED = [((width, width), room, (1, 1)) for width in (4, 8) for room in ELEMENT_TILES[width]]
+PADDED += [((4, 2), (64, 64), (4, 8)), ((1, 4), (64, 64), (16, 4)), ((8, 1), (64, 64), (2, 16))]
+
+
+@pytest.mark.parametrize(("widths", "room", "vectors"), PADDED)
+def test_padded_tiles_meet_in_no_bank(widths: tuple[int, int], room: tuple[int, int], vectors: tuple[int, int]) -> None:
+    """But for short lines, of which a warp takes two. Both walks agree on where every element is."""
+    geometry, cell = PaddedGeometry(widths, room, THREADS, vectors), max(widths[1], 4)
+    most = 1 if min(room) >= WARP else 2
+    read: dict[tuple[int, int], int] = {}
+    written: dict[tuple[int, int], int] = {}
+    for lanes in cells(geometry.reading):
+        for j in range(vectors[0]):
+            assert ways((place + j * geometry.pitch for _, _, place in lanes), cell) <= most
+            read |= {(row, number * vectors[0] + j): place + j * geometry.pitch for row, number, place in lanes}
+    for lanes in cells(geometry.writing):
+        for i in range(vectors[1]):
+            assert ways((place + i * cell for _, _, place in lanes), cell) <= most
+            written |= {(number * vectors[1] + i, column): place + i * cell for column, number, place in lanes}
+    assert read == written
+    assert len(set(read.values())) == len(read) == room[0] * room[1]
+    assert max(read.values()) + cell <= geometry.size
 
 
 @pytest.mark.in_turn(seconds=0.5)

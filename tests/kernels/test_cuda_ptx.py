@@ -121,7 +121,6 @@ def moves_vectors(name: str) -> bool:
     return name.endswith(("16 bytes at once", "quotients")) or name in (
         "copy",
         "copy pages",
-        "transpose elements 16",
         "gather, large",
     )
 
@@ -179,6 +178,7 @@ REGISTERS = {
     "transpose": 40,
     "cast transpose f64": 80,
     "cast transpose": 48,
+    "copy pages": 80,
     "copy": 64,
     "shift": 80,
     "compress": 64,
@@ -187,7 +187,7 @@ REGISTERS |= {"interleave": 64, "deinterleave": 64, "stage": 80}
 
 #: Most instructions of a thread on the path of full tiles, by width; 16 bytes at a time, and by elements.
 VECTOR_INSTRUCTIONS = {1: 250, 2: 200, 4: 170, 8: 160, 16: 160}
-ELEMENT_INSTRUCTIONS = {4: 260, 8: 130, 16: 90}
+ELEMENT_INSTRUCTIONS = {4: 260, 8: 130}
 
 #: Most instructions of a kernel for what starts anywhere, the paths at the ends of tiles and buffers included.
 ANYWHERE_INSTRUCTIONS = {"transpose words 1": 1300, "transpose words 2": 1400, "shift": 7500, "compress": 1000}

@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -39,8 +38,6 @@ def run(*choice: str, **environment: str) -> int:
     # numba-cuda 0.30 asks for a timedelta without a unit when it is imported, which NumPy 2.5 is about to refuse.
     command += ["-W", "ignore:The 'generic' unit for NumPy timedelta:DeprecationWarning"]
     command += [*sorted(HERE.glob("simulated_*.py")), *choice]
-    if find_spec("jax") is None:
-        command += ["--deselect", "tests/kernels/simulated_cuda.py::test_results_of_arrays_of_jax_are_arrays_of_jax"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", **environment}
     result = subprocess.run(
         command,
@@ -61,7 +58,14 @@ def run(*choice: str, **environment: str) -> int:
 @pytest.mark.in_turn(seconds=32)
 @pytest.mark.long
 def test_kernels_in_the_simulator() -> None:
-    assert run() > (100 if strategies.PART is None else 60)
+    assert run("-k", "not of_jax") > (100 if strategies.PART is None else 60)
+
+
+@pytest.mark.in_turn(seconds=5)
+def test_arrays_of_jax() -> None:
+    """Numba's own simulator takes their memory, without numba-cuda."""
+    pytest.importorskip("jax")
+    assert run("-k", "of_jax") == 1
 
 
 @pytest.mark.sweep

@@ -13,11 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, compute_capability, cuda, ptx_of, signature_of
+from fastindex.cuda.kernels.device import COMPILER, SIMULATED, THREADS, compute_capability, cuda, ptx_of
 from fastindex.runtime.machine_code import digest_of_sources
 
 #: Packages that the machine code of a kernel depends on, besides its source.
-_COMPILER = (
+_PACKAGES = (
     "numba",
     "numba-cuda",
     "numba-cuda-mlir",
@@ -30,30 +30,23 @@ _COMPILER = (
 
 
 class Kernel:
-    """A kernel with int64 and uint64 parameters: addresses and numbers; compiled at its first launch on a device.
+    """A kernel with int64 parameters: addresses and numbers; compiled at its first launch on a device.
 
     Parameters
     ----------
     function : callable
-    arguments : str
-        A letter for each parameter: "i" for int64, "u" for uint64.
     name : str
         Unique; part of its key in the cache on disk.
     resident : int
         Blocks that must be resident on a multiprocessor at once.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: str, name: str, resident: int = 2) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, resident: int = 2) -> None:
         self.function = function
-        self.arguments = arguments
         self.name = name
         self.resident = resident
         self._loaded: dict[int, Any] = {}
         self._lock = threading.Lock()
-
-    @property
-    def signature(self) -> Any:
-        return signature_of(self.arguments)
 
     def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:
         """Launch `blocks` blocks of `THREADS` threads on a stream of cuda.core, without waiting for them."""
@@ -63,9 +56,6 @@ class Kernel:
         found = self._loaded.get(device)
         if found is None:
             found = self._load(device)
-        if "u" in self.arguments:
-            # cuda.core passes arguments as int64, so large uint64 values are reinterpreted.
-            arguments = tuple(number - (1 << 64) if number >> 63 > 0 else number for number in arguments)
         _launcher()(stream, _grid(blocks), found, *arguments)
 
     def _load(self, device: int) -> Any:
@@ -81,7 +71,7 @@ class Kernel:
 
     def ptx(self, capability: tuple[int, int]) -> str:
         """Return the kernel as PTX, its entry named `_ENTRY`."""
-        text = ptx_of(self.function, self.signature, capability, self.resident)
+        text = ptx_of(self.function, capability, self.resident)
         (entry,) = re.findall(r"\.visible\s+\.entry\s+([\w$]+)", text)
         return text.replace(entry, _ENTRY)
 
@@ -105,7 +95,7 @@ class Kernel:
 
     def _key(self, capability: tuple[int, int]) -> str:
         digest = hashlib.sha256()
-        for part in (self.name, self.arguments, self.resident, THREADS, capability, _stamp()):
+        for part in (self.name, self.resident, THREADS, capability, _stamp()):
             digest.update(repr(part).encode() + b"\0")
         return digest.hexdigest()
 
@@ -136,12 +126,12 @@ def _grid(blocks: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _stamp() -> tuple[str, ...]:
-    """Return the versions that machine code depends on: a digest of our sources, and the compiler's packages."""
+    """Return what machine code depends on: a digest of our sources, the compiler, and the versions of its packages."""
     versions = []
-    for package in _COMPILER:
+    for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
-    return (digest_of_sources(), *versions)
+    return (digest_of_sources(), COMPILER, *versions)
 
 
 @lru_cache(maxsize=1)

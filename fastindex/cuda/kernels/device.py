@@ -1,6 +1,5 @@
 """The interface to CUDA: the only module that imports a compiler of kernels, numba-cuda or numba-cuda-mlir.
 
-
 It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
 which runs kernels as Python, thread by thread.
 """
@@ -46,7 +45,8 @@ __all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrin
 #: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
 THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
 
-_COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
+#: The package that compiles kernels.
+COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
 
 #: The CUDA status for an allocation that does not fit.
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
@@ -66,14 +66,14 @@ def why_unavailable() -> str | None:
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
     try:
         if not cuda.cudadrv.driver.driver.is_available:
-            return f"{_COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+            return f"{COMPILER} finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
     except Exception as error:  # CudaSupportError, and whatever a broken driver raises
         return f"the CUDA driver does not start: {error}"
     missing = _missing_compiler()
     if missing is not None:
         return missing
     if not cuda.is_available():
-        return f"{_COMPILER} finds a driver but says that CUDA cannot be used; `numba -s` tells more"
+        return f"{COMPILER} finds a driver but says that CUDA cannot be used; `numba -s` tells more"
     _available = True
     return None
 
@@ -123,9 +123,20 @@ def several(
     The first argument of that function is the number of the call; those named in `over` are entries of tuples. So the
     loads of a thread come before what depends on them, and are in flight together.
     """
+    given, calls = _calls(count, function, over)
+    return _written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+
+
+def every(count: int, function: Callable[..., Any], over: Sequence[str] = ()) -> Callable[..., Any]:
+    """Make the device function that is true if each of `count` calls of another is, made as `several` makes them."""
+    given, calls = _calls(count, function, over)
+    return _written(given, [f"return {' and '.join(calls)}"], [function])
+
+
+def _calls(count: int, function: Callable[..., Any], over: Sequence[str]) -> tuple[str, list[str]]:
     _, *given = _parameters(function)
     calls = [f"f0({', '.join([str(i), *(f'{n}[{i}]' if n in over else n for n in given)])})" for i in range(count)]
-    return _written(", ".join(given), [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+    return ", ".join(given), calls
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -151,17 +162,12 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return make(function)
 
 
-def signature_of(arguments: str) -> Any:
-    """Return Numba's signature of a kernel: a letter for each parameter, "i" for int64, "u" for uint64."""
-    return types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
-
-
-def ptx_of(function: Callable[..., Any], kind: Any, capability: tuple[int, int], resident: int) -> str:
-    """Return a kernel as PTX, for the device of the current context or one like it.
+def ptx_of(function: Callable[..., Any], capability: tuple[int, int], resident: int) -> str:
+    """Return a kernel with int64 parameters as PTX, for the device of the current context or one like it.
 
     `resident` blocks must fit a multiprocessor at once, which bounds the registers of a thread.
     """
-    bounds = THREADS, resident
+    bounds, kind = (THREADS, resident), types.void(*(types.int64 for _ in _parameters(function)))
     if OF_MLIR:
         from numba_cuda_mlir import extending
 

@@ -1,9 +1,4 @@
-"""The part of a tile that each thread moves, and its offset in shared memory.
-
-A tile is stored there column by column, in granules of 16 bytes of rows. The granules of a column are XOR-swizzled by
-the number of the 16-byte vector that its elements were loaded in, so that neither loads nor stores have bank conflicts.
-All sizes are powers of two, and lane, warp and step set different bits of an offset: it is the XOR of the three.
-"""
+"""The part of a tile that each thread moves, and its offset in shared memory."""
 
 from __future__ import annotations
 
@@ -19,24 +14,32 @@ _SPREAD = 8  # vectors that span all banks, and the most adjacent ones that a wa
 
 
 class Walk:
-    """How the threads of a block traverse a tile: vectors of 16 bytes `along` it, rows or columns `across` it.
+    """How the threads of a block traverse a tile: vectors `along` it, rows or columns `across` it.
 
     Attributes
     ----------
     steps : int
         Per thread.
     begin : callable
-        Maps lane and warp, uint32, to the start of a thread: across, along, and the offset of its cell in shared
-        memory; uint32.
-    across, along, cell : callable
-        Map the number of a step to what it adds; to the cell, by XOR.
+        Maps the number of a thread, uint32, to its start: across, along, and the offset of its cell in shared memory;
+        uint32.
+    across, along : callable
+        Map the number of a step to what it adds.
+    place : callable
+        Maps the address of shared memory, the offset of a thread's first cell, and a step to the address of its cell.
     """
 
     def __init__(
-        self, along: tuple[int, int], across: tuple[int, int], warps: int, cell_of: Callable[..., Any]
+        self,
+        along: tuple[int, int],
+        across: tuple[int, int],
+        threads: int,
+        cell_of: Callable[..., Any],
+        swizzled: bool = False,
     ) -> None:
         """Distribute vectors: their count `along`, and the most lanes there; the count `across`, and those at once."""
         (count_along, most_lanes), (count_across, unit) = along, across
+        warps = threads // _WARP
         lanes_along = min(most_lanes, count_along)
         lanes_across = _WARP // lanes_along
         parts = count_along // lanes_along
@@ -49,10 +52,12 @@ class Walk:
         warp_mask, warp_shift = np.uint32(warps_along - 1), np.uint32(_log(warps_along))
         lanes, rows, unit_size = np.uint32(lanes_along), np.uint32(lanes_across), np.uint32(unit)
         step_mask, step_shift = parts_left - 1, _log(parts_left)
+        last_lane, to_warp = np.uint32(_WARP - 1), np.uint32(_log(_WARP))
         cell_place = device_function(cell_of)
 
         @device_function
-        def begin(lane: Any, warp: Any) -> Any:
+        def begin(thread: Any) -> Any:
+            lane, warp = np.uint32(thread & last_lane), np.uint32(thread >> to_warp)
             here = np.uint32(np.uint32(warp & warp_mask) * lanes)
             along = np.uint32(here + np.uint32(lane & lane_mask))
             group = np.uint32(np.uint32(np.uint32(warp >> warp_shift) * rows) + np.uint32(lane >> lane_shift))
@@ -69,45 +74,18 @@ class Walk:
 
         @device_function
         def cell_at(step: Any) -> Any:
-            across, along = (step >> step_shift) * across_step, (step & step_mask) * along_step
-            return cell_place(np.uint32(across), np.uint32(along))
-
-        self.begin, self.across, self.along, self.cell = begin, across_at, along_at, cell_at
-
-
-class Lines:
-    """How the threads of a block traverse a tile one element at a time, along its lines.
-
-    Attributes
-    ----------
-    steps : int
-        Per thread.
-    begin : callable
-        Maps the number of a thread, uint32, to its start: across, along; uint32.
-    across, along : callable
-        Map the number of a step to what it adds.
-    """
-
-    def __init__(self, count_along: int, count_across: int, threads: int) -> None:
-        self.steps = count_along * count_across // threads
-        mask, shift = np.uint32(count_along - 1), np.uint32(_log(count_along))
-        parts = max(count_along // threads, 1)
-        along_step, across_step = threads, max(threads // count_along, 1)
-        step_mask, step_shift = parts - 1, _log(parts)
+            return cell_place(np.uint32(across_at(step)), np.uint32(along_at(step)))
 
         @device_function
-        def begin(thread: Any) -> Any:
-            return np.uint32(thread >> shift), np.uint32(thread & mask)
+        def swizzled_place(memory: Any, cell: Any, step: Any) -> Any:
+            return memory + np.int64(np.uint32(cell ^ cell_at(step)))
 
         @device_function
-        def across_at(step: Any) -> Any:
-            return (step >> step_shift) * across_step
-
-        @device_function
-        def along_at(step: Any) -> Any:
-            return (step & step_mask) * along_step
+        def padded_place(memory: Any, cell: Any, step: Any) -> Any:
+            return memory + np.int64(cell) + np.int64(cell_at(step))
 
         self.begin, self.across, self.along = begin, across_at, along_at
+        self.place = swizzled_place if swizzled else padded_place
 
 
 def skewed_place(unit: int) -> Callable[[Any, Any], Any]:
@@ -134,28 +112,61 @@ def _log(size: int) -> int:
 
 
 class TileGeometry:
-    """The tile of a transpose that moves 16 bytes at a time.
+    """A tile of a transpose: what a thread reads and writes at once, and where that is in shared memory.
 
     Attributes
     ----------
-    vector : int
-        Elements per 16-byte vector.
+    tile_rows, tile_columns : int
+    columns, rows : int
+        Elements of a vector that is read, along a row, and of one that is written, along a column.
+    read_bytes, written_bytes : int
+        Of these vectors.
     packed : int
-        Rows that a word in shared memory holds.
+        Rows that a thread reads at once.
     pitch : int
         Bytes of a column in shared memory.
-    swaps_columns : bool
-        Whether a column may swap places with its neighbour: if two columns span the 128 bytes of all banks.
+    size : int
+        Bytes of shared memory.
     reading : Walk
         Across are rows, along are vectors of columns.
     writing : Walk
         Across are columns, along are vectors of rows.
     """
 
+    tile_rows: int
+    tile_columns: int
+    columns: int
+    rows: int
+    read_bytes: int
+    written_bytes: int
+    packed: int
+    pitch: int
+    size: int
+    reading: Walk
+    writing: Walk
+
+
+class SwizzledGeometry(TileGeometry):
+    """A tile that moves 16 bytes at a time on both sides.
+
+    It is stored column by column, in granules of 16 bytes of rows; elements below 4 bytes in words of several rows. The
+    granules of a column are XOR-swizzled by the number of the vector that its elements were loaded in, so that neither
+    loads nor stores have bank conflicts. All sizes are powers of two, and lane, warp and step set different bits of an
+    offset: it is the XOR of the three.
+
+    Attributes
+    ----------
+    swaps_columns : bool
+        Whether a column may swap places with its neighbour: if two columns span the 128 bytes of all banks.
+    """
+
     def __init__(self, width: int, tile_rows: int, tile_columns: int, threads: int) -> None:
-        self.vector = vector = 16 // width
+        self.tile_rows, self.tile_columns = tile_rows, tile_columns
+        self.rows = self.columns = vector = 16 // width
+        self.read_bytes = self.written_bytes = 16
         self.packed = max(4 // width, 1)
         self.pitch = pitch = tile_rows * width
+        self.size = tile_columns * pitch
         self.swaps_columns = pitch == 64 and vector > 1
         swaps = np.uint32(_SPREAD - 1 if self.swaps_columns else min(_SPREAD, pitch // 16) - 1)
         granule, column_shift = np.uint32(16), np.uint32(_log(pitch))
@@ -183,9 +194,44 @@ class TileGeometry:
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
         # Lines of 16-byte elements may start in the middle of a sector, so a warp takes as few lines as possible.
-        warps, most_lanes = threads // _WARP, _WARP if vector == 1 else _SPREAD
-        self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), warps, cell_of_row)
-        self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), warps, cell_of_column)
+        most_lanes = _WARP if vector == 1 else _SPREAD
+        self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), threads, cell_of_row, True)
+        self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), threads, cell_of_column, True)
+
+
+class PaddedGeometry(TileGeometry):
+    """A tile that moves an element at a time, or on each side another number of them.
+
+    It is stored column by column, a cell of at least 4 bytes for each element. A column has one cell of padding, and a
+    warp takes 32 elements along a line, so neither loads nor stores have bank conflicts.
+    """
+
+    def __init__(
+        self,
+        widths: tuple[int, int],
+        tile: tuple[int, int],
+        threads: int,
+        vectors: tuple[int, int] = (1, 1),
+    ) -> None:
+        """Lay out a tile of elements of `widths` bytes, read and written, `vectors` of them at once."""
+        (read, written), (self.columns, self.rows) = widths, vectors
+        self.tile_rows, self.tile_columns = tile
+        self.read_bytes, self.written_bytes = self.columns * read, self.rows * written
+        self.packed, cell = 1, max(written, 4)
+        self.pitch = (self.tile_rows + 1) * cell
+        self.size = -(-self.pitch * self.tile_columns // 16) * 16
+        pitch, cell_bytes, rows, columns = map(np.uint32, (self.pitch, cell, self.rows, self.columns))
+
+        def cell_of_row(row: Any, number: Any) -> Any:
+            return np.uint32(np.uint32(np.uint32(number * columns) * pitch) + np.uint32(row * cell_bytes))
+
+        def cell_of_column(column: Any, number: Any) -> Any:
+            return np.uint32(np.uint32(column * pitch) + np.uint32(np.uint32(number * rows) * cell_bytes))
+
+        along = self.tile_columns // self.columns, _WARP // self.columns
+        self.reading = Walk(along, (self.tile_rows, 1), threads, cell_of_row)
+        along = self.tile_rows // self.rows, _WARP // self.rows
+        self.writing = Walk(along, (self.tile_columns, 1), threads, cell_of_column)
 
 
 class WordGeometry:
@@ -236,55 +282,3 @@ class WordGeometry:
             return column * pitch + 4 * (column >> 5)
 
         self.patch_of, self.column_place = patch_of, column_place
-
-
-class CastGeometry:
-    """The tile of a transpose that converts, 64 rows by 64 columns: a cell of shared memory for each element.
-
-    A warp reads vectors of `columns` columns: 32 columns of `columns` rows. It writes vectors of `rows` rows: 32 rows
-    of `rows` columns. A column has one cell of padding, so neither loads nor stores have bank conflicts.
-
-    Attributes
-    ----------
-    side : int
-        Rows, and columns.
-    pitch, cells : int
-        Cells between columns, and in total.
-    read_steps, write_steps : int
-        Per thread.
-    reading, writing : callable
-        Map the number of a thread, uint32, and of a step to the first row and column of its vector; int64.
-    """
-
-    def __init__(self, rows: int, columns: int, threads: int) -> None:
-        self.side = side = 64
-        self.pitch = side + 1
-        self.cells = side * self.pitch
-        self.read_steps = -(-side * side // columns // threads)
-        self.write_steps = -(-side * side // rows // threads)
-        self.reading = _patches(columns, side, threads // _WARP)
-        across = _patches(rows, side, threads // _WARP)
-
-        @device_function
-        def writing(thread: Any, step: Any) -> Any:
-            column, row = across(thread, step)
-            return row, column
-
-        self.writing = writing
-
-
-def _patches(vector: int, side: int, warps: int) -> Callable[[Any, Any], Any]:
-    """Make the map from thread and step to a line and a place along it; a warp takes 32 places of `vector` lines."""
-    lanes = _WARP // vector
-    lane_mask, lane_shift, vector_shift = lanes - 1, _log(lanes), _log(vector)
-    patches_along = side // _WARP
-    patch_mask, patch_shift = patches_along - 1, _log(patches_along)
-
-    @device_function
-    def patch(thread: Any, step: Any) -> Any:
-        lane, number = np.int64(thread) & (_WARP - 1), (np.int64(thread) >> 5) + np.int64(step) * warps
-        line = ((number >> patch_shift) << vector_shift) + (lane >> lane_shift)
-        along = ((number & patch_mask) << 5) + ((lane & lane_mask) << vector_shift)
-        return line, along
-
-    return patch

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import cuda, device_function, one_of
+from fastindex.cuda.kernels.device import cuda, device_function, one_of, several
 from fastindex.cuda.kernels.lanes import begin_of_lane, following
 from fastindex.cuda.kernels.loops import (
     DESTINATION,
@@ -52,7 +52,6 @@ ROW_COUNTS = (1, 2, 4)
 _GRANULE = 16
 _WORD_BITS = np.uint64(32)
 _load_byte, _store_byte = LOAD[1], STORE[1]
-_shifted_one, _shifted_two, _shifted_four = (shifted_words(count) for count in (1, 2, 4))
 
 
 def _granule_kernel(name: str, kinds: Sequence[Callable[..., None]], resident: int) -> Kernel:
@@ -69,13 +68,13 @@ def _granule_kernel(name: str, kinds: Sequence[Callable[..., None]], resident: i
     def move_granules(kind, destination, source, start, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
         move(kind, destination, source, start, table, count, loops, length, step, begin, end)
 
-    return Kernel(move_granules, "iiiiiiiiiii", name, resident=resident)
+    return Kernel(move_granules, name, resident=resident)
 
 
 def _four_granules(
     in_bits: bool,
     read_bytes: int,
-    word_count: int,
+    words_of_value: tuple[int, int],
     extent: Callable[..., Any],
     read: tuple[Callable[..., Any], Callable[..., Any]],
     finish: Callable[..., Any],
@@ -92,8 +91,8 @@ def _four_granules(
         Whether source offsets are in bits, and the table begins with the loops.
     read_bytes : int
         Of an aligned load.
-    word_count : int
-        Words of the value of a unit that lanes exchange.
+    words_of_value : pair of int
+        The value of a unit that lanes exchange: so many tuples of so many words.
     extent : callable
         Maps number, source and destination of a unit, and `run`, to what the other functions need to know of the unit.
     read : pair of callable
@@ -104,7 +103,7 @@ def _four_granules(
     put_each : callable
         Moves a unit byte by byte if `finish` left it, given its extent and `run`.
     """
-    following_all, mask = following(word_count), ~(read_bytes - 1)
+    following_all, mask = following(*words_of_value), ~(read_bytes - 1)
     load, words_of = read
     loops_at, scale = (0, 8) if in_bits else (LOOP_BYTES, 1)
 
@@ -125,7 +124,7 @@ def _four_granules(
         n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
         n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
-        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table + loops_at, loops)
+        (s0, s1, s2, s3), (d0, d1, d2, d3) = four_places(n0, n1, n2, n3, table + loops_at, loops)
         source = source * scale + start
         # The aligned addresses inside the buffer; if there are none, one at the table: safe to load, and not used.
         first, last = (begin + read_bytes - 1) & mask, (end & mask) - read_bytes
@@ -173,6 +172,10 @@ def _one_word(value: Any) -> Any:
     return (value,)
 
 
+#: What splits a value into words, by their number.
+_WORDS = {4: words, 2: _two_words, 1: _one_word}
+
+
 # Runs
 
 
@@ -196,8 +199,9 @@ def _shifting(bits: int) -> Callable[..., None]:
     mask, whole = np.uint32((1 << bits) - 1), bits == 8
     spread = spread_word(bits)
     word_count = max(granule_bytes // 4, 1)
+    last_word = word_count - 1
     shifted = shifted_words(word_count)
-    words_of = {8: words, 4: _two_words}.get(bits, _one_word)
+    split = _WORDS[word_count]
 
     @device_function
     def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
@@ -218,27 +222,26 @@ def _shifting(bits: int) -> Callable[..., None]:
         return load(min(max(extent[4], run[3]), run[4]))
 
     @device_function
-    def aligned_words(p: Any, here: Any, after: Any) -> Any:
+    def words_of(value: Any) -> Any:
+        return (split(value),)
+
+    @device_function
+    def aligned_bytes(p: Any, here: Any, after: Any) -> Any:
         """Return the 16 bytes that begin at a bit of the first of two granules."""
-        return shifted(here, after, np.uint32(p & (granule_bits - 1)))
+        return shifted(here[0], after[0], np.uint32(p & (granule_bits - 1)))
 
     @device_function
-    def aligned_nibbles(p: Any, here: Any, after: Any) -> Any:
-        low, high = shifted(here, after, np.uint32(p & (granule_bits - 1)))
-        return spread(low, high)
-
-    @device_function
-    def aligned_crumbs(p: Any, here: Any, after: Any) -> Any:
-        (word,) = shifted(here, after, np.uint32(p & (granule_bits - 1)))
-        return spread(word, word)
+    def aligned_elements(p: Any, here: Any, after: Any) -> Any:
+        found = shifted(here[0], after[0], np.uint32(p & (granule_bits - 1)))
+        return spread(found[0], found[last_word])
 
     @device_function
     def aligned_bits(p: Any, here: Any, after: Any) -> Any:
-        both = np.uint32(here[0] | np.uint32(after[0] << np.uint32(16)))
+        both = np.uint32(here[0][0] | np.uint32(after[0][0] << np.uint32(16)))
         word = np.uint32(both >> np.uint32(p & 15))
         return spread(word, word)
 
-    aligned = {8: aligned_words, 4: aligned_nibbles, 2: aligned_crumbs, 1: aligned_bits}[bits]
+    aligned = {8: aligned_bytes, 1: aligned_bits}.get(bits, aligned_elements)
 
     @device_function
     def takes_granules(p: Any, low: Any, high: Any, run: Any) -> Any:
@@ -269,7 +272,7 @@ def _shifting(bits: int) -> Callable[..., None]:
                 _store_byte(at + j, value)
 
     reads = read, words_of
-    return _four_granules(True, granule_bytes, word_count, extent, reads, finish, put_each)
+    return _four_granules(True, granule_bytes, (1, word_count), extent, reads, finish, put_each)
 
 
 # Rows
@@ -292,6 +295,46 @@ def _by(place: Any, part: Any) -> Any:
     return np.uint32(8 * (place & (part - 1)))
 
 
+@device_function
+def _one_interleaved(rows: Any) -> Any:
+    return rows[0]
+
+
+@device_function
+def _two_interleaved(rows: Any) -> Any:
+    (a0, a1), (b0, b1) = rows
+    return low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)
+
+
+@device_function
+def _four_interleaved(rows: Any) -> Any:
+    (a,), (b,), (c,), (d,) = rows
+    return turned_bytes(a, b, c, d)
+
+
+@device_function
+def _one_deinterleaved(granule: Any) -> Any:
+    return (words(granule),)
+
+
+@device_function
+def _two_deinterleaved(granule: Any) -> Any:
+    a0, a1, a2, a3 = words(granule)
+    return (low_halves(a0, a1), low_halves(a2, a3)), (high_halves(a0, a1), high_halves(a2, a3))
+
+
+@device_function
+def _four_deinterleaved(granule: Any) -> Any:
+    a0, a1, a2, a3 = words(granule)
+    a, b, c, d = turned_bytes(a0, a1, a2, a3)
+    return (a,), (b,), (c,), (d,)
+
+
+#: Between the words of each row and those of a granule, by the number of rows.
+_INTERLEAVED = {1: _one_interleaved, 2: _two_interleaved, 4: _four_interleaved}
+_DEINTERLEAVED = {1: _one_deinterleaved, 2: _two_deinterleaved, 4: _four_deinterleaved}
+
+
 @cache
 def interleave_rows_kernel() -> Kernel:
     """Make the kernel that interleaves rows; a kind for each of `ROW_COUNTS`.
@@ -304,7 +347,7 @@ def interleave_rows_kernel() -> Kernel:
 def _interleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
     mask = ~(part - 1)
-    load = LOAD[part]
+    load, split, shifted, interleaved = LOAD[part], _WORDS[part // 4], shifted_words(part // 4), _INTERLEAVED[rows]
     interleaved_place = _interleaved_place(DESTINATION)
 
     @device_function
@@ -312,47 +355,24 @@ def _interleaving(rows: int) -> Callable[..., None]:
         return load(min(max(at & mask, run[3]), run[4]))
 
     @device_function
-    def one_row(extent: Any, run: Any) -> Any:
-        return loaded(extent[3], run)
+    def load_row(number: Any, at: Any, run: Any) -> Any:
+        return loaded(at + number * run[2], run)
+
+    load_rows = several(rows, load_row)
 
     @device_function
-    def two_rows(extent: Any, run: Any) -> Any:
-        at, step = extent[3], run[2]
-        return loaded(at, run), loaded(at + step, run)
+    def read(extent: Any, run: Any) -> Any:
+        return load_rows(extent[3], run)
 
     @device_function
-    def four_rows(extent: Any, run: Any) -> Any:
-        at, step = extent[3], run[2]
-        return loaded(at, run), loaded(at + step, run), loaded(at + 2 * step, run), loaded(at + 3 * step, run)
+    def words_of_row(number: Any, found: Any) -> Any:
+        return split(found)
 
     @device_function
-    def columns_of_one(at: Any, step: Any, here: Any, after: Any) -> Any:
-        return _shifted_four(here, after, _by(at, part))
+    def shift_row(number: Any, at: Any, step: Any, here: Any, after: Any) -> Any:
+        return shifted(here, after, _by(at + number * step, part))
 
-    @device_function
-    def columns_of_two(at: Any, step: Any, here: Any, after: Any) -> Any:
-        a0, a1 = _shifted_two((here[0], here[1]), (after[0], after[1]), _by(at, part))
-        b0, b1 = _shifted_two((here[2], here[3]), (after[2], after[3]), _by(at + step, part))
-        return low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)
-
-    @device_function
-    def columns_of_four(at: Any, step: Any, here: Any, after: Any) -> Any:
-        (a,) = _shifted_one((here[0],), (after[0],), _by(at, part))
-        (b,) = _shifted_one((here[1],), (after[1],), _by(at + step, part))
-        (c,) = _shifted_one((here[2],), (after[2],), _by(at + 2 * step, part))
-        (d,) = _shifted_one((here[3],), (after[3],), _by(at + 3 * step, part))
-        return turned_bytes(a, b, c, d)
-
-    @device_function
-    def words_of_two(read: Any) -> Any:
-        return _two_words(read[0]) + _two_words(read[1])
-
-    @device_function
-    def words_of_four(read: Any) -> Any:
-        return read
-
-    read = {1: (one_row, words), 2: (two_rows, words_of_two), 4: (four_rows, words_of_four)}[rows]
-    columns_of = {1: columns_of_one, 2: columns_of_two, 4: columns_of_four}[rows]
+    words_of, shift_rows = several(rows, words_of_row, ("found",)), several(rows, shift_row, ("here", "after"))
 
     @device_function
     def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
@@ -376,7 +396,8 @@ def _interleaving(rows: int) -> Callable[..., None]:
         if count <= 0:
             return False
         if takes_words(s, count, run):
-            put_granule(d + interleaved_place(number, table), 0, count * rows, columns_of(s, step, here, after))
+            found = interleaved(shift_rows(s, step, here, after))
+            put_granule(d + interleaved_place(number, table), 0, count * rows, found)
             return False
         return True
 
@@ -391,7 +412,7 @@ def _interleaving(rows: int) -> Callable[..., None]:
                 column, inside = j >> 2, j & 3
                 _store_byte(at + j, _load_byte(s + inside // width * step + column * width + inside % width))
 
-    return _four_granules(False, part, 4, extent, read, finish, put_each)
+    return _four_granules(False, part, (rows, part // 4), extent, (read, words_of), finish, put_each)
 
 
 @cache
@@ -406,19 +427,8 @@ def deinterleave_rows_kernel(rows: int) -> Kernel:
 
 def _deinterleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
-    interleaved_place, load = _interleaved_place(SOURCE), LOAD[_GRANULE]
-
-    @device_function
-    def rows_of_two(read: Any) -> Any:
-        a0, a1, a2, a3 = words(read)
-        return low_halves(a0, a1), low_halves(a2, a3), high_halves(a0, a1), high_halves(a2, a3)
-
-    @device_function
-    def rows_of_four(read: Any) -> Any:
-        a0, a1, a2, a3 = words(read)
-        return turned_bytes(a0, a1, a2, a3)
-
-    rows_of = {1: words, 2: rows_of_two, 4: rows_of_four}[rows]
+    interleaved_place, load, shifted = _interleaved_place(SOURCE), LOAD[_GRANULE], shifted_words(part // 4)
+    put = {1: put_granule, 2: put_eight, 4: put_word}[rows]
 
     @device_function
     def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
@@ -440,44 +450,14 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
         return at + before, np.int32(max(-before, 0)), np.int32(max(min(length - before, part), -1))
 
     @device_function
-    def put_four(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+    def put_row(row: Any, d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+        at = d + row * step
         to, low, high = bounds(at, number, length)
         by = _by(-at, part)
         if low < high:
-            put_granule(to, low, high, _shifted_four(after if by == 0 else here, after, by))
+            put(to, low, high, shifted(after if by == 0 else here, after, by))
 
-    @device_function
-    def put_two(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
-        to, low, high = bounds(at, number, length)
-        by = _by(-at, part)
-        if low < high:
-            put_eight(to, low, high, _shifted_two(after if by == 0 else here, after, by))
-
-    @device_function
-    def put_one(at: Any, number: Any, length: Any, here: Any, after: Any) -> None:
-        to, low, high = bounds(at, number, length)
-        by = _by(-at, part)
-        if low < high:
-            (word,) = _shifted_one(after if by == 0 else here, after, by)
-            put_word(to, low, high, word)
-
-    @device_function
-    def put_one_row(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
-        put_four(d, number, length, here, after)
-
-    @device_function
-    def put_two_rows(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
-        put_two(d, number, length, (here[0], here[1]), (after[0], after[1]))
-        put_two(d + step, number, length, (here[2], here[3]), (after[2], after[3]))
-
-    @device_function
-    def put_four_rows(d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
-        put_one(d, number, length, (here[0],), (after[0],))
-        put_one(d + step, number, length, (here[1],), (after[1],))
-        put_one(d + 2 * step, number, length, (here[2],), (after[2],))
-        put_one(d + 3 * step, number, length, (here[3],), (after[3],))
-
-    put_rows = {1: put_one_row, 2: put_two_rows, 4: put_four_rows}[rows]
+    put_rows = several(rows, put_row, ("here", "after"), returns=False)
 
     @device_function
     def is_cut(number: Any, s: Any, run: Any) -> Any:
@@ -508,4 +488,5 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
                     )
                     _store_byte(to + j, _load_byte(s + interleaved))
 
-    return _four_granules(False, _GRANULE, 4, extent, (read, rows_of), finish, put_each)
+    reads = read, _DEINTERLEAVED[rows]
+    return _four_granules(False, _GRANULE, (rows, part // 4), extent, reads, finish, put_each)

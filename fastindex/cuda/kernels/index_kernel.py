@@ -340,11 +340,9 @@ def index_kernel(form: KernelForm) -> Kernel:
         names[f"within{i}"] = _WITHIN[given.treatment, given.signed]
         if given.bits:
             names[f"load{i}"] = load_integer(given.bits, given.signed)
-    arguments = "i" * (3 + len(form.inputs) + len(form.program.outputs))
     if form.gathered:
         for width in WIDTHS:
             names[f"load_{width}"], names[f"put_{width}"] = LOAD[width], _putting(width)
-        arguments = "iiiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], arguments, f"{'gather' if form.gathered else 'index'} {form}", form.resident)
+    return Kernel(names["convert"], f"{'gather' if form.gathered else 'index'} {form}", form.resident)

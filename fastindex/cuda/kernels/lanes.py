@@ -46,6 +46,17 @@ def _next_words(count: int) -> Callable[[Any, Any], Any]:
     return several(count, _next_word, ("first", "then"))
 
 
+def _next_rows(rows: int, count: int) -> Callable[[Any, Any], Any]:
+    """Make the same for values of `rows` tuples of words."""
+    next_words = _next_words(count)
+
+    @device_function
+    def next_row(number: Any, first: Any, then: Any) -> Any:
+        return next_words(first, then)
+
+    return several(rows, next_row, ("first", "then"))
+
+
 def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     block: Any = threading.current_thread()
     held = block._manager.__dict__.setdefault("fastindex_lanes", {})
@@ -78,17 +89,17 @@ def of_next_lane(count: int) -> Callable[[Any], Any]:
     return of_next
 
 
-def following(count: int) -> Callable[..., Any]:
-    """Return the function that maps a thread's four values, of `count` words each, to those that follow them.
+def following(rows: int, count: int) -> Callable[..., Any]:
+    """Return the function that maps a thread's four values, `rows` tuples of `count` words, to those that follow them.
 
     All threads of a block must call it. The successor of the last value of a warp is undefined.
     """
     if SIMULATED:
         return _simulated_following
-    next_words = _next_words(count)
+    following_one = _next_rows(rows, count)
 
     @device_function
     def following_all(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-        return next_words(v0, v1), next_words(v1, v2), next_words(v2, v3), next_words(v3, v3)
+        return following_one(v0, v1), following_one(v1, v2), following_one(v2, v3), following_one(v3, v3)
 
     return following_all

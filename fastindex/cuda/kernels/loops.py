@@ -47,7 +47,7 @@ def places(number: Any, table: Any, loops: Any) -> Any:
 
 @device_function
 def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> Any:
-    """Return the offsets of four steps at once: the table is read once for all of them."""
+    """Return the source and the destination offsets of four steps; the table is read once for all of them."""
     s0 = s1 = s2 = s3 = np.int64(0)
     d0 = d1 = d2 = d3 = np.int64(0)
     for loop in range(loops):
@@ -65,7 +65,7 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
         d2, d3 = d2 + n2 * destination, d3 + n3 * destination
         n0, n1, n2, n3 = q0, q1, q2, q3
         table += LOOP_BYTES
-    return s0, s1, s2, s3, d0, d1, d2, d3
+    return (s0, s1, s2, s3), (d0, d1, d2, d3)
 
 
 # Tiles: the header before the loops, and the offsets of a block's tile

@@ -19,12 +19,14 @@ from typing import Any, cast
 import numpy as np
 from llvmlite import ir
 
-from fastindex.cuda.kernels.device import OF_MLIR, SIMULATED, intrinsic, types
+from fastindex.cuda.kernels.device import OF_MLIR, SIMULATED, device_function, intrinsic, types
 
 WIDTHS = (1, 2, 4, 8, 16)
 
 GLOBAL = 1
 _SHARED = 3
+#: Bytes of all banks.
+SHARED_ALIGNMENT = 128
 _INT64 = ir.IntType(64)
 _INT32 = ir.IntType(32)
 _PAIR = ir.VectorType(_INT64, 2)
@@ -77,10 +79,10 @@ def _make_shared(size: int) -> Any:
     def shared(typingctx: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             if OF_MLIR:
-                return builder.shared(size, _SHARED)
+                return builder.shared(size, _SHARED, SHARED_ALIGNMENT)
             name = builder.module.get_unique_name("fastindex_shared")
             memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), size), name, addrspace=_SHARED)
-            memory.align = 16
+            memory.align = SHARED_ALIGNMENT
             memory.linkage = "internal"
             memory.initializer = ir.Constant(memory.value_type, ir.Undefined)
             return builder.ptrtoint(memory, _INT64)
@@ -88,31 +90,6 @@ def _make_shared(size: int) -> Any:
         return types.int64(), generate
 
     return intrinsic(shared)
-
-
-def _make_load_integer(bits: int, signed: bool) -> Any:
-    def load(typingctx: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            memory = ir.IntType(bits)
-            value = builder.load(builder.inttoptr(arguments[0], memory.as_pointer(GLOBAL)), align=bits // 8)
-            if bits == 64:
-                return value
-            return builder.sext(value, _INT64) if signed else builder.zext(value, _INT64)
-
-        return types.int64(types.int64), generate
-
-    return intrinsic(load)
-
-
-def _make_store_int64() -> Any:
-    def store(typingctx: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            builder.store(arguments[1], builder.inttoptr(arguments[0], _INT64.as_pointer(GLOBAL)), align=8)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return intrinsic(store)
 
 
 def _make_lower_to() -> Any:
@@ -181,23 +158,10 @@ def _simulated_shared(size: int) -> Callable[[], int]:
         # Blocks are simulated one at a time; the threads of a block share its manager.
         block: Any = threading.current_thread()
         with _lock:
-            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + 16, np.uint8))
-        return int(memory.ctypes.data + 15) // 16 * 16
+            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + SHARED_ALIGNMENT, np.uint8))
+        return int(-(-memory.ctypes.data // SHARED_ALIGNMENT) * SHARED_ALIGNMENT)
 
     return shared
-
-
-def _simulated_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
-    def load(address: Any) -> Any:
-        value = _UNSIGNED[bits // 8].from_address(_checked(address, bits // 8)).value
-        wraps = value >= 1 << (bits - 1) and (signed or bits == 64)
-        return np.int64(value - (1 << bits) if wraps else value)
-
-    return load
-
-
-def _simulated_store_int64(address: Any, value: Any) -> None:
-    ctypes.c_int64.from_address(_checked(address, 8)).value = (int(value) + 2**63) % 2**64 - 2**63
 
 
 def _simulated_lower_to(address: Any, value: Any) -> None:
@@ -207,15 +171,8 @@ def _simulated_lower_to(address: Any, value: Any) -> None:
 
 
 def shared_memory(size: int) -> Callable[[], int]:
-    """Make the function that returns the address, a multiple of 16, of `size` bytes of shared memory of a block."""
+    """Make the function that returns the address, a multiple of 128, of `size` bytes of shared memory of a block."""
     return _simulated_shared(size) if SIMULATED else cast(Callable[[], int], _make_shared(size))
-
-
-def load_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
-    """Make the function that loads an integer of global memory as int64."""
-    if SIMULATED:
-        return _simulated_integer(bits, signed)
-    return cast(Callable[[Any], Any], _make_load_integer(bits, signed))
 
 
 if SIMULATED:
@@ -223,15 +180,32 @@ if SIMULATED:
     STORE = {width: _simulated_store(width, False) for width in WIDTHS}
     LOAD_SHARED = {width: _simulated_load(width, True) for width in WIDTHS}
     STORE_SHARED = {width: _simulated_store(width, True) for width in WIDTHS}
-    store_int64: Any = _simulated_store_int64
     lower_to: Any = _simulated_lower_to
 else:
     LOAD = {width: _make_load(width, GLOBAL) for width in WIDTHS}
     STORE = {width: _make_store(width, GLOBAL) for width in WIDTHS}
     LOAD_SHARED = {width: _make_load(width, _SHARED) for width in WIDTHS}
     STORE_SHARED = {width: _make_store(width, _SHARED) for width in WIDTHS}
-    store_int64 = _make_store_int64()
     lower_to = _make_lower_to()
+
+
+def load_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
+    """Make the function that loads an integer of global memory as int64."""
+    load, kind = LOAD[bits // 8], np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
+
+    @device_function
+    def load_as_int64(address: Any) -> Any:
+        return np.int64(kind(load(address)))
+
+    return load_as_int64
+
+
+_store_eight = STORE[8]
 
 #: Loads an int64 from global memory.
 load_int64 = load_integer(64, True)
+
+
+@device_function
+def store_int64(address: Any, value: Any) -> None:
+    _store_eight(address, np.uint64(value))

@@ -106,13 +106,13 @@ class Builder:
     def atomic_rmw(self, how: str, address: Any, value: Any, order: str) -> None:
         llvm.atomicrmw(llvm.AtomicBinOp[how], address.held, value.held, llvm.AtomicOrdering[order])
 
-    def shared(self, size: int, space: int) -> Value:
+    def shared(self, size: int, space: int, align: int) -> Value:
         """Return the address of memory of a block."""
         name = f"fastindex_shared_{next(_numbers)}"
         with mlir.InsertionPoint.at_block_begin(self._lowering.mlir_gpu_module.bodyRegion.blocks[0]):
             linkage = mlir.Attribute.parse("#llvm.linkage<internal>")
             kind = mlir.Type.parse(f"!llvm.array<{size} x i8>")
-            llvm.GlobalOp(kind, name, linkage, addr_space=space, alignment=16)
+            llvm.GlobalOp(kind, name, linkage, addr_space=space, alignment=align)
         pointer = llvm.PointerType.get(space)
         return Value(llvm.ptrtoint(_type_of(ir.IntType(64)), llvm.mlir_addressof(pointer, name)), ir.IntType(64))
 

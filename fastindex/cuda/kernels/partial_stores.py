@@ -40,8 +40,9 @@ def _word_up_to(at: Any, high: Any, word: Any) -> None:
 
 
 @device_function
-def put_word(at: Any, low: Any, high: Any, word: Any) -> None:
-    """Write the bytes from `low` to `high` of an aligned word; the bounds may be outside it."""
+def put_word(at: Any, low: Any, high: Any, values: Any) -> None:
+    """Write the bytes from `low` to `high` of an aligned word, a tuple of one; the bounds may be outside it."""
+    (word,) = values
     if low <= 0 and high >= 4:
         _store_word(at, word)
     elif high >= 4:

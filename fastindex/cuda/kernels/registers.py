@@ -12,7 +12,6 @@ from fastindex.cuda.kernels.device import device_function
 _LOW_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0x0000FFFF)
 _HIGH_HALF = np.uint32(0xFFFF0000)
-_LOW_WORD = np.uint64(0xFFFFFFFF)
 _LOW_BYTE = np.uint32(0x000000FF)
 _NIBBLE = np.uint32(0x0000000F)
 _LOW_NIBBLES = np.uint32(0x000F000F)
@@ -23,22 +22,22 @@ _TWO_WORDS, _ONE_WORD, _IN_WORD = np.uint32(64), np.uint32(32), np.uint32(31)
 
 
 @device_function
-def _pair(low: Any, high: Any) -> Any:
-    return low, high
+def _eight(low: Any, high: Any) -> Any:
+    return np.uint64(np.int64(low))
 
 
 @device_function
-def _eight(low: Any, high: Any) -> Any:
-    return low
+def _pair(low: Any, high: Any) -> Any:
+    return _eight(low, high), _eight(high, low)
 
 
 @device_function
 def _word(low: Any, high: Any) -> Any:
-    return np.uint32(low & _LOW_WORD)
+    return np.uint32(_eight(low, high))
 
 
 def unit_of_numbers(width: int) -> Callable[[Any, Any], Any]:
-    """Return the function that makes a unit of `width` bytes from the low and high 8 bytes of a pattern."""
+    """Return the function that makes a unit of `width` bytes from the low and high 8 bytes of a pattern, as int64."""
     return {16: _pair, 8: _eight}.get(width, _word)
 
 

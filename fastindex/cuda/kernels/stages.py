@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import padded_bytes, skewed_place
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, SKEW, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
@@ -36,7 +36,7 @@ def staged_kernel(size: int) -> Kernel:
     def stage(destination, source, table, loops, kind, deinterleave):  # type: ignore[no-untyped-def]
         move(kind, shared(), destination, source, table, loops, deinterleave)
 
-    return Kernel(stage, "iiiiii", "stage", resident=3)
+    return Kernel(stage, "stage", resident=3)
 
 
 def _staging(width: int, unit: int) -> Callable[..., None]:
@@ -76,16 +76,28 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
     @device_function
-    def bounded(at: Any, offset: Any, total: Any) -> Any:
+    def offset(number: Any, at: Any, total: Any) -> Any:
+        """Return a thread's offset in the interleaved rows, `number` steps after the first; out of range, the first."""
+        found = np.uint32(at + np.uint32(number * step))
         # Not by a conditional expression, which numba-cuda-mlir keeps in local memory.
-        ones_if_below = np.uint32((np.int64(offset) - np.int64(total)) >> 32)
-        return np.uint32(at + np.uint32(np.uint32(offset - at) & ones_if_below))
+        ones_if_below = np.uint32((np.int64(found) - np.int64(total)) >> 32)
+        return np.uint32(at + np.uint32(np.uint32(found - at) & ones_if_below))
 
     @device_function
-    def four_units(at: Any, total: Any) -> Any:
-        """Return a thread's second to fourth offset, `step` bytes each after the last; out of range, the first."""
-        b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
-        return bounded(at, b, total), bounded(at, c, total), bounded(at, d, total)
+    def take_unit(number: Any, memory: Any, skew: Any, offset: Any) -> Any:
+        return load_unit(memory + np.int64(place(offset, skew)))
+
+    @device_function
+    def put_unit(number: Any, memory: Any, skew: Any, offset: Any, value: Any) -> None:
+        store_unit(memory + np.int64(place(offset, skew)), value)
+
+    @device_function
+    def load_offset(number: Any, source: Any, offset: Any) -> Any:
+        return load(source + np.int64(offset))
+
+    @device_function
+    def store_offset(number: Any, destination: Any, offset: Any, value: Any) -> None:
+        store(destination + np.int64(offset), value)
 
     @device_function
     def start(row: Any, column: Any, stride: Any) -> Any:
@@ -93,98 +105,83 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
         return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
 
     @device_function
-    def interleave_four_rows(
-        memory: Any, skew: Any, source: Any, row_places: Any, row: Any, rows: Any, columns: Any
-    ) -> None:
-        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
-        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
-        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
-            s = source + column * width
-            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
-            scatter(memory, skew, start(row, column, stride), stride, v0)
-            scatter(memory, skew, start(row + 1, column, stride), stride, v1)
-            scatter(memory, skew, start(row + 2, column, stride), stride, v2)
-            scatter(memory, skew, start(row + 3, column, stride), stride, v3)
+    def place_of(number: Any, places: Any) -> Any:
+        return load_int64(places + 8 * number)
 
     @device_function
-    def interleave_row(memory: Any, skew: Any, source: Any, row: Any, rows: Any, columns: Any) -> None:
-        stride, column = np.uint32(np.uint32(rows) * row_bytes), np.int64(cuda.threadIdx.x * per_word)
+    def load_row(number: Any, at: Any, place: Any) -> Any:
+        return load(at + place)
+
+    @device_function
+    def load_column(number: Any, at: Any) -> Any:
+        return load(at + number * columns_step * width)
+
+    @device_function
+    def put_row(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Any) -> None:
+        scatter(memory, skew, start(row + number, column, stride), stride, value)
+
+    @device_function
+    def put_column(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Any) -> None:
+        scatter(memory, skew, start(row, column + number * columns_step, stride), stride, value)
+
+    @device_function
+    def store_row(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, at: Any, place: Any) -> None:
+        store(at + place, gather(memory, skew, start(row + number, column, stride), stride))
+
+    offsets, places_of, load_columns = several(4, offset), several(4, place_of), several(4, load_column)
+    load_rows, store_rows = several(4, load_row, ("place",)), several(4, store_row, ("place",), returns=False)
+    put_rows, put_columns = (several(4, f, ("value",), returns=False) for f in (put_row, put_column))
+    take_units, load_offsets = several(4, take_unit, ("offset",)), several(4, load_offset, ("offset",))
+    put_units, store_offsets = (several(4, f, ("offset", "value"), returns=False) for f in (put_unit, store_offset))
+
+    @device_function
+    def interleave_row(memory: Any, skew: Any, source: Any, row: Any, stride: Any, columns: Any) -> None:
+        column = np.int64(cuda.threadIdx.x * per_word)
         while column + 3 * columns_step < columns:
-            c1, c2, c3 = column + columns_step, column + 2 * columns_step, column + 3 * columns_step
-            v0, v1 = load(source + column * width), load(source + c1 * width)
-            v2, v3 = load(source + c2 * width), load(source + c3 * width)
-            scatter(memory, skew, start(row, column, stride), stride, v0)
-            scatter(memory, skew, start(row, c1, stride), stride, v1)
-            scatter(memory, skew, start(row, c2, stride), stride, v2)
-            scatter(memory, skew, start(row, c3, stride), stride, v3)
+            put_columns(memory, skew, row, column, stride, load_columns(source + column * width))
             column += 4 * columns_step
         while column < columns:
-            scatter(memory, skew, start(row, column, stride), stride, load(source + column * width))
+            put_row(0, memory, skew, row, column, stride, load(source + column * width))
             column += columns_step
 
     @device_function
     def interleave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
         """Interleave four rows at a time, then the remainder one by one."""
-        row = np.int64(0)
+        row, stride = np.int64(0), np.uint32(np.uint32(rows) * row_bytes)
         while row + 4 <= rows:
-            interleave_four_rows(memory, skew, source, row_places, row, rows, columns)
+            places = places_of(row_places + 8 * row)
+            for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+                put_rows(memory, skew, row, column, stride, load_rows(source + column * width, places))
             row += 4
         while row < rows:
-            interleave_row(memory, skew, source + load_int64(row_places + 8 * row), row, rows, columns)
+            interleave_row(memory, skew, source + load_int64(row_places + 8 * row), row, stride, columns)
             row += 1
 
     @device_function
-    def deinterleave_row(memory: Any, skew: Any, destination: Any, row: Any, rows: Any, columns: Any) -> None:
-        stride = np.uint32(np.uint32(rows) * row_bytes)
-        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
-            store(destination + column * width, gather(memory, skew, start(row, column, stride), stride))
-
-    @device_function
-    def deinterleave_four_rows(
-        memory: Any, skew: Any, destination: Any, row_places: Any, row: Any, rows: Any, columns: Any
-    ) -> None:
-        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
-        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
-        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
-            d = destination + column * width
-            store(d + p0, gather(memory, skew, start(row, column, stride), stride))
-            store(d + p1, gather(memory, skew, start(row + 1, column, stride), stride))
-            store(d + p2, gather(memory, skew, start(row + 2, column, stride), stride))
-            store(d + p3, gather(memory, skew, start(row + 3, column, stride), stride))
-
-    @device_function
     def deinterleave_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        row = np.int64(0)
+        row, stride = np.int64(0), np.uint32(np.uint32(rows) * row_bytes)
         while row + 4 <= rows:
-            deinterleave_four_rows(memory, skew, destination, row_places, row, rows, columns)
+            places = places_of(row_places + 8 * row)
+            for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+                store_rows(memory, skew, row, column, stride, destination + column * width, places)
             row += 4
         while row < rows:
-            deinterleave_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
+            to = load_int64(row_places + 8 * row)
+            for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+                store_row(0, memory, skew, row, column, stride, destination + column * width, to)
             row += 1
 
     @device_function
     def store_interleaved(memory: Any, skew: Any, destination: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
-            at = np.uint32(first)
-            b, c, e = four_units(at, total)
-            v0, v1 = load_unit(memory + np.int64(place(at, skew))), load_unit(memory + np.int64(place(b, skew)))
-            v2, v3 = load_unit(memory + np.int64(place(c, skew))), load_unit(memory + np.int64(place(e, skew)))
-            store(destination + np.int64(at), v0)
-            store(destination + np.int64(b), v1)
-            store(destination + np.int64(c), v2)
-            store(destination + np.int64(e), v3)
+            four = offsets(np.uint32(first), total)
+            store_offsets(destination, four, take_units(memory, skew, four))
 
     @device_function
     def load_interleaved(memory: Any, skew: Any, source: Any, total: Any) -> None:
         for first in range(cuda.threadIdx.x * unit, total, first_four):
-            at = np.uint32(first)
-            b, c, e = four_units(at, total)
-            v0, v1 = load(source + np.int64(at)), load(source + np.int64(b))
-            v2, v3 = load(source + np.int64(c)), load(source + np.int64(e))
-            store_unit(memory + np.int64(place(at, skew)), v0)
-            store_unit(memory + np.int64(place(b, skew)), v1)
-            store_unit(memory + np.int64(place(c, skew)), v2)
-            store_unit(memory + np.int64(place(e, skew)), v3)
+            four = offsets(np.uint32(first), total)
+            put_units(memory, skew, four, load_offsets(source, four))
 
     @device_function
     def move(memory: Any, destination: Any, source: Any, table: Any, loops: Any, deinterleave: Any) -> None:

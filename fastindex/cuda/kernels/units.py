@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.loops import four_places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
@@ -37,52 +37,50 @@ Writer = Callable[[Any, Any, Any], None]
 
 def _mover(read: Reader, write: Writer) -> Callable[..., None]:
     @device_function
-    def move(destination: Any, source: Any, n: Any, count: Any, offsets: Any, extra: Any) -> None:
-        s0, s1, s2, s3, d0, d1, d2, d3 = offsets
-        v0, v1, v2, v3 = (
-            read(source + s0, extra),
-            read(source + s1, extra),
-            read(source + s2, extra),
-            read(source + s3, extra),
-        )
-        if n < count:
-            write(destination + d0, extra, v0)
-        if n + THREADS < count:
-            write(destination + d1, extra, v1)
-        if n + 2 * THREADS < count:
-            write(destination + d2, extra, v2)
-        if n + 3 * THREADS < count:
-            write(destination + d3, extra, v3)
+    def read_unit(number: Any, source: Any, place: Any, extra: Any) -> Any:
+        return read(source + place, extra)
+
+    @device_function
+    def write_unit(number: Any, destination: Any, place: Any, n: Any, count: Any, extra: Any, value: Any) -> None:
+        if n + number * THREADS < count:
+            write(destination + place, extra, value)
+
+    read_four, write_four = several(4, read_unit, ("place",)), several(4, write_unit, ("place", "value"), returns=False)
+
+    @device_function
+    def move(destination: Any, source: Any, n: Any, count: Any, places: Any, extra: Any) -> None:
+        write_four(destination, places[1], n, count, extra, read_four(source, places[0], extra))
 
     return move
 
 
 @device_function
-def _offsets(n: Any, count: Any, table: Any, loops: Any) -> Any:
+def _places(n: Any, count: Any, table: Any, loops: Any) -> Any:
     last = count - 1
     n1, n2, n3 = min(n + THREADS, last), min(n + 2 * THREADS, last), min(n + 3 * THREADS, last)
-    return four_places(min(n, last), n1, n2, n3, table, loops)
+    return four_places(n, n1, n2, n3, table, loops)
 
 
 def unit_kernel(name: str, kinds: Sequence[tuple[Reader, Writer]]) -> Kernel:
     """Make a kernel that moves units along loops, four a thread.
 
-    Its parameters: destination, source, table, units, loops, the number of the kind, and a number that `read` and
+    Its parameters: destination, source, table, units, loops, the number of the kind, and two numbers that `read` and
     `write` get.
 
     Parameters
     ----------
     name : str
     kinds : sequence of (read, write)
-        Functions of an address and the last parameter, and for `write`, of what `read` returned.
+        Functions of an address and the last two parameters, and for `write`, of what `read` returned.
     """
     move = one_of([_mover(*kind) for kind in kinds])
 
-    def move_units(destination, source, table, count, loops, kind, extra):  # type: ignore[no-untyped-def]
+    def move_units(destination, source, table, count, loops, kind, first, second):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        move(kind, destination, source, n, count, _offsets(n, count, table, loops), extra)
+        if n < count:
+            move(kind, destination, source, n, count, _places(n, count, table, loops), (first, second))
 
-    return Kernel(move_units, "iiiiiii", name, resident=4)
+    return Kernel(move_units, name, resident=4)
 
 
 def _whole(width: int) -> tuple[Reader, Writer]:
@@ -119,43 +117,26 @@ def page_kernel() -> Kernel:
         page = np.int64(np.uint32(quotient(block, magic, shift)))
         n = (block - page * each) * (4 * THREADS) + cuda.threadIdx.x
         here, there = load_int64(pages + 16 * page), load_int64(pages + 16 * page + 8)
-        move(kind, destination + there, source + here, n, count, _offsets(n, count, table, loops), 0)
+        if n < count:
+            move(kind, destination + there, source + here, n, count, _places(n, count, table, loops), (0, 0))
 
-    return Kernel(copy_pages, "iiiiiiiiii", "copy pages", resident=4)
+    return Kernel(copy_pages, "copy pages", resident=3)
 
 
 @cache
 def fill_kernel() -> Kernel:
-    """Make the kernel that writes one unit along loops; a kind for each of `WIDTHS`.
+    """Make the kernel that writes one unit, whose low and high 8 bytes are its last parameters; kinds as for copies."""
+    return unit_kernel("fill", [_filler(width) for width in WIDTHS])
 
-    Parameters: destination, table, units, loops, the number of the kind, the low and the high 8 bytes of the unit.
-    """
 
-    def filler(width: int) -> Callable[..., None]:
-        store, unit = STORE[width], unit_of_numbers(width)
+def _filler(width: int) -> tuple[Reader, Writer]:
+    unit, (_, write) = unit_of_numbers(width), _whole(width)
 
-        @device_function
-        def fill(destination: Any, n: Any, count: Any, offsets: Any, low: Any, high: Any) -> None:
-            value = unit(low, high)
-            _, _, _, _, d0, d1, d2, d3 = offsets
-            if n < count:
-                store(destination + d0, value)
-            if n + THREADS < count:
-                store(destination + d1, value)
-            if n + 2 * THREADS < count:
-                store(destination + d2, value)
-            if n + 3 * THREADS < count:
-                store(destination + d3, value)
+    @device_function
+    def read(at: Any, extra: Any) -> Any:
+        return unit(extra[0], extra[1])
 
-        return fill
-
-    fill = one_of([filler(width) for width in WIDTHS])
-
-    def fill_units(destination, table, count, loops, kind, low, high):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        fill(kind, destination, n, count, _offsets(n, count, table, loops), low, high)
-
-    return Kernel(fill_units, "iiiiiuu", "fill", resident=4)
+    return read, write
 
 
 @cache
@@ -170,7 +151,7 @@ def look_up_kernel() -> Kernel:
                 store_int64(at, load_int64(table + 8 * load_int64(at)))
             n += THREADS
 
-    return Kernel(look_up, "iii", "look up", resident=4)
+    return Kernel(look_up, "look up", resident=4)
 
 
 # Rows that are interleaved element by element
@@ -182,56 +163,65 @@ _load_vector, _store_vector = LOAD[16], STORE[16]
 
 
 @device_function
-def _read_vector(at: Any, step: Any) -> Any:
+def _load_row(number: Any, at: Any, step: Any) -> Any:
+    return _load_word(at + number * step)
+
+
+@device_function
+def _store_row(number: Any, at: Any, step: Any, word: Any) -> None:
+    _store_word(at + number * step, word)
+
+
+_load_words, _store_words = several(4, _load_row), several(4, _store_row, ("word",), returns=False)
+
+
+@device_function
+def _read_vector(at: Any, extra: Any) -> Any:
     return _load_vector(at)
 
 
 @device_function
-def _read_halves(at: Any, step: Any) -> Any:
-    return _load_half(at), _load_half(at + step)
+def _read_halves(at: Any, extra: Any) -> Any:
+    return _load_half(at), _load_half(at + extra[0])
 
 
 @device_function
-def _write_interleaved_halves(at: Any, step: Any, rows: Any) -> None:
+def _write_interleaved_halves(at: Any, extra: Any, rows: Any) -> None:
     a, b = rows
     a0, a1, b0, b1 = np.uint32(a), np.uint32(a >> _HALF), np.uint32(b), np.uint32(b >> _HALF)
     _store_vector(at, pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)))
 
 
 @device_function
-def _read_bytes(at: Any, step: Any) -> Any:
-    return _load_word(at), _load_word(at + step), _load_word(at + 2 * step), _load_word(at + 3 * step)
+def _read_bytes(at: Any, extra: Any) -> Any:
+    return _load_words(at, extra[0])
 
 
 @device_function
-def _write_interleaved_bytes(at: Any, step: Any, rows: Any) -> None:
+def _write_interleaved_bytes(at: Any, extra: Any, rows: Any) -> None:
     a, b, c, d = rows
     w0, w1, w2, w3 = turned_bytes(a, b, c, d)
     _store_vector(at, pair(w0, w1, w2, w3))
 
 
 @device_function
-def _write_parted_halves(at: Any, step: Any, interleaved: Any) -> None:
+def _write_parted_halves(at: Any, extra: Any, interleaved: Any) -> None:
     a0, a1, a2, a3 = words(interleaved)
     _store_half(at, np.uint64(low_halves(a0, a1)) | (np.uint64(low_halves(a2, a3)) << _HALF))
-    _store_half(at + step, np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << _HALF))
+    _store_half(at + extra[0], np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << _HALF))
 
 
 @device_function
-def _write_parted_bytes(at: Any, step: Any, interleaved: Any) -> None:
+def _write_parted_bytes(at: Any, extra: Any, interleaved: Any) -> None:
     a0, a1, a2, a3 = words(interleaved)
-    w0, w1, w2, w3 = turned_bytes(a0, a1, a2, a3)
-    _store_word(at, w0)
-    _store_word(at + step, w1)
-    _store_word(at + 2 * step, w2)
-    _store_word(at + 3 * step, w3)
+    _store_words(at, extra[0], turned_bytes(a0, a1, a2, a3))
 
 
 @cache
 def interleave_kernel() -> Kernel:
     """Make the kernel that interleaves 4 // `width` rows, a kind for each of `ROW_WIDTHS`, or then deinterleaves them.
 
-    The last parameter is the stride between rows in bytes. A unit is 16 bytes of the interleaved row, so that
+    The last parameter but one is the stride between rows in bytes. A unit is 16 bytes of the interleaved row, so that
     neighbouring threads fill whole sectors on both sides.
     """
     interleaving = [(_read_bytes, _write_interleaved_bytes), (_read_halves, _write_interleaved_halves)]
@@ -324,4 +314,4 @@ def pack_bits_kernel() -> Kernel:
     def pack_bits(destination, source, count, kind):  # type: ignore[no-untyped-def]
         pack(kind, destination, source, (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8, count)
 
-    return Kernel(pack_bits, "iiii", "pack bits")
+    return Kernel(pack_bits, "pack bits")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, every, several
 from fastindex.cuda.kernels.geometry import WordGeometry
 from fastindex.cuda.kernels.lanes import of_next_lane
 from fastindex.cuda.kernels.loops import HEADER_BYTES, LOOP_BYTES, TILE_COLUMNS, TILE_ROWS, tile
@@ -53,94 +53,66 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         return value
 
     @device_function
-    def word_at(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
-        """Return the aligned word at an address, clamped to the last byte of its row and to the whole words inside."""
-        return load_word(min(max(min(at, last_byte) & ~3, first), last))
+    def start(number: Any, source: Any, places: Any, row: Any, last: Any) -> Any:
+        return source + load_int64(places + 8 * min(row + number, last))
 
     @device_function
-    def is_inside(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
-        return at & ~3 >= first and min(at + 3, last_byte) & ~3 <= last
+    def aligned_word(number: Any, start: Any, lane: Any) -> Any:
+        return load_word((start & ~3) + lane)
 
     @device_function
-    def shifted(at: Any, here: Any, after: Any) -> Any:
-        return funnelled(here, after, np.uint64(8 * (at & 3)))
+    def clamped_word(number: Any, start: Any, lane: Any, last_byte: Any, bounds: Any) -> Any:
+        """Return the aligned word of a lane, clamped to the last byte of its row and to the whole words inside."""
+        return load_word(min(max(min(start + lane, start + last_byte) & ~3, bounds[0]), bounds[1]))
 
     @device_function
-    def put_two_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
-        first, last, begin, end = bounds
-        a, b = starts[0] + lane, starts[1] + lane
-        y, z = starts[0] + nbytes, starts[1] + nbytes
-        w0, w1 = word_at(a, y, first, last), word_at(b, z, first, last)
-        n0, n1 = next_words((w0, w1))
+    def is_inside(number: Any, start: Any, lane: Any, last_byte: Any, bounds: Any) -> Any:
+        at = start + lane
+        return at & ~3 >= bounds[0] and min(at + 3, start + last_byte) & ~3 <= bounds[1]
+
+    @device_function
+    def bytes_of(number: Any, start: Any, lane: Any, bounds: Any) -> Any:
+        return single_bytes(start + lane, bounds[2], bounds[3])
+
+    @device_function
+    def shifted(number: Any, start: Any, here: Any, after: Any) -> Any:
+        return funnelled(here, after, np.uint64(8 * (start & 3)))
+
+    @device_function
+    def store_column(number: Any, to: Any, word: Any) -> None:
+        store_shared(to + number * pitch, word)
+
+    @device_function
+    def turned_two(rows: Any) -> Any:
+        return low_halves(rows[0], rows[1]), high_halves(rows[0], rows[1])
+
+    @device_function
+    def turned_four(rows: Any) -> Any:
+        return turned_bytes(rows[0], rows[1], rows[2], rows[3])
+
+    turned = turned_two if width == 2 else turned_four
+    starts_of, store_columns = several(per, start), several(per, store_column, ("word",), returns=False)
+    aligned_words, clamped_words = (several(per, f, ("start",)) for f in (aligned_word, clamped_word))
+    all_inside, all_bytes = every(per, is_inside, ("start",)), several(per, bytes_of, ("start",))
+    all_shifted = several(per, shifted, ("start", "here", "after"))
+
+    @device_function
+    def put_block(to: Any, lane: Any, starts: Any, last_byte: Any, is_there: Any, bounds: Any) -> None:
+        here = clamped_words(starts, lane, last_byte, bounds)
+        after = next_words(here)
         if is_there:
-            if is_inside(a, y, first, last) and is_inside(b, z, first, last):
-                r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
+            if all_inside(starts, lane, last_byte, bounds):
+                store_columns(to, turned(all_shifted(starts, here, after)))
             else:
-                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
-            store_shared(to, low_halves(r0, r1))
-            store_shared(to + pitch, high_halves(r0, r1))
+                store_columns(to, turned(all_bytes(starts, lane, bounds)))
 
     @device_function
-    def put_four_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
-        first, last, begin, end = bounds
-        a, b, c, d = starts[0] + lane, starts[1] + lane, starts[2] + lane, starts[3] + lane
-        w, x, y, z = starts[0] + nbytes, starts[1] + nbytes, starts[2] + nbytes, starts[3] + nbytes
-        w0, w1 = word_at(a, w, first, last), word_at(b, x, first, last)
-        w2, w3 = word_at(c, y, first, last), word_at(d, z, first, last)
-        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
+    def put_whole_block(to: Any, lane: Any, starts: Any, is_there: Any) -> None:
+        here = aligned_words(starts, lane)
+        after = next_words(here)
         if is_there:
-            above = is_inside(a, w, first, last) and is_inside(b, x, first, last)
-            if above and is_inside(c, y, first, last) and is_inside(d, z, first, last):
-                r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
-            else:
-                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
-                r2, r3 = single_bytes(c, begin, end), single_bytes(d, begin, end)
-            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
-            store_shared(to, v0)
-            store_shared(to + pitch, v1)
-            store_shared(to + 2 * pitch, v2)
-            store_shared(to + 3 * pitch, v3)
+            store_columns(to, turned(all_shifted(starts, here, after)))
 
-    put_block = put_two_rows if width == 2 else put_four_rows
-
-    @device_function
-    def two_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
-        return source + load_int64(places + 8 * min(row, last)), source + load_int64(places + 8 * min(row + 1, last))
-
-    @device_function
-    def four_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
-        a, b = two_starts(source, places, row, last)
-        c, d = two_starts(source, places, row + 2, last)
-        return a, b, c, d
-
-    starts_of = two_starts if width == 2 else four_starts
-
-    @device_function
-    def whole_two_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
-        a, b = source + load_int64(places), source + load_int64(places + 8)
-        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
-        n0, n1 = next_words((w0, w1))
-        if is_there:
-            r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
-            store_shared(to, low_halves(r0, r1))
-            store_shared(to + pitch, high_halves(r0, r1))
-
-    @device_function
-    def whole_four_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
-        a, b = source + load_int64(places), source + load_int64(places + 8)
-        c, d = source + load_int64(places + 16), source + load_int64(places + 24)
-        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
-        w2, w3 = load_word((c & ~3) + lane), load_word((d & ~3) + lane)
-        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
-        if is_there:
-            r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
-            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
-            store_shared(to, v0)
-            store_shared(to + pitch, v1)
-            store_shared(to + 2 * pitch, v2)
-            store_shared(to + 3 * pitch, v3)
-
-    put_whole_block = whole_two_rows if width == 2 else whole_four_rows
     last_group = tile_rows // per - 1
 
     @device_function
@@ -148,9 +120,9 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         """Read a full tile whose aligned words, including the one after its last byte, are inside the buffer."""
         for step in range(steps):
             group, number = patch_of(warp, step)
-            here, places = number + lane, row_places + 8 * per * min(group, last_group)
+            here, starts = number + lane, starts_of(source, row_places, per * min(group, last_group), tile_rows)
             to = memory + column_place(here * per) + 4 * group
-            put_whole_block(to, 4 * here, source, places, group <= last_group and lane < 31)
+            put_whole_block(to, 4 * here, starts, group <= last_group and lane < 31)
 
     @device_function
     def read_part(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any, sizes: Any, bounds: Any) -> None:
@@ -197,7 +169,8 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
             above, below = load_shared(high + stands), load_shared(low + stands)
             first = 4 * lane - skipped
             if first < nbytes:
-                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * skipped)))
+                word = funnelled(below, above, np.uint64(32 - 8 * skipped))
+                put_word(at + first, -first, nbytes - first, (word,))
             column += warps
 
-    return Kernel(transpose_words, "iiiiii", f"transpose words {width} {tile_rows} {tile_columns}", resident=4)
+    return Kernel(transpose_words, f"transpose words {width} {tile_rows} {tile_columns}", resident=4)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fastindex.algebra.casts import Cast
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, rows_and_columns
-from fastindex.cuda.launches.launches import VECTOR_BYTES, block, cut, ordered
-from fastindex.cuda.launches.records import CastUnit, Launch, Tile
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes, rows_and_columns
+from fastindex.cuda.launches.launches import VECTOR_BYTES, cut, ordered, tiled
+from fastindex.cuda.launches.records import CastUnit, Launch
 
 #: Rows and columns of a tile in shared memory: 16 KiB, or 32 KiB of 8-byte elements.
 TILE = (64, 64)
@@ -121,53 +122,37 @@ class _Chooser:
         loops = []
         for k in nest.loops:
             parts = together if k is run else 1
-            loops.append(
-                Loop(
-                    k.size // parts, k.source_stride * parts * self._read, k.destination_stride * parts * self._written
-                )
-            )
+            loops.append(Loop(k.size // parts, k.source_stride * parts, k.destination_stride * parts))
+        units = in_bytes(nest._replace(loops=tuple(k for k in loops if k.size > 1)), self._read, self._written)
         return Launch(
             kernel,
             self._written,
-            tuple(ordered(k for k in loops if k.size > 1)) or (Loop(1, 0, 0),),
-            nest.source_start * self._read,
-            nest.destination_start * self._written,
+            tuple(ordered(units.loops)) or (Loop(1, 0, 0),),
+            units.source_start,
+            units.destination_start,
             why,
             step=step,
             cast=CastUnit(self._code, rows, together),
         )
 
     def _through_tiles(self, nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop]) -> Launch:
-        others = [k for k in nest.loops if k not in (*rows, *columns)]
-        row_block, column_block = block(rows, TILE[0]), block(columns, TILE[1])
-        outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
-        row_places = [source for source, _ in row_block.places]
-        column_places = [target for _, target in column_block.places]
+        tile, outer = tiled(nest, rows, columns, TILE)
         moving = [k for k in outer if k.size > 1]
         read_together = math.gcd(
-            *(VECTOR_BYTES // self._read, self._source_unit, column_block.count, len(column_block.places)),
-            *(nest.source_start, *row_places, *(k.source_stride for k in moving)),
+            *(VECTOR_BYTES // self._read, self._source_unit, tile.columns, tile.tile_columns),
+            *(nest.source_start, *tile.row_places, *(k.source_stride for k in moving)),
         )
         written_together = math.gcd(
-            *(VECTOR_BYTES // self._written, self._target_unit, row_block.count, len(row_block.places)),
-            *(nest.destination_start, *column_places, *(k.destination_stride for k in moving)),
+            *(VECTOR_BYTES // self._written, self._target_unit, tile.rows, tile.tile_rows),
+            *(nest.destination_start, *tile.column_places, *(k.destination_stride for k in moving)),
         )
-        tile = Tile(
-            row_block.count,
-            column_block.count,
-            len(row_block.places),
-            len(column_block.places),
-            TILE,
-            tuple(place * self._read for place in row_places),
-            tuple(place * self._written for place in column_places),
-        )
+        row_places = tuple(place * self._read for place in tile.row_places)
+        column_places = tuple(place * self._written for place in tile.column_places)
         return Launch(
             "cast transpose",
             self._written,
-            tuple(Loop(k.size, k.source_stride * self._read, k.destination_stride * self._written) for k in outer),
-            nest.source_start * self._read,
-            nest.destination_start * self._written,
-            f"{column_block.count} elements contiguous in the source become {row_block.count} in the destination",
-            tile=tile,
+            *in_bytes(nest._replace(loops=outer), self._read, self._written),
+            f"{tile.columns} elements contiguous in the source become {tile.rows} in the destination",
+            tile=replace(tile, row_places=row_places, column_places=column_places),
             cast=CastUnit(self._code, written_together, read_together),
         )

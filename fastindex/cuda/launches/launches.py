@@ -64,7 +64,6 @@ ELEMENT_TILES = {
     2: ((62, 124),),
     4: ((64, 64), (16, 256), (256, 16)),
     8: ((32, 32), (8, 128), (128, 8)),
-    16: ((16, 16),),
 }
 
 
@@ -170,15 +169,12 @@ def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
     if nest.element_count <= most:
         yield nest
         return
-    loop = max(nest.loops, key=lambda k: k.size)
+    size, source, destination = loop = max(nest.loops, key=lambda k: k.size)
     others = tuple(k for k in nest.loops if k is not loop)
-    half = 1 << (loop.size - 1).bit_length() - 1
-    for begin, size in ((0, half), (half, loop.size - half)):
-        starts = (
-            nest.source_start + begin * loop.source_stride,
-            nest.destination_start + begin * loop.destination_stride,
-        )
-        yield from cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts), most)
+    half = 1 << (size - 1).bit_length() - 1
+    for begin, count in ((0, half), (half, size - half)):
+        starts = nest.source_start + begin * source, nest.destination_start + begin * destination
+        yield from cut(Nest((loop._replace(size=count), *others), *starts), most)
 
 
 def ordered(loops: Iterable[Loop]) -> list[Loop]:
@@ -193,13 +189,12 @@ def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, 
 
 
 def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
-    others = tuple(k for k in nest.loops if k is not run)
-    loops = (Loop(run.size * width // unit, unit, unit), *others)
-    return Nest(tuple(k for k in loops if k.size > 1), nest.source_start, nest.destination_start)
+    loops = (Loop(run.size * width // unit, unit, unit), *(k for k in nest.loops if k is not run))
+    return nest._replace(loops=tuple(k for k in loops if k.size > 1))
 
 
 def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
-    return coalesced(Nest((Loop(width // unit, unit, unit), *nest.loops), nest.source_start, nest.destination_start))
+    return coalesced(nest._replace(loops=(Loop(width // unit, unit, unit), *nest.loops)))
 
 
 def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
@@ -244,7 +239,7 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
             return
         nest, width = _in_larger_units(nest, width, run, unit), unit
     loops = nest.loops
-    column = next((k for k in loops if k.source_stride == width), None)
+    column = nest.loop_of(width)
     row = next((k for k in loops if k.destination_stride == width and k is not column), None)
     if nest.loop_of(width, width) is not None or not loops:
         yield from _flat("copy", width, nest, "runs that both sides keep contiguous")
@@ -294,7 +289,7 @@ def _interleaving(
         )
         return
     for piece in cut(nest):
-        yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, deinterleave, why)
+        yield _staging(piece, few, along, width, words, deinterleave, why)
 
 
 def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, alignment: int) -> int:
@@ -311,24 +306,21 @@ def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, align
 def _staging(
     nest: Nest,
     few: Sequence[Loop],
-    source_stride: int,
-    destination_stride: int,
+    along: Loop,
     width: int,
     words: bool,
     deinterleave: bool,
     why: str,
 ) -> Launch:
-    along = next(
-        k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, destination_stride)
-    )
-    few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
-    places = block(few, 1 << 30)
+    # A cut may have left fewer steps.
+    along, *few = (next(k for k in nest.loops if k[1:] == one[1:]) for one in (along, *few))
+    places = _block(few, 1 << 30)
     count = len(places.places)
     # Tiles begin at multiples of a sector of the rows.
     unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
-    tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
+    tiles = Loop(blocks, tile_columns * along.source_stride, tile_columns * along.destination_stride)
     others = ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if deinterleave else 0] for place in places.places)
     skew = stage_skew(count, width, WORD_BYTES if words else width)
@@ -339,12 +331,8 @@ def _staging(
     return Launch(kernel, width, loops, *starts, why, words=words, tile=tile)
 
 
-def _same_strides(a: Loop, b: Loop) -> bool:
-    return (a.source_stride, a.destination_stride) == (b.source_stride, b.destination_stride)
-
-
 @dataclass(frozen=True, slots=True)
-class Block:
+class _Block:
     """Loops combined, the fastest first: offsets within a block, and the loops over blocks."""
 
     places: tuple[tuple[int, int], ...]
@@ -353,7 +341,7 @@ class Block:
     outer: tuple[Loop, ...]
 
 
-def block(loops: Sequence[Loop], most: int) -> Block:
+def _block(loops: Sequence[Loop], most: int) -> _Block:
     """Combine loops while a block has at most `most` offsets."""
     places = [(0, 0)]
     for i, loop in enumerate(loops):
@@ -367,32 +355,33 @@ def block(loops: Sequence[Loop], most: int) -> Block:
         if size < loop.size:
             blocks = -(-loop.size // size)
             steps = Loop(blocks, size * loop.source_stride, size * loop.destination_stride)
-            return Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
-    return Block(tuple(places), len(places), Loop(1, 0, 0), ())
+            return _Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
+    return _Block(tuple(places), len(places), Loop(1, 0, 0), ())
+
+
+def tiled(
+    nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], capacity: tuple[int, int]
+) -> tuple[Tile, tuple[Loop, ...]]:
+    """Return the tiles that transpose rows and columns of a nest, and the loops over them, in units of the nest."""
+    others = [k for k in nest.loops if k not in (*rows, *columns)]
+    row_block, column_block = _block(rows, capacity[0]), _block(columns, capacity[1])
+    sizes = row_block.count, column_block.count, len(row_block.places), len(column_block.places)
+    row_places = tuple(source for source, _ in row_block.places)
+    column_places = tuple(destination for _, destination in column_block.places)
+    outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
+    return Tile(*sizes, capacity, row_places, column_places), outer
 
 
 def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     column = next(k for k in nest.loops if k.source_stride == width)
     row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
     rows, columns = rows_and_columns(nest.loops, row, column, width)
-    others = [k for k in nest.loops if k not in (*rows, *columns)]
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
     which = 0 if short == narrow else 1 if short else 2
     for vectors, tiles in ((True, VECTOR_TILES), (False, ELEMENT_TILES)):
-        capacity = tiles[width][min(which, len(tiles[width]) - 1)]
-        row_block, column_block = block(rows, capacity[0]), block(columns, capacity[1])
-        outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
-        tile = Tile(
-            row_block.count,
-            column_block.count,
-            len(row_block.places),
-            len(column_block.places),
-            capacity,
-            tuple(source for source, _ in row_block.places),
-            tuple(destination for _, destination in column_block.places),
-        )
+        tile, outer = tiled(nest, rows, columns, tiles[width][min(which, len(tiles[width]) - 1)])
         if not vectors or _in_vectors(nest, tile, outer, width, alignment):
             break
     words = width < WORD_BYTES and not vectors
@@ -413,7 +402,7 @@ def _widened(nest: Nest, width: int) -> Nest:
 
     Whole rows of a tile are written 16 bytes at once; their padding alone would be written element by element.
     """
-    run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
+    run = nest.loop_of(None, width) or Loop(1, 0, width)
     above = min((k.destination_stride for k in nest.loops if k is not run), default=0)
     before = above - run.size * width
     if not 0 < before <= run.size * width or above % VECTOR_BYTES or nest.destination_start < before:
@@ -424,18 +413,17 @@ def _widened(nest: Nest, width: int) -> Nest:
 
 def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     # A fill reads no source, so only the destination's offsets count.
-    nest = Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops), 0, nest.destination_start)
+    nest = Nest(tuple(k._replace(source_stride=0) for k in nest.loops), 0, nest.destination_start)
     if alignment < width:
         for step in range(0, width, alignment):
-            start = nest.destination_start + step
-            yield from _flat("fill", alignment, Nest(nest.loops, 0, start), "padding, piece by piece", step=step)
+            piece = nest._replace(destination_start=nest.destination_start + step)
+            yield from _flat("fill", alignment, piece, "padding, piece by piece", step=step)
         return
     nest = _widened(nest, width)
-    run = next((k for k in nest.loops if k.destination_stride == width), None)
-    unit = width
+    run, unit = nest.loop_of(None, width), width
     if run is not None:
         unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
         others = tuple(k for k in nest.loops if k is not run)
         units = Loop(run.size * width // unit, 0, unit)
-        nest = Nest((units, *others) if units.size > 1 else others, 0, nest.destination_start)
+        nest = nest._replace(loops=(units, *others) if units.size > 1 else others)
     yield from _flat("fill", unit, nest, "padding")

@@ -25,7 +25,7 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cuda import index_programs, transfers
 from fastindex.cuda.arrays import as_device_array
-from fastindex.cuda.kernels import device
+from fastindex.cuda.kernels import compilation, device
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.kernels.units import copy_kernel
@@ -336,7 +336,7 @@ with absent_device((9, 0)):
 
 
 def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, again = (Kernel(copy_kernel().function, "iiiiiii", "kept") for _ in range(2))
+    first, again = (Kernel(copy_kernel().function, "kept") for _ in range(2))
     code = first.cubin((9, 0))
     assert code[:4] == b"\x7fELF"
 
@@ -346,6 +346,12 @@ def test_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastindex.cuda.kernels.compilation.ptx_of", compiled)
     assert again.cubin((9, 0)) == code
     with pytest.raises(AssertionError, match="compiled again"):
-        Kernel(first.function, "iiiiiii", "another").cubin((9, 0))
+        Kernel(first.function, "another").cubin((9, 0))
     with pytest.raises(AssertionError, match="compiled again"):
         first.cubin((8, 0))
+    # Both compilers may be installed, and compile other code.
+    monkeypatch.setattr(compilation, "COMPILER", "another")
+    compilation._stamp.cache_clear()
+    with pytest.raises(AssertionError, match="compiled again"):
+        again.cubin((9, 0))
+    compilation._stamp.cache_clear()
