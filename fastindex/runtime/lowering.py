@@ -65,14 +65,14 @@ class Function:
         Parameters for whose constants it is compiled separately; other constants are passed as numbers.
     inline : bool
         Whether LLVM inlines it into every caller.
-    level : int
-        Of a kernel: the level at which LLVM optimises it.
+    unrolled : bool
+        Of a kernel: whether LLVM unrolls its loops, at its level 3.
     """
 
     def __init__(
-        self, function: Callable[..., Any], literals: Sequence[str] = (), inline: bool = False, level: int = 2
+        self, function: Callable[..., Any], literals: Sequence[str] = (), inline: bool = False, unrolled: bool = False
     ) -> None:
-        self.function, self.inline, self.level = function, inline, level
+        self.function, self.inline, self.unrolled = function, inline, unrolled
         self.are_literals = tuple(name in literals for name in parameters_of(function))
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from fastindex.moving.kernels.passes import call_in_box, outer_place, set_end_of_source
 from fastindex.moving.numbers import BOX, BOX_CALL, BOX_CALL_BYTES, LEAST_CARRIED_BYTES, TABLE
-from fastindex.runtime.kernels import kernel, subroutine
+from fastindex.runtime.kernels import subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import copy_short
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, stream_line
 
@@ -69,7 +69,7 @@ def _run_rows(target, source, table, scratch, first, last):  # type: ignore[no-u
     fence()
 
 
-@kernel
+@unrolled_kernel
 def run_boxes(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout box by box.
 

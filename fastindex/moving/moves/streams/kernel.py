@@ -18,7 +18,7 @@ from fastindex.moving.lines.staging import (
 )
 from fastindex.moving.moves.streams.numbers import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 from fastindex.moving.numbers import CHUNKS, TABLE
-from fastindex.runtime.kernels import kernel, subroutine
+from fastindex.runtime.kernels import kernel, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import compress_line, copy_run, copy_short, expand_line, prefetch_rows
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch, prefetch_to_write, set_byte, stream_line
 
@@ -124,7 +124,7 @@ def _copy_following(target, source, before, size, goes_on, scratch):  # type: ig
         copy_short(target + lines_end, source + lines_end, size - lines_end)
 
 
-@kernel
+@unrolled_kernel
 def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that copies runs of bytes.
 
