@@ -8,6 +8,7 @@ has an unknown trip count.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -245,7 +246,8 @@ class Calls:
         self._fused: set[str] = set()
         self._callees: dict[str, list[tuple[CallSite, Computation]]] = {}
         self._trips: dict[str, int | None] = {}
-        self._begins: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+        #: The first step of a computation, the places of its calls, and the steps that these have taken by then.
+        self._begins: dict[str, tuple[int, list[int], list[int]]] = {}
         entry = module.entry
         if entry is not None:
             self._follow(module, entry)
@@ -296,10 +298,10 @@ class Calls:
 
     def step(self, computation: Computation, place: int) -> int:
         """Return the schedule step at which an instruction (or the fusion that contains it) first runs."""
-        begin, inner = self._begins.get(computation.name, (0, []))
+        begin, places, taken = self._begins.get(computation.name, (0, [], [0]))
         if self.is_fused(computation):
             return begin
-        return begin + place + sum(length for before, length in inner if before < place)
+        return begin + place + taken[bisect_left(places, place)]
 
     def _count(self, name: str, depth: int) -> int | None:
         if name in self._trips:
@@ -320,17 +322,17 @@ class Calls:
 
     def _place(self, computation: Computation, begin: int, depth: int) -> int:
         """Assign schedule steps to the computations called by one; return its length in steps, calls included."""
-        inner: list[tuple[int, int]] = []
-        self._begins[computation.name] = begin, inner
-        more = 0
+        places: list[int] = []
+        taken = [0]
+        self._begins[computation.name] = begin, places, taken
         for site, callee in self._callees.get(computation.name, ()) if depth < _DEEPEST else ():
             if callee.name in self._begins:
                 continue
-            length = self._place(callee, begin + site.place + more, depth + 1)
+            length = self._place(callee, begin + site.place + taken[-1], depth + 1)
             if site.role != "fused":
-                inner.append((site.place, length))
-                more += length
-        return len(computation) + more
+                places.append(site.place)
+                taken.append(taken[-1] + length)
+        return len(computation) + taken[-1]
 
 
 def _calls_of(module: Module, computation: Computation) -> list[tuple[CallSite, Computation]]:
