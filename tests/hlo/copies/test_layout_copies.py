@@ -327,6 +327,18 @@ def test_copies_that_are_the_same_in_every_trip_say_so() -> None:
     assert turned.wanted_by == "y needs {0,1}"
 
 
+def test_steps_count_the_instructions_of_loops_once() -> None:
+    before, root = loop(0, 9, 1, "LT").split("  ROOT %while = ")
+    text = f"""{before}  %while = {root.removesuffix("}" + chr(10))}
+  %after = f32[8,256]{{1,0}} get-tuple-element(%while), index=1
+  ROOT %last = f32[8,256]{{0,1}} copy(%after)
+}}
+"""
+    # Four instructions before the loop, four of its condition, ten of its body, of which %turned is the seventh.
+    steps = {"turned": 4 + 4 + 6, "sum": 4 + 4 + 7, "last": 4 + 4 + 10 + 2}
+    assert {item.instruction: item.step for item in rows_of(text)} == steps
+
+
 def test_totals_are_sums_of_rows() -> None:
     for path in COPIES:
         table = fi.hlo.layout_copies(text_of(path))
