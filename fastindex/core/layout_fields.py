@@ -120,13 +120,11 @@ def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 
 def checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[int, ...]]:
-    if not isinstance(tiles, Sequence):
+    if not isinstance(tiles, Sequence) or any(isinstance(values, int | str) for values in tiles):
         raise ArgumentTypeError(f"tiles must be a sequence of tiles, such as ((8, 128), (2, 1)), got {tiles!r}")
     if len(tiles) > MOST_TILES:
         raise LayoutError(f"a layout has at most {MOST_TILES} tiles here, not {len(tiles)}", field="tiles")
     for i, values in enumerate(tiles):
-        if isinstance(values, int | str):
-            raise ArgumentTypeError(f"tiles must be a sequence of tiles, such as ((8, 128), (2, 1)), got {tiles!r}")
         tile = as_integers(values, "tiles")
         if not tile:
             raise LayoutError("a tile must have at least one entry: T()", field="tiles", index=i)

@@ -92,7 +92,7 @@ def _four_granules(
     read_bytes : int
         Of an aligned load.
     words_of_value : pair of int
-        The value of a unit that lanes exchange: so many tuples of so many words.
+        The value of a unit that lanes exchange: a tuple of tuples of words.
     extent : callable
         Maps number, source and destination of a unit, and `run`, to what the other functions need to know of the unit.
     read : pair of callable
