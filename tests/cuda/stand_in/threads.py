@@ -1,8 +1,9 @@
-"""Kernels run in one thread while others allocate and free, for `test_stand_in`, which compiles the driver to find races."""
+"""Kernels run in one thread while others allocate and free, for the thread sanitizer of `test_stand_in`."""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 
 from tests.cuda.ptx.handwritten import kernel
@@ -55,4 +56,4 @@ finish()
 result = (ctypes.c_uint32 * 64)()
 assert DRIVER.cuMemcpyDtoH(result, array, ctypes.c_size_t(256)) == 0
 assert [*result] == [100 * LAUNCHES] * 64
-print("right")
+sys.stdout.write("right\n")
