@@ -14,7 +14,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
-from fastindex.cuda.kernels.loops import four_places, places, quotient
+from fastindex.cuda.kernels.geometry import four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
     high_halves,
