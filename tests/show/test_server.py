@@ -1,6 +1,6 @@
 """The live page: what it answers, whom it refuses, and the whole of it in a browser.
 
-Tests of: show.explorer, show.connections, cli.showing.
+Tests of: show.explorer, cli.showing.
 """
 
 from __future__ import annotations
@@ -158,10 +158,9 @@ def test_idle_connections_block_no_user(address: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
 def test_a_connection_without_a_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastindex.show import connections
     from fastindex.show import explorer as server
 
-    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "_IDLE_SECONDS", 0.05)
     found: list[str] = []
     announced = threading.Event()
 
