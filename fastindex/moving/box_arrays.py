@@ -20,7 +20,7 @@ from fastindex.algebra.segments import Box, box_segments, segment_costs
 from fastindex.arrays.arrays import described
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, integer_of
 from fastindex.lazy import lazy_property
 from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
 from fastindex.moving.memory_maps import (
@@ -248,9 +248,10 @@ def move_boxes(
 
 
 def _check_limit(max_memory: int) -> None:
-    if isinstance(max_memory, bool) or not hasattr(max_memory, "__index__"):
-        raise ArgumentTypeError(f"max_memory is a number of bytes, got {max_memory!r}")
-    if max_memory.__index__() < LEAST_MEMORY_BYTES:
+    number = integer_of(max_memory)
+    if number is None:
+        raise ArgumentTypeError(f"max_memory is a number of bytes, got {max_memory!r:.80}")
+    if number < LEAST_MEMORY_BYTES:
         raise FastIndexError(
             f"max_memory: {max_memory} bytes are too few for the program itself; give at least {LEAST_MEMORY_BYTES}, "
             f"which is {LEAST_MEMORY_BYTES >> 20} MiB"
