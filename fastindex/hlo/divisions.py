@@ -134,7 +134,7 @@ def division_of(module: Module, stage: str) -> Division | None:
     entry = module.entry
     if entry is None or not any(details.sharding for details in entry.details):
         return None
-    # Lazy: this imports NumPy, which most reports do not need.
+    # Lazy: most reports do not need it.
     from fastindex.sharding.sdy import meshes_of
 
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
