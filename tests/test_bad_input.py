@@ -135,7 +135,6 @@ CACHE = fp.Cache("u8[num_blocks=4,block_size=2,head_dim=8]")
         (lambda x: fi.Shape("f32", x), "dimensions"),
         (lambda x: fi.Layout((1, 0), tiles=x), "tiles must be"),
         (lambda x: fi.pack(x, SHAPE), "array"),
-        (lambda x: fi.pack(ARRAY, SHAPE, threads=np.array([x, x], object)), "threads must be a positive integer"),
         (lambda x: fi.pack(ARRAY, SHAPE, max_memory=x), "max_memory"),
         (lambda x: fi.linear_index(SHAPE, ([0], [0]), mode=x), "mode must be"),
         (lambda x: fi.Shape.from_torch(x), r"torch\.Tensor"),

@@ -249,7 +249,7 @@ def move_boxes(
 
 
 def _check_limit(max_memory: int) -> None:
-    if as_integer(max_memory, "max_memory") < LEAST_MEMORY_BYTES:
+    if as_integer(max_memory, "max_memory, a number of bytes,") < LEAST_MEMORY_BYTES:
         raise FastIndexError(
             f"max_memory: {max_memory} bytes are too few for the program itself; give at least {LEAST_MEMORY_BYTES}, "
             f"which is {LEAST_MEMORY_BYTES >> 20} MiB"
