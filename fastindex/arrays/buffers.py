@@ -20,7 +20,7 @@ from fastindex.arrays.arrays import (
     check_elements,
     check_target,
     described,
-    hint_for_void,
+    hint_for_bits,
     require_contiguous,
 )
 from fastindex.arrays.fills import check_cast, element_type_of
@@ -236,7 +236,7 @@ def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]
             check_cast(found, shape.element_type, casting)
             check_dimensions(values, shape, "the array")
             return values
-        hint = hint_for_void(values.dtype, dtype)
+        hint = hint_for_bits(values.dtype, dtype)
         raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
     check_dimensions(values, shape, "the array")
     return values
