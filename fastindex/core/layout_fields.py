@@ -224,7 +224,7 @@ class LayoutFields:
         put(self, "minor_to_major", order)
         # Most fields have their defaults. Arrays have no truth value.
         if type(self.tiles) is not tuple or self.tiles:
-            put(self, "tiles", tuple(checked_tiles(self.tiles)))
+            put(self, "tiles", () if self.tiles is None else tuple(checked_tiles(self.tiles)))
         if self.padded_dimensions is not None:
             put(self, "padded_dimensions", checked_padding(self.padded_dimensions, len(order)))
         value = self.padding_value
