@@ -22,13 +22,8 @@ from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
 from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS
-from fastindex.patterns.named_formats import (
-    PLAIN,
-    Chosen,
-    chosen,
-    multiple_of,
-    widths_of,
-)
+from fastindex.patterns.known_names import PLAIN, widths_of
+from fastindex.patterns.named_formats import Chosen, chosen, multiple_of
 from fastindex.show.format_names import named_layout
 from fastindex.weights.found_formats import FoundChosen, FoundFormat
 from fastindex.weights.repack_sides import (

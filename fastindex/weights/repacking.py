@@ -10,16 +10,8 @@ from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
-from fastindex.patterns.named_formats import (
-    PLAIN,
-    chosen,
-    known_name,
-    multiple_of,
-    names,
-    row_letters,
-    takes_any_width,
-    text_of,
-)
+from fastindex.patterns.known_names import PLAIN, known_name, names, takes_any_width
+from fastindex.patterns.named_formats import chosen, multiple_of, row_letters, text_of
 from fastindex.runtime.threads import check_threads
 from fastindex.weights.discovery import NAME, Discovery
 from fastindex.weights.found_formats import FoundFormat

@@ -549,6 +549,7 @@ DEFINITIONS: dict[str, Definition] = {
     "aten_int4pack_cpu": aten,
     "cutlass_mixed_gemm": cutlass,
     "bnb_nf4": bnb,
+    "bnb_fp4": bnb,
     "nvfp4": nvfp4,
     "blocked_scales": blocked_scales,
     "trtllm_scales_8x4": scales_8x4,
@@ -654,7 +655,7 @@ SIZES: dict[str, Sizes] = {
     "gptq": gptq_bits,
     "pack_quantized": words,
     "tinygemm": padded(8, 1),
-    "bnb_nf4": lambda n, bits, p: up(math.prod(n), 2) * 4,
+    **dict.fromkeys(("bnb_nf4", "bnb_fp4"), lambda n, bits, p: up(math.prod(n), 2) * 4),
     "blocked_scales": padded(128, 4),
     "trtllm_scales_8x4": padded(8, 4),
     "deep_gemm_packed_ue8m0": padded(4, 4),
@@ -680,7 +681,7 @@ def nbytes(name: str, sizes: tuple[int, ...], bits: int, parameters: dict[str, A
 
 
 def packed(name: str, codes: NDArray[Any], bits: int, parameters: dict[str, Any]) -> bytes:
-    """Return the bytes of a format; padding is 0, but for the code 7 of bitsandbytes."""
+    """Return the bytes of a format; padding is 0, but for the code 7 of nf4."""
     result = bytearray(nbytes(name, codes.shape, bits, parameters))
     for index in itertools.product(*map(range, codes.shape)):
         value = int(codes[index])

@@ -447,14 +447,16 @@ def test_bitsandbytes_on_cpus() -> None:
 
 def test_bitsandbytes() -> None:
     torch, quantize = module("torch"), module("bitsandbytes.functional").quantize_4bit
-    for count in (64, 129, 640):
+    for kind, count in itertools.product(("nf4", "fp4"), (64, 129, 640)):
         values = torch.from_numpy(np.random.default_rng(count).standard_normal(count).astype(np.float32))
-        packed, state = quantize(values, blocksize=64, quant_type="nf4")
+        packed, state = quantize(values, blocksize=64, quant_type=kind)
         levels = state.code.numpy()
         scale = np.repeat(state.absmax.numpy(), 64)[:count]
-        codes = np.abs(values.numpy()[:, None] / scale[:, None] - levels).argmin(1).astype(np.uint8)
-        assert fi.weights.repack(codes, "plain", "bnb_nf4", shape=(count,)).tobytes() == packed.numpy().tobytes()
-        assert np.array_equal(fi.weights.repack(packed.numpy(), "bnb_nf4", "plain", shape=(count,)), codes)
+        nearest = np.abs(values.numpy()[:, None] / scale[:, None] - levels).argmin(1)
+        # fp4 has two codes of 0.
+        codes = fi.weights.repack(packed.numpy(), f"bnb_{kind}", "plain", shape=(count,))
+        assert np.array_equal(levels[codes], levels[nearest])
+        assert fi.weights.repack(codes, "plain", f"bnb_{kind}", shape=(count,)).tobytes() == packed.numpy().tobytes()
 
 
 def test_gguf() -> None:
