@@ -53,6 +53,10 @@ BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
 
+#: Formats in blocks of rows whose last block, if it has fewer, is stored in another way: the parameter that selects the
+#: block, its value for the last one, and the rows of a whole block for the others.
+LAST_BLOCKS = {"aten_int4pack_cpu": ("capability", "last", {"avx512": 64, "avx2": 32, "default": 32})}
+
 #: Boolean parameters whose default is whether the array has several rows.
 BY_ROWS = {"marlin_scales": "grouped"}
 
@@ -284,6 +288,7 @@ ROWS: tuple[Row, ...] = (
             ("avx512", 64, "u4[N/64,2,32,K]{1,2,3,0:E(4)}"),
             ("avx2", 32, "u4[N/32,2,16,K]{1,2,3,0:E(4)}"),
             ("default", 32, "u4[N/32,32,K]{1,2,0:E(4)}"),
+            ("last", 16, "u4[N,K]{0,1:E(4)}"),
         )
     ),
     # From sm 75 to 89 one template of cutlass_extensions gives the order, mixed_gemm_B_layout.h. GPUs of sm 90, 120 and

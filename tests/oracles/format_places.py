@@ -160,6 +160,13 @@ def tinygemm(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any
 
 def aten(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     row, k = i
+    block = {"avx512": 64, "avx2": 32, "default": 32, "last": n[0]}[p["capability"]]
+    begin = n[0] // block * block
+    if row >= begin or p["capability"] == "last":
+        # The last rows, if they are no whole block: a byte has two neighbours.
+        rows = n[0] - begin or n[0]
+        begin = n[0] - rows
+        return (begin // 2 * n[1] + k * (rows // 2) + (row - begin) // 2) * 8 + row % 2 * 4
     if p["capability"] == "avx512":
         # Blocks of 64 rows; a byte has rows 32 apart.
         return (row // 64 * 32 * n[1] + k * 32 + row % 32) * 8 + row % 64 // 32 * 4

@@ -689,10 +689,8 @@ def test_aten_int4pack(capability: str) -> None:
     if capability != found:
         pytest.skip(f"{found} here, the layout depends on the processor; ATEN_CPU_CAPABILITY={capability} chooses it")
     pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
-    shapes = [(64, 16), (128, 32), (192, 160)]
+    shapes = [(64, 16), (128, 32), (192, 160), (16, 2), (32, 6), (48, 34), (80, 2), (112, 32)]
     agree(lambda q: pack(q, 2), "aten_int4pack_cpu", shapes, 4, capability=capability)
-    if capability != "avx512":
-        agree(lambda q: pack(q, 2), "aten_int4pack_cpu", [(32, 16), (96, 2)], 4, capability=capability)
 
 
 #: Blocks of llama.cpp: rows, type, and bits, begin and end of a field there; its begin in the result; bytes of a run.
