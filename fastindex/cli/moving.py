@@ -12,18 +12,19 @@ import click
 
 import fastindex
 from fastindex.cli.clusters import cluster_options, done_by_workers
-from fastindex.cli.group import ProgressBar, main
-from fastindex.cli.options import (
+from fastindex.cli.group import (
     CASTING,
     DEVICE,
     FORCE,
     MAX_MEMORY,
     OUT_PATH,
     PATH,
+    ProgressBar,
     byte_size,
     check_memory,
     check_names,
     integer,
+    main,
 )
 
 

@@ -13,7 +13,7 @@ from typing import Final, SupportsIndex
 
 from fastindex.core.element_types import INTEGER_TYPES
 from fastindex.core.integers import INT64_MAX, INT64_MIN, as_integer, as_integers, check_at_least, counted, spelled
-from fastindex.core.tiles import COMBINE
+from fastindex.core.tiles import COMBINE, tile_text
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 
 
@@ -134,15 +134,13 @@ def checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[in
             )
         if min(tile) < 1:
             tile = tuple([COMBINE if size == -1 else size for size in tile])
-            text = ",".join("*" if size == COMBINE else str(size) for size in tile)
+            text = f"T{tile_text(tile)}"
             for j, size in enumerate(tile):
                 if size < 1 and size != COMBINE:
-                    raise LayoutError(
-                        f"tile sizes must be at least 1: {size} in T({text})", field="tiles", index=(i, j)
-                    )
+                    raise LayoutError(f"tile sizes must be at least 1: {size} in {text}", field="tiles", index=(i, j))
             if tile[-1] == COMBINE:
                 raise LayoutError(
-                    f"the last entry of a tile must be a size, * has nothing to merge with: T({text})",
+                    f"the last entry of a tile must be a size, * has nothing to merge with: {text}",
                     field="tiles",
                     index=(i, len(tile) - 1),
                 )
@@ -215,7 +213,7 @@ class LayoutFields:
         put = object.__setattr__
         order = checked_order(self.minor_to_major)
         put(self, "minor_to_major", order)
-        put(self, "tiles", tuple(checked_tiles(self.tiles)) if self.tiles else ())
+        put(self, "tiles", () if self.tiles is None else tuple(checked_tiles(self.tiles)))
         if self.padded_dimensions is not None:
             put(self, "padded_dimensions", checked_padding(self.padded_dimensions, len(order)))
         if self.padding_value not in (None, *PADDING_VALUES):
@@ -273,9 +271,7 @@ class LayoutFields:
         if self.dimension_levels:
             attributes += f"D({','.join(self.dimension_levels)})"
         if self.tiles:
-            attributes += "T"
-            for tile in self.tiles:
-                attributes += f"({','.join(['*' if size == COMBINE else str(size) for size in tile])})"
+            attributes += "T" + "".join(map(tile_text, self.tiles))
         if self.tail_padding_alignment_in_elements != 1:
             attributes += f"L({self.tail_padding_alignment_in_elements})"
         if self.index_primitive_type:

@@ -168,9 +168,13 @@ def gather(
         blocks = flat_integers(block_table, "block_table")
         whole = len(blocks) * cache.block_size * cache.cp[0]
         wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
+        if not 0 <= wanted <= whole:
+            raise FastIndexError(
+                f"num_tokens must be from 0 to the {whole} that the blocks of block_table hold, got {wanted}"
+            )
         tokens = local_count(wanted, cache.cp, cache.interleave)
         chunk, shape = chunk_cache(cache, tokens)
-        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens)
+        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens, name="block_table")
     memory = Memory(near, workers)
     found: NDArray[Any]
     found, address = memory.new(shape.dimensions, shape.element_type.numpy_dtype)

@@ -1,6 +1,6 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.process, cli.showing.
+Tests of: __main__, cli.commands, cli.group, cli.moving, cli.process, cli.showing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
-from fastindex.cli.options import byte_size
+from fastindex.cli.group import byte_size
 from fastindex.hlo.totals import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
