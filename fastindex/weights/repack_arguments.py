@@ -14,7 +14,8 @@ from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, integer_of
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, widths_of
+from fastindex.patterns.known_names import PLAIN, widths_of
+from fastindex.patterns.named_formats import Chosen, chosen
 from fastindex.weights.repack_plans import Bytes, End, Format, repack_plan
 
 #: Bits of a word, and rows of codes per row of words, for formats whose words hold codes along the last dimension.
