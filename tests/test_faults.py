@@ -416,7 +416,7 @@ part.save()
 @pytest.mark.parametrize("job", ["pack", "convert"])
 @pytest.mark.parametrize("kind", ["right", "full", "planted"])
 def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str, job: str) -> None:
-    """Twenty kills, or full disks, at random calls: the job ends as if there had been none; a file that is there early is found out."""
+    """Twenty kills, or full disks, at random calls: the job ends as if there had been none; a bug is found out."""
     command = [sys.executable, "-c", _KILLED, str(tmp_path), kind, job]
     subprocess.run(command, cwd=ROOT, check=True, timeout=HANG_SECONDS)
     saved = read(tmp_path / "tally")
