@@ -19,7 +19,7 @@ from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.totals import Basis, Counted, ModuleUse, Peak, SortKey, Uses, totals_of
 
-#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
+#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this number, or of a larger multiple of it.
 _ROUNDED_TO = 1 << 12
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
