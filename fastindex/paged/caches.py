@@ -333,12 +333,11 @@ class Cache:
 
 def _of_text(text: str, used: Mapping[str, int]) -> Pool:
     found = read_text(text)
-    layers = found.tables.get("layers", np.zeros(1, np.int64))
-    blocks = found.tables.get("num_blocks", np.zeros(1, np.int64))
+    blocks = found.offsets("num_blocks")
     if "block_size" not in found.tables or "head_dim" not in found.tables:
         raise FastIndexError(f"a cache has a block_size and a head_dim, got {text!r}")
-    planes = planes_of(found, "", 0, layers, stride_of(blocks, "blocks"), used)
-    return Pool(repr(text), planes, len(blocks), found.shape.nbytes)
+    planes = planes_of(found, "", 0, found.offsets("layers"), stride_of(blocks, "blocks"), used)
+    return Pool(repr(text), planes, len(blocks), found.nbytes)
 
 
 def _of_parts(
