@@ -113,8 +113,6 @@ def expanded(records: Iterable[StridedRun]) -> tuple[Numbers, Numbers]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     start = np.concatenate([record.starts() for record in records])
     length = np.repeat([record.length for record in records], [record.piece_count for record in records])
-    if len(records) == 1:
-        return start, length.astype(np.int64)
     order = np.argsort(start, kind="stable")
     return start[order], length[order].astype(np.int64)
 

@@ -382,7 +382,7 @@ def coordinate_arguments(
     if home is None:
         parts = enumerate(coordinate_parts(multi_index, shape))
         inputs = [as_integers_in_bulk(part, f"multi_index[{i}]") for i, part in parts]
-    modes = () if mode == "raise" else as_modes(mode, shape.rank)
+    modes = () if isinstance(mode, str) and mode == "raise" else as_modes(mode, shape.rank)
     if home is not None:
         return Inputs(inputs, (), home, shape, (), modes, last, label, stream)
     # Without coordinates, the other dimensions of the array are the shape of the result.

@@ -213,7 +213,7 @@ class LayoutFields:
         put = object.__setattr__
         order = checked_order(self.minor_to_major)
         put(self, "minor_to_major", order)
-        put(self, "tiles", tuple(checked_tiles(self.tiles)) if self.tiles else ())
+        put(self, "tiles", () if self.tiles is None else tuple(checked_tiles(self.tiles)))
         if self.padded_dimensions is not None:
             put(self, "padded_dimensions", checked_padding(self.padded_dimensions, len(order)))
         if self.padding_value not in (None, *PADDING_VALUES):

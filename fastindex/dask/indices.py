@@ -63,7 +63,7 @@ def linear_index(
     program = linear_program(shape, unit=unit)
     if is_window(multi_index):
         as_window(multi_index, shape)
-    modes = () if mode == "raise" else as_modes(mode, shape.rank)
+    modes = () if isinstance(mode, str) and mode == "raise" else as_modes(mode, shape.rank)
     given = Inputs(multi_index, home="dask", array=shape, modes=modes, label="linear-index")
     (found,) = convert(program, given, partial(out_of_bounds, shape=shape), threads=threads)
     return found

@@ -8,6 +8,7 @@ from inside a chunk or a pool that no longer starts threads (interpreter shutdow
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import threading
@@ -52,9 +53,13 @@ def thread_count(threads: int | None = None) -> int:
     if type(threads) is int and 0 < threads <= _MOST_THREADS:
         return threads
     if threads is not None:
-        if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads.__index__() < 1:
+        try:
+            number = 0 if isinstance(threads, bool) else operator.index(threads)
+        except TypeError:
+            number = 0
+        if number < 1:
             raise FastIndexError(f"threads must be a positive integer, got {threads!r}")
-        return min(threads.__index__(), _MOST_THREADS)
+        return min(number, _MOST_THREADS)
     text = os.environ.get(THREADS_VARIABLE, "").strip()
     if text:
         if not (text.isascii() and text.isdigit() and int(text) >= 1):
