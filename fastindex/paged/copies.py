@@ -29,6 +29,7 @@ from fastindex.paged.transfers import (
     Granules,
     Pair,
     Transfer,
+    first_outside,
     first_repeated,
     groups_of,
     local_count,
@@ -320,10 +321,10 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
 
 
 def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
-    bad = np.flatnonzero((slots < 0) | (slots >= cache.num_blocks * cache.block_size))
-    if len(bad):
+    at = first_outside(slots, cache.num_blocks * cache.block_size)
+    if at >= 0:
         raise OutOfBoundsError(
-            f"slot {slots[bad[0]]} of token {bad[0]} is out of bounds for the {cache.num_blocks} blocks of "
+            f"slot {slots[at]} of token {at} is out of bounds for the {cache.num_blocks} blocks of "
             f"{cache.block_size} tokens of {cache}"
         )
     slots = slots.astype(np.int64)

@@ -217,15 +217,11 @@ class _Job:
 
     def rows(self, whole: int, tail: bool) -> Numbers:
         """Return the pieces of a block with `whole` full granules and, with `tail`, a partial one; by near offset."""
-        rows = []
-        for k in range(whole + tail):
-            piece = self.piece if k < whole else self.last
-            row = np.empty((len(piece), 4), np.int64)
-            row[:, 0], row[:, 1] = piece[:, 0] + self.offsets[k], k
-            row[:, 2:] = piece[:, 1:]
-            rows.append(row)
-        table = np.concatenate(rows)
-        return table[np.argsort(table[:, 0], kind="stable")]
+        kinds = [self.piece] * whole + [self.last] * tail
+        number = np.repeat(np.arange(len(kinds)), [len(piece) for piece in kinds])
+        pieces = np.concatenate(kinds)
+        table = np.column_stack([pieces[:, 0] + self.offsets[number], number, pieces[:, 1:]])
+        return np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")])
 
     def is_sorted(self, blocks: Numbers) -> bool:
         """Whether visiting the blocks in ascending order yields the pieces in ascending near-side address."""

@@ -286,11 +286,22 @@ def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
 # Blocks
 
 
-def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
+def first_outside(numbers: Numbers, bound: int) -> int:
+    """Return the index of the first number that is not in ``range(bound)``, or -1.
+
+    Examples
+    --------
+    >>> first_outside(np.array([3, 4, -1]), 4)
+    1
+    """
     # As unsigned numbers, negative ones are the largest.
-    unsigned = blocks.view(np.dtype(f"u{blocks.itemsize}").newbyteorder(blocks.dtype.byteorder))
-    if len(blocks) and unsigned.max() >= cache.num_blocks:
-        at = int(np.flatnonzero((blocks < 0) | (blocks >= cache.num_blocks))[0])
+    unsigned = numbers.view(np.dtype(f"u{numbers.itemsize}").newbyteorder(numbers.dtype.byteorder))
+    return int((unsigned >= bound).argmax()) if len(numbers) and unsigned.max() >= bound else -1
+
+
+def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
+    at = first_outside(blocks, cache.num_blocks)
+    if at >= 0:
         raise OutOfBoundsError(
             f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "
             f"tokens from {at * cache.block_size} on"
