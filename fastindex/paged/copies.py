@@ -19,7 +19,7 @@ from fastindex.arrays.fills import Casting, check_cast, check_casting
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError, check_option
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, address_of_pool
 from fastindex.paged.page_passes import move_pages
@@ -92,8 +92,7 @@ def copy(
     >>> moved.reshape(3, 2, 4)[1].tolist()
     [[8, 9, 0, 0], [10, 11, 2, 0]]
     """
-    if tail not in ("leave", "zero"):
-        raise FastIndexError(f"tail must be 'leave' or 'zero', got {tail!r}")
+    check_option("tail", tail, ("leave", "zero"))
     check_casting(casting)
     workers = thread_count(threads)
     transfer = transfer_of(source, target, source_blocks, target_blocks, num_tokens, casts=casting != "no")
