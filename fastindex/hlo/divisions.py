@@ -154,7 +154,7 @@ def _divided(
     name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
 ) -> tuple[DividedArray, ...]:
     """Return the arrays of one argument; cached because the modules of a report share many arguments."""
-    # Lazy: this imports NumPy, which most reports do not need.
+    # Lazy: most reports do not need it.
     from fastindex.sharding.sharding import Sharding
 
     read = sharding_of_sdy(sharding, dict(meshes)) if sharding.startswith("#sdy") else Sharding.parse(sharding)
