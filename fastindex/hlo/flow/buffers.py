@@ -169,6 +169,7 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -
             root,
             buffers[numbers[root]].intervals,
             read[root] + walk.nbytes_written.get(root, 0) * (root not in walk.returned),
+            walk.clock if buffers[numbers[root]].role == "argument" else buffers[numbers[root]].intervals[-1][1],
         )
         for root in fast.union(*moves)
         if root in numbers

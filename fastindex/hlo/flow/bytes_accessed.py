@@ -107,6 +107,13 @@ class BytesAccessed:
         sizes = [1 if at in others else next(within, 1) for at in range(target.rank)]
         return _nbytes_of_slices(target, sizes, updates, window)
 
+    def _sliced(self, computation: Computation, operand: int, place: int) -> int:
+        """Return the bytes that a slice reads: elements of its operand, even if it converts them."""
+        source, result = self._array(computation, operand), self._array(computation, place)
+        if source is None or result is None or source.element_type == result.element_type:
+            return self._size(computation, place)
+        return _nbytes_of_slice(source, result.dimensions)
+
     def _array(self, computation: Computation, place: int) -> Shape | None:
         """Return the shape of the result of an instruction, if it is one array."""
         leaves = self._leaves[computation.shape(place)] if place >= 0 else ()
@@ -121,9 +128,14 @@ class BytesAccessed:
                 if opcode in ("gather", "scatter"):
                     # XLA takes the operands of the fusion for those of this instruction.
                     return self.of(fused, place)
-        is_tuple = fused.root >= 0 and fused.opcodes[fused.root] == "tuple"
+        roots: Sequence[int] = (fused.root,)
+        if fused.root >= 0 and fused.opcodes[fused.root] in ("tuple", "reduce"):
+            results = self._arrays[fused.shape(fused.root)]
+            # XLA takes the operands of a reduce with several results for these, too.
+            roots = fused.operands(fused.root) if len(results) > 1 else roots
+            roots = roots[: len(results)]
         written: list[int] = []
-        for root in fused.operands(fused.root) if is_tuple else (fused.root,):
+        for root in roots:
             is_update = root >= 0 and fused.opcodes[root] == "dynamic-update-slice" and len(fused.operands(root)) > 1
             place = fused.operands(root)[1] if is_update else root
             written += self._arrays[fused.shape(place)] if place >= 0 else [0]
@@ -159,7 +171,7 @@ class BytesAccessed:
                     sizes = self._reads(inner) if inner is not None and "scatter" not in inner.opcodes else ()
                     reads[number] += sum(size for at, size in zip(operands, sizes, strict=False) if at == operand)
                 elif opcode == "slice" or (opcode == "dynamic-slice" and is_first):
-                    reads[number] += self._size(fused, place)
+                    reads[number] += self._sliced(fused, operand, place)
                 elif opcode in ("broadcast", "reshape"):
                     reads[number] += whole
                 elif (opcode == "dynamic-update-slice" and is_first) or (opcode == "tuple" and not reads[number]):
@@ -193,11 +205,18 @@ def _nbytes_of_slices(array: Shape, sizes: Sequence[int], slices: Shape, within:
     >>> _nbytes_of_slices(array, (1, 72), slices, (1,)) == 4000 * 4096
     True
     """
+    count = math.prod(_padded(slices, at) for at in range(slices.rank) if at not in within)
+    return count * _nbytes_of_slice(array, sizes, ((_ELEMENTS_OF_VECTORS,),) if array.rank == 1 else None)
+
+
+def _nbytes_of_slice(
+    array: Shape, sizes: Sequence[int], tiles: Sequence[Sequence[int]] | None = None
+) -> int:
+    """Return the bytes of a slice of an array in its tiles, or in others."""
     if array.layout is None:
-        return slices.nbytes
-    tiles = array.layout.tiles if array.rank > 1 else ((_ELEMENTS_OF_VECTORS,),)
-    slice_nbytes = Shape(array.element_type, sizes, Layout(array.layout.minor_to_major, tiles=tiles)).nbytes
-    return slice_nbytes * math.prod(_padded(slices, at) for at in range(slices.rank) if at not in within)
+        return Shape(array.element_type, sizes).nbytes
+    layout = Layout(array.layout.minor_to_major, tiles=array.layout.tiles if tiles is None else tiles)
+    return Shape(array.element_type, sizes, layout).nbytes
 
 
 def _padded(shape: Shape, dimension: int) -> int:

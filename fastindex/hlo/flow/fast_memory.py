@@ -47,11 +47,17 @@ class FastUse(NamedTuple):
         Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
     is_kept : bool
         Whether it is fetched for the next run of the program.
+    steps : int
+        Number of steps between its definition and its end, in any memory; an argument ends with the program.
+    span : (int, int)
+        Its first and its last use, in any memory.
     """
 
     last: int
     nbytes: int
     is_kept: bool = False
+    steps: int = 0
+    span: Interval = (0, 0)
 
 
 class FastBuffer(NamedTuple):
@@ -62,24 +68,27 @@ class FastBuffer(NamedTuple):
     nbytes : int
     parts : sequence of (int, int)
         First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
-    end : int
-        Its last step.
+    ranges : sequence of (int, int)
+        Its live ranges, in order of time.
     value : FastUse
     """
 
     nbytes: int
     parts: Sequence[tuple[int, int]]
-    end: int
+    ranges: Sequence[Interval]
     value: FastUse
 
     @property
-    def order(self) -> tuple[bool, float, int, int]:
+    def order(self) -> tuple[bool, float, int, int, int, int, int]:
         """Sort key: what is kept throughout, and then the most beneficial first."""
-        return not self.value.is_kept, -self.value.nbytes / math.sqrt(self.nbytes or 1), -self.nbytes, self.parts[0][0]
+        value = self.value
+        first, last = value.span
+        benefit = value.nbytes / math.sqrt(self.nbytes or 1)
+        return not value.is_kept, -benefit, -self.nbytes, -value.steps, last, first, self.parts[0][0]
 
 
 def fast_uses(
-    groups: Iterable[tuple[int, Sequence[Interval], int]],
+    groups: Iterable[tuple[int, Sequence[Interval], int, int]],
     moves: Iterable[tuple[int, int]],
     loops: Sequence[Interval] = (),
     kept: Collection[int] = (),
@@ -88,8 +97,8 @@ def fast_uses(
 
     Parameters
     ----------
-    groups : iterable of (int, sequence of (int, int), int)
-        A buffer, its live ranges, and the bytes that are read and written of its value there.
+    groups : iterable of (int, sequence of (int, int), int, int)
+        A buffer, its live ranges, the bytes that are read and written of its value there, and the step of its end.
     moves : iterable of (int, int)
         Pairs of buffers of which one gets a copy of the other.
     loops : sequence of (int, int)
@@ -101,15 +110,15 @@ def fast_uses(
     --------
     A value at steps 0 to 9 in the main memory, of whose copy in fast memory 8 bytes are read, the last time at step 4:
 
-    >>> fast_uses([(0, [(0, 9)], 0), (1, [(1, 4)], 8)], [(1, 0)])[1]
-    FastUse(last=9, nbytes=8, is_kept=False)
+    >>> fast_uses([(0, [(0, 9)], 0, 20), (1, [(1, 4)], 8, 4)], [(1, 0)])[1]
+    FastUse(last=9, nbytes=8, is_kept=False, steps=20, span=(0, 9))
 
     It is used before and after a loop, but not in it:
 
-    >>> fast_uses([(0, [(0, 2), (9, 9)], 0), (1, [(1, 2)], 4)], [(1, 0)], [(3, 8)])[1]
-    FastUse(last=2, nbytes=4, is_kept=False)
+    >>> fast_uses([(0, [(0, 2), (9, 9)], 0, 9), (1, [(1, 2)], 4, 2)], [(1, 0)], [(3, 8)])[1]
+    FastUse(last=2, nbytes=4, is_kept=False, steps=9, span=(0, 9))
     """
-    found = {buffer: (ranges, uses) for buffer, ranges, uses in groups}
+    found = {buffer: (ranges, uses, end) for buffer, ranges, uses, end in groups}
     members = {buffer: [buffer] for buffer in found}
     for first, second in moves:
         if first in members and second in members and members[first] is not members[second]:
@@ -121,15 +130,16 @@ def fast_uses(
     between = _Loops(loops)
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
-        if len(every) == 1:
-            ranges, count = found[every[0]]
-            uses[every[0]] = FastUse(ranges[-1][1], count, every[0] in kept)
-            continue
         count = sum(found[buffer][1] for buffer in every)
+        span = min(found[buffer][0][0][0] for buffer in every), max(found[buffer][0][-1][1] for buffer in every)
+        steps = max(found[buffer][2] for buffer in every) - span[0]
+        if len(every) == 1:
+            uses[every[0]] = FastUse(span[1], count, every[0] in kept, steps, span)
+            continue
         runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
         for buffer in every:
-            end = found[buffer][0][-1][1]
-            uses[buffer] = FastUse(runs[bisect_right(runs, end, key=itemgetter(0)) - 1][1], count, buffer in kept)
+            last = runs[bisect_right(runs, found[buffer][0][-1][1], key=itemgetter(0)) - 1][1]
+            uses[buffer] = FastUse(last, count, buffer in kept, steps, span)
     return uses
 
 
@@ -163,24 +173,28 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     The second buffer ends before the first one begins, but its value is used again later, in the main memory:
 
     >>> read_twice, read_again_later = FastUse(5, 3 * 8192), FastUse(9, 8192)
-    >>> first = FastBuffer(8192, [(4, 8192)], 5, read_twice)
-    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], 2, read_again_later)])
+    >>> first = FastBuffer(8192, [(4, 8192)], [(4, 5)], read_twice)
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later)])
     16384
     """
     placed: list[_Rectangle] = []
     most = 0
     chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
-        last = max(buffer.end, buffer.value.last)
+        end = buffer.ranges[-1][1]
+        last = max(end, buffer.value.last)
         if len(buffer.parts) == 1:
-            parts, offset = buffer.parts, _smallest_gap(*buffer.parts[0], last, placed)
-        else:
-            orders = buffer.parts, buffer.parts[::-1]
-            offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
+            offset = _smallest_gap(buffer.nbytes, [*buffer.ranges[:-1], (buffer.ranges[-1][0], last)], placed)
+            top = offset + -(-buffer.nbytes // UNIT_NBYTES) * UNIT_NBYTES
+            for each in buffer.ranges:
+                insort(placed, (offset, top, *each))
+            most = max(most, offset + buffer.nbytes)
+            continue
+        orders = buffer.parts, buffer.parts[::-1]
+        offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
         most = max(most, offset + buffer.nbytes)
         for start, nbytes in parts:
-            end = -(-(offset + nbytes) // UNIT_NBYTES) * UNIT_NBYTES if len(parts) == 1 else offset + nbytes
-            insort(placed, (offset, end, start, buffer.end))
+            insort(placed, (offset, offset + nbytes, start, end))
             offset += nbytes
     return most
 
@@ -189,12 +203,13 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
 _Rectangle = tuple[int, int, int, int]
 
 
-def _smallest_gap(start: int, nbytes: int, last: int, placed: Sequence[_Rectangle]) -> int:
+def _smallest_gap(nbytes: int, ranges: Sequence[Interval], placed: Sequence[_Rectangle]) -> int:
     """Return the offset of the smallest gap that is free in all steps, or of the end of what is placed."""
     size = -(-nbytes // UNIT_NBYTES) * UNIT_NBYTES
+    start, last, is_one = ranges[0][0], ranges[-1][1], len(ranges) == 1
     smallest, offset, at = sys.maxsize, -1, 0
     for low, high, first, end in placed:
-        if first <= last and start <= end:
+        if first <= last and start <= end and (is_one or any(first <= b and a <= end for a, b in ranges)):
             if size <= low - at < smallest:
                 smallest, offset = low - at, at
             if high > at:

@@ -215,20 +215,35 @@ class Walk:
         called = self._callee(names[0]) if rule.flow == "call" and names else None
         if called is not None:
             return self.run(called, given)[called.root]
-        roots = []
-        if rule.flow == "conditional":
-            for number, name in enumerate(names, 1):
-                branch = self._callee(name)
-                if branch is not None:
-                    roots.append(self.run(branch, given[number : number + 1])[branch.root])
+        roots = self._branches(given, names) if rule.flow == "conditional" else []
         for values in given:
-            self.see(values, self.clock)
+            self.see([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
         values = self.new_values(self.leaves[computation.shape(place)], computation, place, self.clock)
         for root in roots:
             self.join(values, root)
         if rule.flow == "while" and given:
             self.join(values, given[0])
         return values
+
+    def _branches(self, given: list[Values], names: Sequence[str]) -> list[Values]:
+        """Walk the branches of a conditional; return the values of their roots.
+
+        Its operands are there until its end, but in fast memory each branch keeps them to its own last use.
+        """
+        roots = []
+        for values in given:
+            self.see(values, self.clock)
+        for name, values in zip(names, given[1:], strict=False):
+            branch = self._callee(name)
+            if branch is not None:
+                inner = []
+                for value in values:
+                    is_fast = self.leaf[value] in self._fast
+                    new = self.new_values((self.leaf[value],), branch, _parameter(branch), self.clock) if is_fast else ()
+                    self.join((value,), new)
+                    inner += new or (value,)
+                roots.append(self.run(branch, [tuple(inner)])[branch.root])
+        return roots
 
     def _callee(self, name: str) -> Computation | None:
         """Return a computation to walk; None (unknown result) if it is missing, empty or already walked."""
