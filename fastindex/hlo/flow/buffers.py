@@ -10,10 +10,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.flow.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.fast_memory import SPACES, FastUse, Program, ValueBuffer, fast_uses
 from fastindex.hlo.flow.walk import TooDeep, Walk
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -161,20 +162,25 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -
     read: Counter[int] = Counter()
     for value, nbytes in walk.nbytes_read.items():
         read[walk.find(value)] += nbytes
+    used: dict[int, list[int]] = {}
+    for value, steps in walk.uses.items():
+        used.setdefault(walk.find(value), []).extend(steps)
     moves = [(walk.find(value), walk.find(source)) for value, source in walk.moves]
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     groups = (
-        # Of the writers only the first one counts, and an asynchronous copy does not.
-        (
+        ValueBuffer(
             root,
-            buffers[numbers[root]].intervals,
+            walk.table.nbytes[buffers[number].leaf],
+            buffers[number].intervals,
+            # Of the writers only the first one counts, and an asynchronous copy does not.
             read[root] + walk.nbytes_written.get(root, 0) * (root not in walk.returned),
-            walk.clock if buffers[numbers[root]].role == "argument" else buffers[numbers[root]].intervals[-1][1],
+            walk.clock if buffers[number].role == "argument" else buffers[number].intervals[-1][1],
+            used.get(root, ()),
         )
-        for root in fast.union(*moves)
-        if root in numbers
+        for root, number in ((root, numbers[root]) for root in fast.union(*moves) if root in numbers)
     )
-    found = fast_uses(groups, moves, walk.loops, {walk.find(value) for value in walk.across_programs})
+    elapsed = list(accumulate((walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1)), initial=0))
+    found = fast_uses(groups, moves, Program(elapsed, walk.loops), {walk.find(value) for value in walk.across_programs})
     for root in fast:
         buffers[numbers[root]].fast = found[root]
 

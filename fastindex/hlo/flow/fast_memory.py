@@ -32,6 +32,8 @@ UNIT_NBYTES = 1 << 12
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
 _MOST_BUFFERS = 2000
+#: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
+_MOST_BETWEEN_USES = 1 << 30
 
 Interval = tuple[int, int]
 
@@ -87,22 +89,70 @@ class FastBuffer(NamedTuple):
         return not value.is_kept, -benefit, -self.nbytes, -value.steps, last, first, self.parts[0][0]
 
 
+class Program:
+    """What a program does between two steps.
+
+    Parameters
+    ----------
+    elapsed : sequence of int
+        Bytes that it accesses before each step.
+    loops : sequence of (int, int)
+        First and last step of each loop.
+    """
+
+    def __init__(self, elapsed: Sequence[int], loops: Sequence[Interval] = ()) -> None:
+        self._elapsed = elapsed
+        ordered = sorted(loops)
+        self._begins = [begin for begin, _ in ordered]
+        #: The least last step of a loop and of all that begin after it.
+        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
+
+    def parts(self, first: int, second: int) -> bool:
+        """Whether a value is not kept between two uses: there is a whole loop, or too many bytes are accessed."""
+        place = bisect_right(self._begins, first)
+        if place < len(self._ends) and self._ends[place] < second:
+            return True
+        return self._elapsed[second] - self._elapsed[min(first + 1, second)] >= _MOST_BETWEEN_USES
+
+
+class ValueBuffer(NamedTuple):
+    """A buffer of a value, in any memory.
+
+    Attributes
+    ----------
+    number, nbytes : int
+    ranges : sequence of (int, int)
+        Its live ranges.
+    accessed : int
+        Bytes that are read and written of it.
+    end : int
+        Step at which the value ends.
+    uses : sequence of int
+        Steps at which it is used, other than to copy it.
+    """
+
+    number: int
+    nbytes: int
+    ranges: Sequence[Interval]
+    accessed: int
+    end: int
+    uses: Sequence[int]
+
+
 def fast_uses(
-    groups: Iterable[tuple[int, Sequence[Interval], int, int]],
+    buffers: Iterable[ValueBuffer],
     moves: Iterable[tuple[int, int]],
-    loops: Sequence[Interval] = (),
+    program: Program,
     kept: Collection[int] = (),
 ) -> Mapping[int, FastUse]:
     """Return the use of the value of each buffer.
 
     Parameters
     ----------
-    groups : iterable of (int, sequence of (int, int), int, int)
-        A buffer, its live ranges, the bytes that are read and written of its value there, and the step of its end.
+    buffers : iterable of ValueBuffer
     moves : iterable of (int, int)
         Pairs of buffers of which one gets a copy of the other.
-    loops : sequence of (int, int)
-        First and last step of each loop. A value is not kept through a loop without a use of it.
+    program : Program
     kept : collection of int
         The buffers that are fetched for the next run of the program.
 
@@ -110,16 +160,18 @@ def fast_uses(
     --------
     A value at steps 0 to 9 in the main memory, of whose copy in fast memory 8 bytes are read, the last time at step 4:
 
-    >>> fast_uses([(0, [(0, 9)], 0, 20), (1, [(1, 4)], 8, 4)], [(1, 0)])[1]
+    >>> main = ValueBuffer(0, 8, [(0, 9)], 0, 20, [9])
+    >>> fast = ValueBuffer(1, 8, [(1, 4)], 8, 4, [4])
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10))[1]
     FastUse(last=9, nbytes=8, is_kept=False, steps=20, span=(0, 9))
 
-    It is used before and after a loop, but not in it:
+    Between steps 4 and 9, there is a loop:
 
-    >>> fast_uses([(0, [(0, 2), (9, 9)], 0, 9), (1, [(1, 2)], 4, 2)], [(1, 0)], [(3, 8)])[1]
-    FastUse(last=2, nbytes=4, is_kept=False, steps=9, span=(0, 9))
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, [(5, 8)]))[1].last
+    4
     """
-    found = {buffer: (ranges, uses, end) for buffer, ranges, uses, end in groups}
-    members = {buffer: [buffer] for buffer in found}
+    found = {buffer.number: buffer for buffer in buffers}
+    members = {number: [number] for number in found}
     for first, second in moves:
         if first in members and second in members and members[first] is not members[second]:
             large, small = members[first], members[second]
@@ -127,42 +179,30 @@ def fast_uses(
                 large, small = small, large
             large += small
             members.update(dict.fromkeys(small, large))
-    between = _Loops(loops)
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
-        count = sum(found[buffer][1] for buffer in every)
-        span = min(found[buffer][0][0][0] for buffer in every), max(found[buffer][0][-1][1] for buffer in every)
-        steps = max(found[buffer][2] for buffer in every) - span[0]
+        value = [found[number] for number in every]
+        count = sum(buffer.accessed for buffer in value)
+        span = min(buffer.ranges[0][0] for buffer in value), max(buffer.ranges[-1][1] for buffer in value)
+        steps = max(buffer.end for buffer in value) - span[0]
         if len(every) == 1:
             uses[every[0]] = FastUse(span[1], count, every[0] in kept, steps, span)
             continue
-        runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
-        for buffer in every:
-            last = runs[bisect_right(runs, found[buffer][0][-1][1], key=itemgetter(0)) - 1][1]
-            uses[buffer] = FastUse(last, count, buffer in kept, steps, span)
+        at = sorted({step for buffer in value for step in buffer.uses})
+        for buffer in value:
+            last = _last_kept(at, buffer.ranges[-1][1], program)
+            uses[buffer.number] = FastUse(last, count, buffer.number in kept, steps, span)
     return uses
 
 
-class _Loops:
-    """The loops of a program, to find whether one runs between two steps."""
-
-    def __init__(self, loops: Sequence[Interval]) -> None:
-        ordered = sorted(loops)
-        self._begins = [begin for begin, _ in ordered]
-        #: The least last step of a loop and of all that begin after it.
-        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
-
-    def runs(self, ranges: Sequence[Interval]) -> list[Interval]:
-        """Join ranges, given in order, that have no whole loop between them."""
-        runs: list[Interval] = []
-        for start, end in ranges:
-            if runs:
-                place = bisect_right(self._begins, runs[-1][1])
-                if place == len(self._ends) or self._ends[place] >= start:
-                    runs[-1] = runs[-1][0], max(runs[-1][1], end)
-                    continue
-            runs.append((start, end))
-        return runs
+def _last_kept(uses: Sequence[int], end: int, program: Program) -> int:
+    """Return the last of the uses from a step on for which a value is kept without a copy."""
+    last = end
+    for use in uses[bisect_right(uses, end) :]:
+        if program.parts(last, use):
+            break
+        last = use
+    return last
 
 
 def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:

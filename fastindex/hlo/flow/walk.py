@@ -53,10 +53,13 @@ class Walk:
         self.whole: set[int] = set()
         self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
-        #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times; pairs of a
-        #: value and its copy; first and last step of each loop.
+        #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times, and at each
+        #: step; the steps at which each value is used, other than by copies; pairs of a value and its copy; first and
+        #: last step of each loop.
         self.nbytes_read: Counter[int] = Counter()
         self.nbytes_written: dict[int, int] = {}
+        self.nbytes_at: dict[int, int] = {}
+        self.uses: dict[int, list[int]] = {}
         self.moves: list[tuple[int, int]] = []
         self.loops: list[tuple[int, int]] = []
         #: Values that the previous run of the program leaves in memory for the next one.
@@ -102,6 +105,13 @@ class Walk:
         for value in values:
             end[value] = time
 
+    def use(self, values: Sequence[int], time: int) -> None:
+        """Extend live ranges to a step at which values are used, not only copied."""
+        self.see(values, time)
+        if self._fast:
+            for value in values:
+                self.uses.setdefault(value, []).append(time)
+
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
         self._depth += 1
@@ -138,16 +148,19 @@ class Walk:
             self.clock += 1
         self.schedule.append((computation, begin, self.clock))
         if computation.root >= 0:
-            self.see(results[computation.root], self.clock)
+            self.use(results[computation.root], self.clock)
         self._depth -= 1
         return results
 
     def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> None:
         """Count what an instruction reads of its operands and writes of its result."""
         weight, read = self._weight, self.nbytes_read
+        for operand in operands:
+            self.use(results[operand] if operand >= 0 else (), self.clock)
         for operand, nbytes in zip(operands, accessed[0], strict=False):
             for value in results[operand] if operand >= 0 else ():
                 read[value] += weight * nbytes
+        self.nbytes_at[self.clock] = weight * (sum(accessed[0]) + sum(accessed[1]))
         for value, nbytes in zip(values, accessed[1], strict=False):
             self.nbytes_written[value] = weight * nbytes
 
@@ -217,7 +230,7 @@ class Walk:
             return self.run(called, given)[called.root]
         roots = self._branches(given, names) if rule.flow == "conditional" else []
         for values in given:
-            self.see([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
+            self.use([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
         values = self.new_values(self.leaves[computation.shape(place)], computation, place, self.clock)
         for root in roots:
             self.join(values, root)
@@ -257,7 +270,7 @@ class Walk:
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
-            self.see(init, self.clock)
+            self.use(init, self.clock)
             callee = self._callee(name)
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
