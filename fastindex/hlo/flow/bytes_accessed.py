@@ -7,10 +7,8 @@ HandleDynamicSlice, HandleDynamicUpdateSlice). A TPU gathers and scatters whole 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.modules import Module
@@ -20,8 +18,10 @@ from fastindex.hlo.shape_table import ShapeTable
 Accessed = tuple[Sequence[int], Sequence[int]]
 #: Limit on the nesting of fusions; beyond it, the bytes are not counted.
 _DEEPEST = 50
-#: Elements that a TPU reads of an array of one dimension to gather one, whatever its tiles are.
-_ELEMENTS_OF_VECTORS = 1024
+#: Aliasing of a fusion within another one that only changes the tiles.
+_IS_OPERAND = (((), 0, ()),)
+#: Rows and columns of a vector register, which a TPU loads to gather a row or an element.
+_SUBLANES, _LANES = 8, 128
 
 
 class BytesAccessed:
@@ -79,7 +79,9 @@ class BytesAccessed:
         if opcode in ("slice", "dynamic-slice"):
             return [*written, *reads[1:]], written
         if opcode == "gather":
-            return [self._gathered(computation, place), *reads[1:]], written
+            sizes = computation.details[place].slices[1]
+            source, result = self._array(computation, computation.operands(place)[0]), self._array(computation, place)
+            return [_nbytes_in_tiles(source, sizes, result), *reads[1:]], written
         if opcode == "dynamic-update-slice":
             return [0, *reads[1:]], reads[1:2]
         if opcode == "scatter":
@@ -88,31 +90,18 @@ class BytesAccessed:
             return [*tiles, *reads[count:]], tiles
         return reads, written
 
-    def _gathered(self, computation: Computation, place: int) -> int:
-        """Return the bytes of the tiles that the slices of a gather are in."""
-        offsets, sizes = computation.details[place].slices
-        source, result = self._array(computation, computation.operands(place)[0]), self._array(computation, place)
-        if source is None or result is None or len(sizes) != source.rank:
-            return sum(self._arrays[computation.shape(place)])
-        return _nbytes_of_slices(source, sizes, result, offsets)
-
     def _scattered(self, computation: Computation, place: int, number: int) -> int:
         """Return the bytes of the tiles that a scatter writes slices to, in one of its operands."""
         window, others = computation.details[place].slices
         operands = computation.operands(place)
         target, updates = (self._array(computation, operands[at]) for at in (number, number - len(operands) // 2))
-        if target is None or updates is None or len(window) + len(others) != target.rank:
-            return self._size(computation, operands[number - len(operands) // 2])
+        if updates is None:
+            return 0
+        if target is None or len(window) + len(others) != target.rank:
+            return _nbytes_in_tiles(None, (), updates)
         within = iter(updates.dimensions[at] for at in window if at < updates.rank)
         sizes = [1 if at in others else next(within, 1) for at in range(target.rank)]
-        return _nbytes_of_slices(target, sizes, updates, window)
-
-    def _sliced(self, computation: Computation, operand: int, place: int) -> int:
-        """Return the bytes that a slice reads: elements of its operand, even if it converts them."""
-        source, result = self._array(computation, operand), self._array(computation, place)
-        if source is None or result is None or source.element_type == result.element_type:
-            return self._size(computation, place)
-        return _nbytes_of_slice(source, result.dimensions)
+        return _nbytes_in_tiles(target, sizes, updates)
 
     def _array(self, computation: Computation, place: int) -> Shape | None:
         """Return the shape of the result of an instruction, if it is one array."""
@@ -128,14 +117,9 @@ class BytesAccessed:
                 if opcode in ("gather", "scatter"):
                     # XLA takes the operands of the fusion for those of this instruction.
                     return self.of(fused, place)
-        roots: Sequence[int] = (fused.root,)
-        if fused.root >= 0 and fused.opcodes[fused.root] in ("tuple", "reduce"):
-            results = self._arrays[fused.shape(fused.root)]
-            # XLA takes the operands of a reduce with several results for these, too.
-            roots = fused.operands(fused.root) if len(results) > 1 else roots
-            roots = roots[: len(results)]
+        is_tuple = fused.root >= 0 and fused.opcodes[fused.root] == "tuple"
         written: list[int] = []
-        for root in roots:
+        for root in fused.operands(fused.root) if is_tuple else (fused.root,):
             is_update = root >= 0 and fused.opcodes[root] == "dynamic-update-slice" and len(fused.operands(root)) > 1
             place = fused.operands(root)[1] if is_update else root
             written += self._arrays[fused.shape(place)] if place >= 0 else [0]
@@ -163,15 +147,18 @@ class BytesAccessed:
         shared = set()
         for place, opcode in enumerate(fused.opcodes):
             operands = fused.operands(place)
+            if opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND and operands[0] in numbers:
+                numbers[place] = numbers[operands[0]]
+                continue
             for operand in set(operands) & numbers.keys():
                 number, whole = numbers[operand], self._size(fused, operand)
                 is_first = operands[0] == operand
                 if opcode == "fusion":
                     inner = self._computations.get((*fused.details[place].callees, "")[0])
-                    sizes = self._reads(inner) if inner is not None and "scatter" not in inner.opcodes else ()
+                    sizes = self._reads(inner) if inner is not None and not _is_custom(inner) else ()
                     reads[number] += sum(size for at, size in zip(operands, sizes, strict=False) if at == operand)
                 elif opcode == "slice" or (opcode == "dynamic-slice" and is_first):
-                    reads[number] += self._sliced(fused, operand, place)
+                    reads[number] += self._size(fused, place)
                 elif opcode in ("broadcast", "reshape"):
                     reads[number] += whole
                 elif (opcode == "dynamic-update-slice" and is_first) or (opcode == "tuple" and not reads[number]):
@@ -184,46 +171,36 @@ class BytesAccessed:
         return reads
 
 
-def _nbytes_of_slices(array: Shape, sizes: Sequence[int], slices: Shape, within: Sequence[int]) -> int:
+def _is_custom(fused: Computation) -> bool:
+    """Whether a fusion within another one ends in a scatter, or in a fusion for gathers or scatters."""
+    root = fused.root
+    return root >= 0 and (fused.opcodes[root] == "scatter" or fused.details[root].kind == "Custom")
+
+
+def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | None) -> int:
     """Return the bytes of the tiles of an array that slices of it are in.
 
     Parameters
     ----------
-    array : Shape
+    array : Shape or None
     sizes : sequence of int
         Of one slice.
-    slices : Shape
-        Of all slices together.
-    within : sequence of int
-        Dimensions of `slices` within a slice; the others number the slices, those in the padding included.
+    slices : Shape or None
+        Of all slices together, in which each takes rows of its own.
 
     Examples
     --------
-    Of 900 rows 4,000 are gathered, from tiles of 4,096 bytes:
+    Rows are gathered from tiles of 8 of them:
 
     >>> array, slices = (Shape.parse(f"f32[{count},72]{{1,0:T(8,128)}}") for count in (900, 4000))
-    >>> _nbytes_of_slices(array, (1, 72), slices, (1,)) == 4000 * 4096
+    >>> _nbytes_in_tiles(array, (1, 72), slices) == 8 * slices.nbytes
     True
     """
-    count = math.prod(_padded(slices, at) for at in range(slices.rank) if at not in within)
-    return count * _nbytes_of_slice(array, sizes, ((_ELEMENTS_OF_VECTORS,),) if array.rank == 1 else None)
-
-
-def _nbytes_of_slice(
-    array: Shape, sizes: Sequence[int], tiles: Sequence[Sequence[int]] | None = None
-) -> int:
-    """Return the bytes of a slice of an array in its tiles, or in others."""
-    if array.layout is None:
-        return Shape(array.element_type, sizes).nbytes
-    layout = Layout(array.layout.minor_to_major, tiles=array.layout.tiles if tiles is None else tiles)
-    return Shape(array.element_type, sizes, layout).nbytes
-
-
-def _padded(shape: Shape, dimension: int) -> int:
-    """Return the size of a dimension, rounded up to whole tiles."""
-    size, layout = shape.dimensions[dimension], shape.layout
-    if layout is None or not layout.tiles:
-        return size
-    place = layout.minor_to_major.index(dimension)
-    tile = layout.tiles[0]
-    return -(-size // tile[-1 - place]) * tile[-1 - place] if place < len(tile) and tile[-1 - place] > 0 else size
+    if slices is None:
+        return 0
+    if array is None or array.layout is None or len(sizes) != array.rank or 0 in sizes:
+        return slices.nbytes
+    order = array.layout.minor_to_major
+    rows = sizes[order[1]] if array.rank > 1 else 1
+    lanes = _LANES if all(size == 1 for size in sizes) else 1
+    return slices.nbytes * lanes * -(-rows // _SUBLANES) * _SUBLANES // rows
