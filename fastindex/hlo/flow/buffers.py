@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -112,11 +113,14 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             begin, end = walk.entries[entry.shape(entry.root)].at(output)
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
+    own = [walk.find(value) for value in range(len(walk.leaf))] if walk.nbytes_read else []
+    for first, second in walk.listed:
+        walk.join(first, second)
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
-    return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}), walk.clock, walk.schedule)
+    return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}, own), walk.clock, walk.schedule)
 
 
-def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]:
+def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[int]) -> list[Buffer]:
     roots = [walk.find(value) for value in range(len(walk.leaf))]
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
@@ -152,35 +156,36 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
         if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
             heir = numbers.get(taker)
             buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
-    if walk.nbytes_read:
-        _set_fast_uses(walk, buffers, numbers)
+    if own:
+        _set_fast_uses(walk, buffers, numbers, own)
     return buffers
 
 
-def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -> None:
-    """Set the use of the values in the fast memory of a core."""
+def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], own: Sequence[int]) -> None:
+    """Set the use of the values in the fast memory of a core.
+
+    Values are joined only as far as they must share memory: `own` has the first one for each.
+    """
     read: Counter[int] = Counter()
     for value, nbytes in walk.nbytes_read.items():
-        read[walk.find(value)] += nbytes
+        read[own[value]] += nbytes
     used: dict[int, list[int]] = {}
     for value, steps in walk.uses.items():
-        used.setdefault(walk.find(value), []).extend(steps)
-    moves = [(walk.find(value), walk.find(source)) for value, source in walk.moves]
+        used.setdefault(own[value], []).extend(steps)
+    moves = [(own[value], own[source]) for value, source in walk.moves]
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
-    groups = (
-        ValueBuffer(
-            root,
-            walk.table.nbytes[buffers[number].leaf],
-            buffers[number].intervals,
-            # Of the writers only the first one counts, and an asynchronous copy does not.
-            read[root] + walk.nbytes_written.get(root, 0) * (root not in walk.returned),
-            walk.clock if buffers[number].role == "argument" else buffers[number].intervals[-1][1],
-            used.get(root, ()),
-        )
-        for root, number in ((root, numbers[root]) for root in fast.union(*moves) if root in numbers)
-    )
+    values = []
+    for root in fast.union(*moves):
+        number = numbers.get(walk.find(root), -1)
+        if number >= 0:
+            # An asynchronous copy does not count as a writer.
+            written = 0 if root in walk.returned else walk.nbytes_written.get(root, 0)
+            ranges = buffers[number].intervals
+            end = walk.clock if buffers[number].role == "argument" else ranges[-1][1]
+            values.append(ValueBuffer(root, ranges, read[root], written, end, used.get(root, ())))
     elapsed = list(accumulate((walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1)), initial=0))
-    found = fast_uses(groups, moves, Program(elapsed, walk.loops), {walk.find(value) for value in walk.across_programs})
+    kept = {own[value] for value in walk.across_programs}
+    found = fast_uses(values, moves, Program(elapsed, walk.loops), kept)
     for root in fast:
         buffers[numbers[root]].fast = found[root]
 

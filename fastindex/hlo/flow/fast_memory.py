@@ -120,11 +120,11 @@ class ValueBuffer(NamedTuple):
 
     Attributes
     ----------
-    number, nbytes : int
+    number : int
     ranges : sequence of (int, int)
         Its live ranges.
-    accessed : int
-        Bytes that are read and written of it.
+    read, written : int
+        Bytes that are read of it, and that its first writer writes.
     end : int
         Step at which the value ends.
     uses : sequence of int
@@ -132,9 +132,9 @@ class ValueBuffer(NamedTuple):
     """
 
     number: int
-    nbytes: int
     ranges: Sequence[Interval]
-    accessed: int
+    read: int
+    written: int
     end: int
     uses: Sequence[int]
 
@@ -160,8 +160,8 @@ def fast_uses(
     --------
     A value at steps 0 to 9 in the main memory, of whose copy in fast memory 8 bytes are read, the last time at step 4:
 
-    >>> main = ValueBuffer(0, 8, [(0, 9)], 0, 20, [9])
-    >>> fast = ValueBuffer(1, 8, [(1, 4)], 8, 4, [4])
+    >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
+    >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
     >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10))[1]
     FastUse(last=9, nbytes=8, is_kept=False, steps=20, span=(0, 9))
 
@@ -182,8 +182,10 @@ def fast_uses(
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
         value = [found[number] for number in every]
-        count = sum(buffer.accessed for buffer in value)
-        span = min(buffer.ranges[0][0] for buffer in value), max(buffer.ranges[-1][1] for buffer in value)
+        first = min(value, key=lambda buffer: buffer.ranges[0][0])
+        # Of the writers only the first one counts.
+        count = sum(buffer.read for buffer in value) + first.written
+        span = first.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
         steps = max(buffer.end for buffer in value) - span[0]
         if len(every) == 1:
             uses[every[0]] = FastUse(span[1], count, every[0] in kept, steps, span)

@@ -49,6 +49,8 @@ class Walk:
         self.places = array("i")
         self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
+        #: Pairs of lists of values that share memory by the choice of the TPU compiler, after it assigned fast memory.
+        self.listed: list[tuple[Values, Values]] = []
         #: Values whose buffers are written slice by slice, and values that are the results of asynchronous calls.
         self.whole: set[int] = set()
         self.returned: set[int] = set()
@@ -418,7 +420,7 @@ class Walk:
         results: list[Values],
         values: Values,
     ) -> None:
-        """Join the operands and results that the TPU compiler lists as sharing memory."""
+        """Record the operands and results that the TPU compiler lists as sharing memory."""
         spans = self.entries[shape].spans or ((0, len(values)),)
         for numbers in shared:
             taken = [
@@ -426,8 +428,7 @@ class Walk:
             ]
             given = [number - len(operands) for number in numbers if number >= len(operands)]
             taken += [values[spans[number][0] : spans[number][1]] for number in given if number < len(spans)]
-            for other in taken[1:]:
-                self.join(taken[0], other)
+            self.listed += [(taken[0], other) for other in taken[1:]]
 
     def _share_listed(
         self,
