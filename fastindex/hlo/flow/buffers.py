@@ -183,11 +183,21 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
             ranges = buffers[number].intervals
             end = walk.clock if buffers[number].role == "argument" else ranges[-1][1]
             values.append(ValueBuffer(root, ranges, read[root], written, end, used.get(root, ())))
-    elapsed = list(accumulate((walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1)), initial=0))
     kept = {own[value] for value in walk.across_programs}
-    found = fast_uses(values, moves, Program(elapsed, walk.loops), kept)
+    found = fast_uses(values, moves, _program_of(walk), kept)
     for root in fast:
         buffers[numbers[root]].fast = found[root]
+
+
+def _program_of(walk: Walk) -> Program:
+    """Return what a program does at each step, copies between memories excepted."""
+    events = [0] * (walk.clock + 2)
+    for value, (place, owner) in enumerate(zip(walk.places, walk.owners, strict=True)):
+        if not owner.opcodes[place].endswith(("-start", "-done")):
+            events[walk.start[value]] += 1
+            events[walk.end[value] + 1] += 1
+    nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
+    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)), walk.loops)
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:

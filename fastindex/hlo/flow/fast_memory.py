@@ -49,8 +49,8 @@ class FastUse(NamedTuple):
         Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
     is_kept : bool
         Whether it is fetched for the next run of the program.
-    steps : int
-        Number of steps between its definition and its end, in any memory; an argument ends with the program.
+    events : int
+        Number of values that begin or end while it is there, in any memory; an argument ends with the program.
     span : (int, int)
         Its first and its last use, in any memory.
     """
@@ -58,7 +58,7 @@ class FastUse(NamedTuple):
     last: int
     nbytes: int
     is_kept: bool = False
-    steps: int = 0
+    events: int = 0
     span: Interval = (0, 0)
 
 
@@ -86,7 +86,7 @@ class FastBuffer(NamedTuple):
         value = self.value
         first, last = value.span
         benefit = value.nbytes / math.sqrt(self.nbytes or 1)
-        return not value.is_kept, -benefit, -self.nbytes, -value.steps, last, first, self.parts[0][0]
+        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0]
 
 
 class Program:
@@ -96,16 +96,23 @@ class Program:
     ----------
     elapsed : sequence of int
         Bytes that it accesses before each step.
+    events : sequence of int
+        Number of values that begin or end before each step.
     loops : sequence of (int, int)
         First and last step of each loop.
     """
 
-    def __init__(self, elapsed: Sequence[int], loops: Sequence[Interval] = ()) -> None:
+    def __init__(self, elapsed: Sequence[int], events: Sequence[int], loops: Sequence[Interval] = ()) -> None:
         self._elapsed = elapsed
+        self._events = events
         ordered = sorted(loops)
         self._begins = [begin for begin, _ in ordered]
         #: The least last step of a loop and of all that begin after it.
         self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
+
+    def events(self, first: int, last: int) -> int:
+        """Return the number of values that begin or end in these steps."""
+        return self._events[last + 1] - self._events[first]
 
     def parts(self, first: int, second: int) -> bool:
         """Whether a value is not kept between two uses: there is a whole loop, or too many bytes are accessed."""
@@ -162,12 +169,12 @@ def fast_uses(
 
     >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
     >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10))[1]
-    FastUse(last=9, nbytes=8, is_kept=False, steps=20, span=(0, 9))
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22)))[1]
+    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9))
 
     Between steps 4 and 9, there is a loop:
 
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, [(5, 8)]))[1].last
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), [(5, 8)]))[1].last
     4
     """
     found = {buffer.number: buffer for buffer in buffers}
@@ -186,14 +193,14 @@ def fast_uses(
         # Of the writers only the first one counts.
         count = sum(buffer.read for buffer in value) + first.written
         span = first.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
-        steps = max(buffer.end for buffer in value) - span[0]
+        events = program.events(span[0], max(buffer.end for buffer in value))
         if len(every) == 1:
-            uses[every[0]] = FastUse(span[1], count, every[0] in kept, steps, span)
+            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
             continue
         at = sorted({step for buffer in value for step in buffer.uses})
         for buffer in value:
             last = _last_kept(at, buffer.ranges[-1][1], program)
-            uses[buffer.number] = FastUse(last, count, buffer.number in kept, steps, span)
+            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
     return uses
 
 
