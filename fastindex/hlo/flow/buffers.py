@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
@@ -192,10 +192,14 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
 def _program_of(walk: Walk) -> Program:
     """Return what a program does at each step, copies between memories excepted."""
     events = [0] * (walk.clock + 2)
-    for value, (place, owner) in enumerate(zip(walk.places, walk.owners, strict=True)):
-        if not owner.opcodes[place].endswith(("-start", "-done")):
-            events[walk.start[value]] += 1
-            events[walk.end[value] + 1] += 1
+    for (place, name), group in groupby(range(len(walk.leaf)), lambda value: (walk.places[value], walk.owners[value].name)):
+        values = list(group)
+        if not walk.owners[values[0]].opcodes[place].endswith(("-start", "-done")):
+            # A result with several arrays has a table, one more value.
+            events[walk.start[values[0]]] += len(values) > 1
+            for value in values:
+                events[walk.start[value]] += 1
+                events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
     return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)), walk.loops)
 
