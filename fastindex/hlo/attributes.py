@@ -45,7 +45,9 @@ _INDICES = re.compile(rb'"indices":\[([^\]]*)\]')
 _QUOTED_NUMBER = re.compile(rb'"(\d+)"')
 #: The usual beginning of a fusion's attributes, as XLA prints them.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
-_SLICES = re.compile(rb"\b(offset_dims|slice_sizes|update_window_dims|inserted_window_dims|input_batching_dims)=\{([\d,\s]*)\}")
+_SLICES = re.compile(
+    rb"\b(offset_dims|slice_sizes|update_window_dims|inserted_window_dims|input_batching_dims)=\{([\d,\s]*)\}"
+)
 _SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
 _SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
 
@@ -81,8 +83,8 @@ class Details:
         Groups of operands and results that share memory, as the TPU compiler lists them: results are numbered after the
         operands. None if the text has no such list.
     slices : pair of tuples of int
-        Of a gather: ``offset_dims`` and ``slice_sizes``. Of a scatter: ``update_window_dims``, and the dimensions of the
-        operand that are not in them.
+        Of a gather: ``offset_dims`` and ``slice_sizes``. Of a scatter: ``update_window_dims``, and the dimensions of
+        the operand that are not in them.
     """
 
     callees: tuple[str, ...] = ()
@@ -250,13 +252,14 @@ def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
 
 def _read_gather(operands: bytes, attributes: bytes) -> Details:
     found = {name: _path(numbers) for name, numbers in _SLICES.findall(attributes)}
-    return Details(slices=(found.get(b"offset_dims", ()), found.get(b"slice_sizes", ())))
+    slices = found.get(b"offset_dims", ()), found.get(b"slice_sizes", ())
+    return Details(slices=slices, shared=shared_in(attributes))
 
 
 def _read_scatter(operands: bytes, attributes: bytes) -> Details:
     found = {name: _path(numbers) for name, numbers in _SLICES.findall(attributes)}
     others = found.get(b"inserted_window_dims", ()) + found.get(b"input_batching_dims", ())
-    return Details(slices=(found.get(b"update_window_dims", ()), others))
+    return Details(slices=(found.get(b"update_window_dims", ()), others), shared=shared_in(attributes))
 
 
 def _read_copy_start(operands: bytes, attributes: bytes) -> Details:

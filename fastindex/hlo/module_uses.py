@@ -335,7 +335,7 @@ def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, L
     for buffer in found.buffers:
         space = table.spaces[buffer.leaf]
         sizes[space] = sizes.get(space, 0) + table.nbytes[buffer.leaf]
-    spaces = [space for space, nbytes in sorted(sizes.items()) if space in SPACES or (space and nbytes >= _FLAGS_NBYTES)]
+    spaces = [space for space in sorted(sizes) if space in SPACES or (space and sizes[space] >= _FLAGS_NBYTES)]
     return {space: liveness(found, table, space, on_tpu) for space in (0, *spaces)}
 
 

@@ -114,10 +114,11 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
     own = [walk.find(value) for value in range(len(walk.leaf))] if walk.nbytes_read else []
-    for first, second in walk.listed:
-        walk.join(first, second)
+    for pair in walk.listed:
+        walk.join(*pair)
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
-    return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}, own), walk.clock, walk.schedule)
+    buffers = _collect(walk, arguments, {walk.find(value) for value in outputs}, own)
+    return ModuleBuffers(buffers, walk.clock, walk.schedule)
 
 
 def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[int]) -> list[Buffer]:
@@ -192,9 +193,10 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
 def _program_of(walk: Walk) -> Program:
     """Return what a program does at each step, copies between memories excepted."""
     events = [0] * (walk.clock + 2)
-    for (place, name), group in groupby(range(len(walk.leaf)), lambda value: (walk.places[value], walk.owners[value].name)):
+    instructions = [(owner.name, place) for owner, place in zip(walk.owners, walk.places, strict=True)]
+    for _, group in groupby(range(len(walk.leaf)), instructions.__getitem__):
         values = list(group)
-        if not walk.owners[values[0]].opcodes[place].endswith(("-start", "-done")):
+        if not walk.owners[values[0]].opcodes[walk.places[values[0]]].endswith(("-start", "-done")):
             # A result with several arrays has a table, one more value.
             events[walk.start[values[0]]] += len(values) > 1
             for value in values:

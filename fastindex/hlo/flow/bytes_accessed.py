@@ -78,7 +78,7 @@ class BytesAccessed:
         written = self._written[computation.shape(place)]
         if opcode in ("slice", "dynamic-slice"):
             return [*written, *reads[1:]], written
-        if opcode == "gather":
+        if opcode == "gather" and reads:
             sizes = computation.details[place].slices[1]
             source, result = self._array(computation, computation.operands(place)[0]), self._array(computation, place)
             return [_nbytes_in_tiles(source, sizes, result), *reads[1:]], written
@@ -147,7 +147,8 @@ class BytesAccessed:
         shared = set()
         for place, opcode in enumerate(fused.opcodes):
             operands = fused.operands(place)
-            if opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND and operands[0] in numbers:
+            is_same = opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND
+            if is_same and len(operands) and operands[0] in numbers:
                 numbers[place] = numbers[operands[0]]
                 continue
             for operand in set(operands) & numbers.keys():
@@ -194,6 +195,12 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
 
     >>> array, slices = (Shape.parse(f"f32[{count},72]{{1,0:T(8,128)}}") for count in (900, 4000))
     >>> _nbytes_in_tiles(array, (1, 72), slices) == 8 * slices.nbytes
+    True
+
+    Each of 500 elements, in 512 lanes, is loaded with a register of 4,096 bytes:
+
+    >>> array, slices = (Shape.parse(f"s32[{count}]{{0:T({tile})}}") for count, tile in ((4000, 1024), (500, 512)))
+    >>> _nbytes_in_tiles(array, (1,), slices) == 512 * 4096
     True
     """
     if slices is None:

@@ -2,15 +2,16 @@
 
 First the compiler places what it fetches for the next run, and keeps it throughout. Then it decides for one buffer
 after the other whether it gets fast memory, the most beneficial first: by the time that its readers save, divided by
-the square root of its size. Each goes into the smallest gap that is free from its first step to the last use of its
-value *in any memory*, even if it leaves the fast memory earlier. Gaps therefore stay open which live ranges do not
-explain. The time saved is not in the text; it is taken to be proportional to the bytes that are read and written, as
-for instructions limited by memory. Those limited by computation save less; which these are, the text does not say.
+the square root of its size; of equal ones, the one that is there longest. Each goes into the smallest gap that is free
+from its first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps
+therefore stay open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional
+to the bytes that are read and written, as for instructions limited by memory. Those limited by computation save
+nothing; which these are, the text does not say.
 
 Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
 ``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer),
 ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices only those by time). The alignment and
-the weight of loops are those of libtpu 0.0.52.
+the weight of loops are those of libtpu 0.0.52; with ``TPU_VMODULE=algorithm=5`` it logs its order, and why.
 """
 
 from __future__ import annotations
@@ -189,10 +190,10 @@ def fast_uses(
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
         value = [found[number] for number in every]
-        first = min(value, key=lambda buffer: buffer.ranges[0][0])
+        earliest = min(value, key=lambda buffer: buffer.ranges[0][0])
         # Of the writers only the first one counts.
-        count = sum(buffer.read for buffer in value) + first.written
-        span = first.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
+        count = sum(buffer.read for buffer in value) + earliest.written
+        span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
         events = program.events(span[0], max(buffer.end for buffer in value))
         if len(every) == 1:
             uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)

@@ -248,13 +248,13 @@ class Walk:
         roots = []
         for values in given:
             self.see(values, self.clock)
-        for name, values in zip(names, given[1:], strict=False):
+        for number, name in enumerate(names, 1):
             branch = self._callee(name)
             if branch is not None:
-                inner = []
-                for value in values:
-                    is_fast = self.leaf[value] in self._fast
-                    new = self.new_values((self.leaf[value],), branch, _parameter(branch), self.clock) if is_fast else ()
+                inner: list[int] = []
+                for value in given[number] if number < len(given) else ():
+                    fast = (self.leaf[value],) if self.leaf[value] in self._fast else ()
+                    new = self.new_values(fast, branch, _parameter(branch), self.clock)
                     self.join((value,), new)
                     inner += new or (value,)
                 roots.append(self.run(branch, [tuple(inner)])[branch.root])
