@@ -258,7 +258,7 @@ def loaded_after(source: str) -> set[str]:
 
 
 HEAVY = {"numba", "llvmlite", "jax", "jaxlib", "torch", "scipy", "rich", "click", "google.protobuf"}
-MODULE = "HloModule m\n\nENTRY e {\n  ROOT p = f32[3,5]{1,0} parameter(0)\n}\n"
+MODULE = "HloModule m\n\nENTRY e {\n  ROOT p = f32[3,5]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}\n}\n"
 TEXT = "bf16[1024,1000]{1,0:T(8,128)(2,1)}"
 #: What must stay light, and what it may still load.
 LIGHT = {
@@ -303,6 +303,7 @@ def test_import_loads_little() -> None:
     loaded = loaded_after("import fastindex")
     assert {name for name in loaded if name.startswith("fastindex.")} == {"fastindex.first_use", "fastindex.lazy"}
     assert "numpy" not in loaded
+    assert "numpy" not in loaded_after(LIGHT["report"][0])
 
 
 def test_a_heavy_import_shows() -> None:

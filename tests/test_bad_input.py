@@ -128,12 +128,15 @@ def test_things_that_are_no_shape(shape: Any) -> None:
 CACHE = fp.Cache("u8[num_blocks=4,block_size=2,head_dim=8]")
 
 
-@pytest.mark.parametrize("other", [5, object(), [1, [2]]])
+@pytest.mark.parametrize("other", [5, object(), [1, [2]], np.array([["a", "b"]], np.dtypes.StringDType())])
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
         (lambda x: fi.Shape("f32", x), "dimensions"),
         (lambda x: fi.Layout((1, 0), tiles=x), "tiles must be"),
+        (lambda x: fi.pack(x, SHAPE), "array"),
+        (lambda x: fi.pack(ARRAY, SHAPE, max_memory=x), "max_memory"),
+        (lambda x: fi.linear_index(SHAPE, ([0], [0]), mode=x), "mode must be"),
         (lambda x: fi.Shape.from_torch(x), r"torch\.Tensor"),
         (lambda x: fi.layouts.named_layout("NZ", x), "Shape or its text"),
         (lambda x: fi.sharding.Sharding.parse("{replicated}").shard_shape(x), "Shape or its text"),

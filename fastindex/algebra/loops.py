@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fastindex.algebra.shared_digits import Place, Strides, by_variable, digit_places, shared_digits
 from fastindex.core.digits import Backwards, Digit, Digits, Variable
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import axes_of
+from fastindex.core.sizes import slots_before_tail
 
 _BY_STRIDES = operator.attrgetter("destination_stride", "source_stride")
 
@@ -318,7 +318,7 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     list of Nest or None
         None where the digits leave gaps that are not boxes.
     """
-    before_tail = math.prod(axis.size for axis in axes_of(shape))
+    before_tail = slots_before_tail(shape)
     tail = shape.slot_count - before_tail
     nests = [Nest((Loop(tail, 0, 1),), 0, before_tail)] if tail else []
     if before_tail == shape.element_count:

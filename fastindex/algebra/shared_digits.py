@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides, digits_of, own_digits
 from fastindex.algebra.sides import Strides as Strides
-from fastindex.core.digits import Backwards, Digit, Digits, Names, Variable, canonical, digit
+from fastindex.core.digits import Backwards, Digit, Digits, Names, Variable, canonical, digit, dimension_digits
 from fastindex.core.shape import Shape
 from fastindex.core.tiles import (
     COMBINE,
@@ -186,12 +186,12 @@ def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) ->
         yield [digit(1, variable, 1, None) for variable in source.variables]
         return
     sizes = source.dimensions
-    yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    yield dimension_digits(sizes)[1]
     groups = _merged_dimensions(source) | _merged_dimensions(destination)
     taken = [d for group in groups for d in group]
     if not groups or len(taken) != len(set(taken)):
         return
-    coordinates = [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    _, coordinates = dimension_digits(sizes)
     for group in groups:
         joint = Variable(group, math.prod(sizes[d] for d in group), True)
         low = 1

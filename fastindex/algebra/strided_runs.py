@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.shared_digits import by_variable, coordinate_systems, digit_places
 from fastindex.core.digits import Digits, Variable, canonical, slot_digits
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import axes_of
+from fastindex.core.sizes import axes_of, slots_before_tail
 
 Numbers = NDArray[np.int64]
 
@@ -113,8 +113,6 @@ def expanded(records: Iterable[StridedRun]) -> tuple[Numbers, Numbers]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     start = np.concatenate([record.starts() for record in records])
     length = np.repeat([record.length for record in records], [record.piece_count for record in records])
-    if len(records) == 1:
-        return start, length.astype(np.int64)
     order = np.argsort(start, kind="stable")
     return start[order], length[order].astype(np.int64)
 
@@ -362,7 +360,7 @@ def window_runs(shape: Shape, window: Sequence[range]) -> list[StridedRun] | Non
         places = _places(shape, variables, digits)
         if places is not None and None not in values:
             root = tuple(_Remaining(numbers, 1, None) for numbers in values if numbers is not None)
-            return _runs_of_tree(places, math.prod(axis.size for axis in axes_of(shape)), root)
+            return _runs_of_tree(places, slots_before_tail(shape), root)
     return None
 
 
@@ -479,7 +477,7 @@ def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> ra
 
 def _places(shape: Shape, variables: Sequence[Variable], digits: Digits) -> tuple[_Place, ...] | None:
     """Return the digits of a slot, most major first; None where one is an inner digit of its variable when read."""
-    found = digit_places(digits, math.prod(axis.size for axis in axes_of(shape)))
+    found = digit_places(digits, slots_before_tail(shape))
     if found is None or any(variable not in variables for variable, _ in found):
         return None
     unread = {variable: [place.low for place in places] for variable, places in by_variable(found).items()}

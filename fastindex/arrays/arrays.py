@@ -224,7 +224,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     if not holds(array, wanted) and array.dtype not in _RAW:
         raise ArgumentTypeError(
             f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), "
-            f"got dtype {array.dtype}{hint_for_void(array.dtype, wanted)}"
+            f"got dtype {array.dtype}{hint_for_bits(array.dtype, wanted)}"
         )
     if len(array.shape) != 1:
         _check_strides(array, shape, name)
@@ -238,9 +238,18 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
         )
 
 
-def hint_for_void(found: np.dtype[Any], wanted: np.dtype[Any]) -> str:
-    """Return the end of a message: `numpy.save` stores dtypes that NumPy does not define as void bytes."""
-    is_lost = wanted.isbuiltin == 2 and found == f"V{wanted.itemsize}"
+def hint_for_bits(found: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+    """Return the end of a message: how to view an array that may hold the bits of the wanted dtype.
+
+    `numpy.save` stores dtypes that NumPy does not define as void bytes; dumps are often read as unsigned integers.
+    """
+    if found.itemsize != wanted.itemsize:
+        return ""
+    is_extension = wanted.isbuiltin == 2
+    if found.kind == "u":
+        name = f"ml_dtypes.{wanted}" if is_extension else f"numpy.{wanted}"
+        return f"; if it holds the bits of {wanted}, pass array.view({name})"
+    is_lost = is_extension and found.kind == "V"
     return f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if is_lost else ""
 
 

@@ -20,7 +20,7 @@ from fastindex.arrays.arrays import (
     check_elements,
     check_target,
     described,
-    hint_for_void,
+    hint_for_bits,
     require_contiguous,
 )
 from fastindex.arrays.fills import check_cast, element_type_of
@@ -230,14 +230,12 @@ def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]
         values = array_of_numbers(array, shape.element_type)
     else:
         values = array if type(array) is np.ndarray else host_array(array)
-    if values.dtype != dtype and values.dtype.newbyteorder("=") != dtype:
-        found = element_type_of(values.dtype) if casting != "no" else None
-        if found is not None and not found.is_complex and not shape.element_type.is_complex:
-            check_cast(found, shape.element_type, casting)
-            check_dimensions(values, shape, "the array")
-            return values
-        hint = hint_for_void(values.dtype, dtype)
-        raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
+    found = shape.element_type if values.dtype == dtype else element_type_of(values.dtype)
+    if found != shape.element_type:
+        if casting == "no" or found is None or found.is_complex or shape.element_type.is_complex:
+            hint = hint_for_bits(values.dtype, dtype)
+            raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
+        check_cast(found, shape.element_type, casting)
     check_dimensions(values, shape, "the array")
     return values
 

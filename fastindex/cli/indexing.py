@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import fastindex
-from fastindex.cli.group import ProgressBar, main
-from fastindex.cli.options import FORCE, JSON, OUT_PATH, PATH, integer
+from fastindex.cli.group import FORCE, JSON, OUT_PATH, PATH, ProgressBar, integer, main
 from fastindex.errors import FastIndexError
 
 if TYPE_CHECKING:

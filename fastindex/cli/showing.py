@@ -17,9 +17,8 @@ from urllib.parse import urlencode
 import click
 
 import fastindex
-from fastindex.cli.group import check_ending, main, write_document
+from fastindex.cli.group import FORCE, JSON, OUT_PATH, PATH, check_ending, main, write_document
 from fastindex.cli.moving import checkpoint_text
-from fastindex.cli.options import FORCE, JSON, OUT_PATH, PATH
 from fastindex.show.spelling import aligned, visible
 from fastindex.terminal import shows_colours
 

@@ -187,6 +187,19 @@ def _order(d: Digit) -> tuple[str, int, int]:
     return str(d.variable.key), d.low, d.high or 0
 
 
+def dimension_digits(sizes: Iterable[int]) -> tuple[list[Variable], list[Digits]]:
+    """Return a variable for each dimension of an array, and the coordinates of an element as digits of them.
+
+    Examples
+    --------
+    >>> variables, coordinates = dimension_digits((4, 6))
+    >>> variables[1].extent, coordinates[1] == digit(1, variables[1], 1, None)
+    (6, True)
+    """
+    variables = [Variable(d, size, True) for d, size in enumerate(sizes)]
+    return variables, [digit(1, variable, 1, None) for variable in variables]
+
+
 def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Names) -> Digits:
     """Return the slot of an element as a sum of digits, given its coordinates as sums of digits.
 
@@ -320,8 +333,8 @@ def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
     strides: list[int | None] = [None] * len(shape.dimensions)
     if 0 in shape.dimensions:
         return _closed(shape, strides)
-    variables = [Variable(number, size, True) for number, size in enumerate(shape.dimensions)]
-    digits = slot_digits(axes_of(shape), [digit(1, variable, 1, None) for variable in variables], {})
+    variables, coordinates = dimension_digits(shape.dimensions)
+    digits = slot_digits(axes_of(shape), coordinates, {})
     whole = True
     for d in canonical(digits):
         if d.low == 1 and d.high is None and d.variable.is_coordinate:
@@ -408,8 +421,8 @@ def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLa
     >>> str(cute_layout((3, 5), physical_axes((3, 5), (1, 0), None, ((2, 2),)), "f32[3,5]"))
     '((2,2),(2,3)):((2,12),(1,4))'
     """
-    variables = [Variable(d, size, True) for d, size in enumerate(sizes)]
-    digits = canonical(slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {}))
+    variables, coordinates = dimension_digits(sizes)
+    digits = canonical(slot_digits(axes, coordinates, {}))
     cute_sizes: list[CuteTuple] = []
     strides: list[CuteTuple] = []
     for variable, size in zip(variables, sizes, strict=True):

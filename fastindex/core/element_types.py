@@ -296,7 +296,7 @@ def _names_meant(text: str) -> str:
 @lru_cache(maxsize=256)
 def _of_numpy(dtype: np.dtype[Any]) -> ElementType:
     # Cached: NumPy builds a dtype's name in Python on each access, which took a seventh of a small `pack`.
-    return ElementType.from_dtype_name(dtype.newbyteorder("=").name, "NumPy")
+    return ElementType.from_dtype_name(dtype.name, "NumPy")
 
 
 @cache

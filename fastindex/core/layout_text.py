@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
-from fastindex.core.element_types import INTEGER_TYPES
+from fastindex.core.element_types import INTEGER_TYPES, xla_name
 from fastindex.core.integers import INT64_MAX, INT64_MIN
 from fastindex.core.layout_fields import PADDING_VALUES, LayoutFields, SplitConfig
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, Index, LayoutError, ParseError
-from fastindex.first_use import load
 
 SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
 _TOKEN = r"([\[\](){},:]|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*[:=]?|<=|(?s:.)|\Z)"
@@ -149,9 +148,6 @@ class LayoutReader(TokenReader, Generic[L]):
         self.layout_class = layout_class
 
     def fail_at(self, rule: str, offset: int) -> NoReturn:
-        load("fastindex.core.hints")
-        from fastindex.core.hints import hint_for
-
         raise ParseError(rule, self.text, offset, hint_for(self.text, offset))
 
     def layout(self) -> L:
@@ -294,3 +290,69 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[LayoutReader[Any], dict[str, Any]], None
     ("P", LayoutReader.sparse_only),
     ("M", lambda parser, values: parser.one_integer("dynamic_shape_metadata_prefix_bytes", values)),
 )
+
+
+# Hints: how XLA writes what other libraries write differently. Compiled when first needed, not at import.
+
+#: MLIR: ``tensor<2x3xf32>``, ``memref<...>``, or only the part in brackets.
+_MLIR = r"(?:(?:tensor|memref)\s*<\s*)?((?:(?:\d+|\?)\s*x\s*)*)([A-Za-z]\w*)\s*>?"
+_CROSSES = r"\d+(?:x\d+)+"
+_ATTRIBUTE = r"(?:PAD|PV|SC|[DTLESM])(?:\s*\([^()]*\))+"
+_INSTRUCTION = r"(?:ROOT\s+)?%?[\w.\-]+\s*=\s"
+_JAX_ORDER = r"major_to_minor=\(([\d,\s]*)\)"
+_JAX_TILES = r"tiling=\(((?:\([\d,\s]*\)[,\s]*)+)\)"
+
+
+def hint_for(text: str, offset: int) -> str:
+    """Return a hint about what to write instead of the text at `offset`; "" if there is none.
+
+    Examples
+    --------
+    >>> hint_for("tensor<2x3xf32>", 0)
+    "XLA writes 'tensor<2x3xf32>' as f32[2,3]"
+    >>> hint_for("f32[2,3]{1,0}S(1)", 13)
+    'S(1) belongs inside the braces, after a colon, as in {1,0:S(1)}'
+    >>> hint_for("f32[2,3]", 0)
+    ''
+    """
+    order = re.search(_JAX_ORDER, text)
+    if order is not None:
+        found = f"{{{','.join(reversed(_numbers(order[1])))}{_jax_tiles(text)}}}"
+        return f"JAX's {order[0]} is {found} here, the most minor dimension first"
+    if not text[:offset].strip():
+        if text.startswith("{", offset):
+            return "a layout is written after the element type and the sizes, as in f32[3,5]{1,0}"
+        if re.compile(_INSTRUCTION).match(text, offset) is not None:
+            return "of an HLO instruction, only the shape is read: the text from '=' to the opcode"
+    if text.startswith("None", offset):
+        return "XLA writes an unbounded dimension as ?"
+    crosses = re.compile(_CROSSES).match(text, offset)
+    if crosses is not None and text[offset - 1 : offset] in ("[", ","):
+        return f"XLA writes {crosses[0]!r} as {crosses[0].replace('x', ',')}"
+    mlir = re.compile(_MLIR).match(text, offset)
+    if mlir is not None and (mlir[1] or "<" in mlir[0]):
+        name = xla_name(mlir[2])
+        if name is not None:
+            sizes = ",".join(re.findall(r"\d+|\?", mlir[1]))
+            return f"XLA writes {mlir[0]!r} as {name}[{sizes}]"
+    attribute = re.compile(_ATTRIBUTE).match(text, offset)
+    if attribute is not None and not _is_among_attributes(text, offset):
+        return f"{attribute[0]} belongs inside the braces, after a colon, as in {{1,0:{attribute[0]}}}"
+    return ""
+
+
+def _is_among_attributes(text: str, offset: int) -> bool:
+    begin = text.rfind("{", 0, offset)
+    before = text[begin:offset]
+    return begin >= 0 and "}" not in before and ":" in before
+
+
+def _numbers(text: str) -> list[str]:
+    return re.findall(r"\d+", text)
+
+
+def _jax_tiles(text: str) -> str:
+    tiles = re.search(_JAX_TILES, text)
+    if tiles is None:
+        return ""
+    return ":T" + "".join(f"({','.join(_numbers(tile))})" for tile in re.findall(r"\([^()]*\)", tiles[1]))

@@ -309,11 +309,16 @@ def check_placed(shape: SizedShape) -> None:
         raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
 
 
+def slots_before_tail(shape: SizedShape) -> int:
+    """Count the slots of the tiled array, before ``L(...)`` rounds their number up."""
+    return math.prod([axis.size for axis in axes_of(shape)])
+
+
 def count_slots(shape: SizedShape) -> int:
     """Count the slots in the buffer of an array."""
     check_placed(shape)
     tail = shape.layout.tail_padding_alignment_in_elements
-    slots = -(-math.prod(axis.size for axis in axes_of(shape)) // tail) * tail
+    slots = -(-slots_before_tail(shape) // tail) * tail
     if slots > INT64_MAX:
         raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {slots} slots")
     return slots

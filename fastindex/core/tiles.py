@@ -77,6 +77,17 @@ class OffsetAxis(Axis):
         return (self.whole,)
 
 
+def tile_text(tile: Iterable[int]) -> str:
+    """Return a tile as XLA writes it.
+
+    Examples
+    --------
+    >>> tile_text((COMBINE, 2))
+    '(*,2)'
+    """
+    return f"({','.join(['*' if size == COMBINE else str(size) for size in tile])})"
+
+
 def tile_axes(axes: Sequence[Axis], tile: Sequence[int]) -> list[Axis]:
     """Apply one tile to the axes of a physical array, most major first.
 

@@ -421,8 +421,8 @@ def _check_values(array: da.Array, shape: Shape, casting: str) -> None:
     check_known(array)
     check_casting(casting)
     dtype = shape.element_type.numpy_dtype
-    if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
-        found = element_type_of(array.dtype.newbyteorder("="))
+    found = element_type_of(array.dtype)
+    if found != shape.element_type:
         if found is None:
             raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {array.dtype}")
         check_cast(found, shape.element_type, casting)

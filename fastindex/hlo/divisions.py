@@ -7,12 +7,13 @@ device. The text does not say this outright, so the report lists the evidence.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError
+from fastindex.errors import FastIndexError, LayoutError
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Record, json_of
 
@@ -134,9 +135,6 @@ def division_of(module: Module, stage: str) -> Division | None:
     entry = module.entry
     if entry is None or not any(details.sharding for details in entry.details):
         return None
-    # Lazy: this imports NumPy, which most reports do not need.
-    from fastindex.sharding.sdy import meshes_of
-
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
     signs = partitioned_signs(module, stage)
     arrays: list[DividedArray] = []
@@ -156,7 +154,7 @@ def _divided(
     name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
 ) -> tuple[DividedArray, ...]:
     """Return the arrays of one argument; cached because the modules of a report share many arguments."""
-    from fastindex.sharding.sdy import sharding_of_sdy
+    # Lazy: most reports do not need it.
     from fastindex.sharding.sharding import Sharding
 
     read = sharding_of_sdy(sharding, dict(meshes)) if sharding.startswith("#sdy") else Sharding.parse(sharding)
@@ -196,3 +194,60 @@ def division_notes(division: Division) -> list[str]:
         share = f", {padding:,} of it padding of uneven parts" if padding else ""
         notes.append(f"{arguments}: divided, each device holds {division.nbytes:,} bytes of them{share}{on_host}")
     return notes + list(division.problems)
+
+
+# Shardy attributes: ``shardy/dialect/sdy/ir/attrs.td`` in openxla/shardy.
+
+_MESH = re.compile(r'([\w.$-]+|"[^"]*")\s*=\s*#sdy\.mesh<\[(.*?)\](?:\s*,\s*device_ids\s*=\s*\[([\d,\s]*)\])?\s*>')
+_SHARDING = re.compile(r"#sdy\.sharding<\s*(?:@([\w.$-]+)|mesh<\[(.*?)\](?:,\s*device_ids=\[([\d,\s]*)\])?>)\s*,?\s*")
+_PRIORITY = re.compile(r"\}\s*p\d+")
+
+
+def meshes_of(text: str) -> dict[str, str]:
+    """Return the meshes in a module's header by name, as the beginnings of XLA's mesh forms.
+
+    Examples
+    --------
+    >>> meshes_of('xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "b"=4]>}')
+    {'mesh': "mesh['a'=2,'b'=4]"}
+    """
+    return {found[1].strip('"'): _mesh_text(found[2], found[3]) for found in _MESH.finditer(text.replace('\\"', '"'))}
+
+
+def _mesh_text(axes: str, device_ids: str | None) -> str:
+    sizes = ",".join(f"'{name}'={size}" for name, size in re.findall(r'"([^"]*)"\s*=\s*(\d+)', axes))
+    ids = re.findall(r"\d+", device_ids or "")
+    if not sizes and len(ids) == 1:
+        return f"single_device[device_id={ids[0]}]"
+    return f"mesh[{sizes}]" + (f", device_ids=({','.join(ids)})" if ids else "")
+
+
+def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
+    """Parse a Shardy sharding, given the meshes of the module.
+
+    Priorities, which only guide propagation, are ignored.
+
+    Raises
+    ------
+    LayoutError
+        The text is not a Shardy sharding, or its mesh is unknown.
+
+    Examples
+    --------
+    >>> meshes = {"mesh": "mesh['a'=2,'b'=4]"}
+    >>> str(sharding_of_sdy('#sdy.sharding<@mesh, [{"a"}p1, {"b", ?}], replicated={}>', meshes))
+    "{mesh['a'=2,'b'=4], [{'a'}, {'b', ?}]}"
+    """
+    from fastindex.sharding.sharding import Sharding
+
+    plain = text.replace('\\"', '"').strip()
+    found = _SHARDING.match(plain)
+    if found is None or not plain.endswith(">"):
+        raise LayoutError(f"not a Shardy sharding: {plain[:80]!r}")
+    mesh = meshes.get(found[1]) if found[1] else _mesh_text(found[2], found[3])
+    if mesh is None:
+        raise LayoutError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")
+    if mesh.startswith("single_device"):
+        return Sharding.parse(f"{{{mesh}}}")
+    fields = _PRIORITY.sub("}", plain[found.end() : -1]).strip()
+    return Sharding.parse(f"{{{mesh}, {fields}}}")

@@ -13,61 +13,52 @@ is not open source; its format is taken from messages in public issues.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import MetadataReader
 from fastindex.hlo.grammar import integer, rounded
-from fastindex.hlo.log_lines import texts_of
+from fastindex.hlo.log_lines import continued, divided, texts_of, without_colours
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.scoped_memory import Kernel, read_kernel
 from fastindex.hlo.totals import ModuleUse, Peak, totals_of
 from fastindex.show.spelling import bytes_text
 
-#: A log with none of these contains no message.
-MARKERS = (
-    b"Ran out of memory in memory space",
-    b"Ran out of memory on HBM",
-    b"Attempting to allocate ",
-    b"Attempting to reserve ",
-    b"Aborting compilation early",
-    b"Largest program allocations in",
-    b"would exceed memory (size=",
-    b"Peak buffers:",
-    b"OOM when allocating tensor with shape",
-    b"Hbm usage",
-    b"Out of memory while trying to allocate",
-    b"Out of memory allocating",
-)
 _SIZE = r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTP]?)(?:i?B|b)?"
-_SHORT = rf"(?:.*?Exceeded \w+ capacity by {_SIZE})?"
-_USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_SIZE} of {_SIZE} \w+{_SHORT}")
+#: With its unit: without one, it may be cut.
+_AMOUNT = r"(\d[\d,]*(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B|b)?|[Bb])"
+_SHORT = rf"(?:.*?Exceeded \w+ capacity by {_AMOUNT})?"
+_USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_AMOUNT} of {_AMOUNT} \w+{_SHORT}")
 _SPACE_ONLY = re.compile(r"Ran out of memory in memory space (\w+)")
 _HBM_ONLY = re.compile(
-    rf"Ran out of memory on HBM, .*?HLO temporaries \({_SIZE}\) exceeds available HBM \({_SIZE}\)"
+    rf"Ran out of memory on HBM, .*?HLO temporaries \({_AMOUNT}\) exceeds available HBM \({_AMOUNT}\)"
     r"(?:\. HLO module: ([\w.\-]*[\w\-]))?"
 )
 _SCOPED = re.compile(
     rf"Ran out of memory in memory space (\w+) while allocating on stack for (.*?)\. "
-    rf"Scoped allocation with size {_SIZE} and limit {_SIZE} exceeded scoped \w+ limit by {_SIZE}"
+    rf"Scoped allocation with size {_AMOUNT} and limit {_AMOUNT} exceeded scoped \w+ limit by {_AMOUNT}"
 )
-_ON_STACK, _SCOPED_END = "while allocating on stack for", "exceeded scoped"
-#: Limit on the lines of an instruction in a message.
+#: A sentence with the amounts, which a log may break into lines.
+_SENTENCE = re.compile(
+    "Ran out of memory|Error loading program|Attempting to (?:allocate|reserve)|Aborting compilation early|"
+    r"TensorCore Hbm usage|Allocation \(size|OOM when allocating|Out of memory (?:while trying to allocate|allocating)"
+)
+#: Limit on the lines of a sentence, which may contain an instruction.
 _MOST_LINES = 200
-_EARLY = re.compile(rf"Aborting compilation early .*?Requires {_SIZE}, has {_SIZE} available")
+_EARLY = re.compile(rf"Aborting compilation early .*?Requires {_AMOUNT}, has {_AMOUNT} available")
 _AT_RUN_TIME = re.compile(
-    rf"(?:Error loading program '([^']*)': )?Attempting to (allocate|reserve) {_SIZE}.*?There are {_SIZE} free"
-    rf"(?:, {_SIZE} reserved, and {_SIZE} reservable)?"
+    rf"(?:Error loading program '([^']*)':\s*)?Attempting to (allocate|reserve) {_AMOUNT}.*?There are {_AMOUNT} free"
+    rf"(?:, {_AMOUNT} reserved, and {_AMOUNT} reservable)?"
 )
 _SECTION = re.compile(r"Largest program allocations in (\w+):")
 _PEAK_BUFFERS = re.compile(r"Peak buffers:(?![\w\\])")
 _PART = re.compile(
     r"(reserved|program|arguments|HLO temp|scoped|global|overlays|parameter allocation|constant allocation|"
-    rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_SIZE}(?=[^\w.]|$)"
+    rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_AMOUNT}(?=[^\w.]|$)"
 )
+_ALLOCATION = re.compile(r"\b(?:parameter|constant|maybe_live_out|preallocated temp|total) allocation:")
 _FIELD = re.compile(
     r"(?:^|\s)(?:\d+\.\s+)?(Size|Operator|Shape|Unpadded size|Extra memory due to padding|Tag|"
     r"XLA [Ll]abel|Allocation type|"
@@ -76,26 +67,34 @@ _FIELD = re.compile(
 #: Words in lines outside an allocation that may matter.
 _WORDS = re.compile(
     "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM when|Size: |Buffer |"
+    "Allocation .size|Ran out of|Error loading|"
     "Attempting to |Aborting compilation|"
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
 )
 #: Start of an allocation: its number in the list.
 _NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:(?![\w\\]))")
 _SEPARATOR = "===="
+#: A line that continues the fields of an operator.
+_MORE_FIELDS = re.compile(r'\s*\w+=["\d]')
+_STRING = re.compile(r'"[^"]*"')
 _SINGLE = re.compile(
-    r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?\[shape = '([^']*)', space=(\w+).*?tag = '([^']*)'"
-    r"(?:\] :: ([\w.\-]+))?"
+    r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?"
+    r"\[shape = '+([^']*)'+, space=(\w+).*?tag = '+([^']*)'+(?:\] :: ([\w.\-]+))?"
 )
 #: Start of a list, or of an entry in a list, anywhere in a line.
 _LIST_SIGN = re.compile(r"Largest program allocations in|Peak buffers:|\b\d+\. Size: |Buffer \d+:")
 _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
-_REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
+#: The groups of parts that not every message has.
+_OPTIONAL = {_USED: 6, _HBM_ONLY: 5, _SINGLE: 6}
+_END_OF_ATTEMPT = re.compile(r"free[.;]|reservable")
+_REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_AMOUNT}")
+_WHOLE = (_USED, _HBM_ONLY, _SCOPED, _EARLY, _AT_RUN_TIME, _SINGLE, _HBM, _TENSOR, _REQUEST)
 #: The name of an instruction; in a log, other columns or a record may follow.
-_LABEL = re.compile(r"%?([\w.\-]+)(?: = |$|[,;\t\x1b<\]]| [{|])")
+_LABEL = re.compile(r"%?([\w.\-]+)(?= = |(?! ?[a-z]))")
 #: A shape at the start of a text; in a log, anything may follow.
 _SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
-_KIND = re.compile(r"[\w\- ]*\w")
+_KIND, _IN_WORDS = re.compile(r"HLO temp|[\w\-]+"), re.compile(r"[\w\- ]*\w")
 _METADATA = re.compile(r"metadata=\{(.*)")
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 #: Element types by their names in TensorFlow.
@@ -106,6 +105,8 @@ _TENSORFLOW_TYPES = {
 }  # fmt: skip
 #: Tolerance for sizes printed with one or two decimals: within it, the size of the shape is taken as exact.
 _ROUNDING = 0.06
+#: Limits on the text of a line that a log divides, and on the words that may be divided by the end of a line.
+_LONGEST_FOLDED, _PHRASE = 1 << 22, 80
 _READER = MetadataReader([])
 _HOW_TO_REPORT = (
     "report the program itself: fastindex.hlo.report(compiled) in Python, or dump it "
@@ -113,6 +114,7 @@ _HOW_TO_REPORT = (
 )
 _NOTHING_LISTED = f"the message lists no allocations; {_HOW_TO_REPORT}"
 _LIST_UNREAD = "the message has a list of allocations, which cannot be read as it is written here"
+_MIXED = "the lists of several processes are mixed here, and only one is read; report the log of each process"
 _KERNEL_LISTED = (
     "the rows are the result and the operands of the kernel; most of them are in other memory, and the message does "
     "not list what the kernel holds in this one"
@@ -153,6 +155,15 @@ class _Message:
     notes: list[str] = field(default_factory=list)
     short: int = 0
     kernel: Kernel | None = None
+    numbered: dict[str, _Listed] = field(default_factory=dict)
+
+    def entry(self, number: str, line: int) -> _Listed:
+        """Return the entry of a number in the list: a log of several processes may have the same list twice."""
+        found = self.numbered.get(number)
+        if found is None:
+            found = self.numbered[number] = _Listed(line)
+            self.listed.append(found)
+        return found
 
     def amounts(self) -> tuple[object, ...]:
         """Return the memory space and the amounts in the message."""
@@ -176,50 +187,96 @@ class MessageReader:
         self._current: _Listed | None = None
         self._open = ""
         self._line = 0
-        self._list_line = 0
-        self._stack: list[str] = []
+        self._list_line = self._mixed_line = 0
+        self._sentence: list[str] = []
+        self._folded = self._previous = ""
+        #: Length of the longest lines, and how many have it.
+        self._width = self._of_width = 0
+        #: Lines before the first message are empty.
+        self._is_full = self._is_folded = self.has_text = False
 
     def feed(self, line: str) -> None:
         """Read one line of a log, in any wrapping."""
         self._line += 1
-        if self._current is None and not self._stack and not _WORDS.search(line):
+        self.has_text = self.has_text or bool(line)
+        text, is_continued = continued(without_colours(line))
+        if is_continued and len(self._folded) < _LONGEST_FOLDED:
+            self._folded += text
             return
+        if self._folded and text.lstrip().startswith("\\"):
+            text = text.lstrip()[1:]
+        self._measure(len(text))
+        line, self._folded = self._folded + text, ""
+        if self._current is None and not self._sentence:
+            previous, self._previous = self._previous, line[-_PHRASE:]
+            if _is_divided(previous, line[:_PHRASE]):
+                self._sentence = [previous]
+            elif not _WORDS.search(line):
+                return
         if self._list_line == 0 and _LIST_SIGN.search(line):
             self._list_line = self._line
-        for text in texts_of(line):
-            self._take(text)
+        for part in texts_of(line):
+            self._take(part)
+
+    def _measure(self, length: int) -> None:
+        """Note whether a log is folded at a width: several of its lines have the length of the longest."""
+        self._is_folded = self._is_full and self._of_width > 1
+        if length > self._width:
+            self._width, self._of_width = length, 0
+        self._is_full = length == self._width
+        self._of_width += self._is_full
+
+    def finish(self) -> None:
+        """Read what is waiting for more lines."""
+        lines, self._sentence = self._sentence, []
+        for line in _joined(lines):
+            self._take_line(line)
 
     def _take(self, line: str) -> None:
         """Read one unwrapped line, with or without a logger's prefix."""
-        if self._current is None and not self._stack and not _WORDS.search(line):
+        if self._current is None and not self._sentence and not _WORDS.search(line):
             return
-        if self._stack or (_ON_STACK in line and _SCOPED_END not in line):
-            # The instruction may span several lines.
-            self._stack.append(line)
-            if _SCOPED_END not in line and len(self._stack) < _MOST_LINES:
+        if "Size: " in line:
+            parts = divided(line)
+            if len(parts) > 1:
+                for part in parts:
+                    self._take(part)
                 return
-            line, self._stack = " ".join(self._stack), []
-        if "\\n" in line and "Size: " in line:
-            # The repr of an exception, with escaped line breaks.
-            for part in line.split("\\n"):
-                self._take(part)
-            return
-        if _SEPARATOR in line:
-            self._current, self._open = None, ""
-            return
-        if self._take_heading(line):
+        if self._sentence:
+            lines = [*self._sentence, line]
+            # An attempt is part of an error in loading a program.
+            is_begun = _SENTENCE.search(line) and "loading" not in "".join(lines[:-1])
+            if len(lines) < _MOST_LINES and not (is_begun or _LIST_SIGN.search(line) or _FIELD.search(line)):
+                self._sentence = lines
+                both = "".join(lines), " ".join(each.strip() for each in lines)
+                if not _is_cut(lines) and any(_is_whole(each, is_complete=True) for each in both):
+                    self.finish()
+                return
+            self.finish()
+        if (_SENTENCE.search(line) or _ALLOCATION.search(line)) and not _is_whole(line, is_complete=True):
+            self._sentence = [line]
+        else:
+            self._take_line(line)
+
+    def _take_line(self, line: str) -> None:
+        if _SEPARATOR in line or self._take_heading(line):
             self._current, self._open = None, ""
             return
         found = _FIELD.search(line)
-        if _NUMBER.search(line) and self._messages:
-            self._current = _Listed(self._line)
-            self._messages[-1].listed.append(self._current)
+        if (number := _NUMBER.search(line)) and self._messages:
+            self._current = self._messages[-1].entry(number.group(), self._line)
         if found and self._current is not None:
-            self._open = found.group(1).replace("Label", "label")
-            self._current.fields.setdefault(self._open, found.group(2).strip())
-        elif self._current is not None and self._current.fields.get(self._open, "").count('"') % 2:
-            # Operation names, in quotes, may contain line breaks.
-            self._current.fields[self._open] += " " + line.strip()
+            self._open, value = found.group(1).replace("Label", "label"), found.group(2).strip()
+            if self._current.fields.setdefault(self._open, value) != value and self._open in ("Size", "Shape"):
+                self._mixed_line = self._mixed_line or self._line
+        elif self._current is not None and self._open and self._goes_on(self._current.fields.get(self._open, ""), line):
+            self._current.fields[self._open] += line.rstrip() if self._is_folded else " " + line.strip()
+
+    def _goes_on(self, field: str, line: str) -> bool:
+        """Whether a line continues the open field: a quote or a bracket of it is open, or it has more parts."""
+        bare = _STRING.sub("", field)
+        is_open = '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("()", "[]", "{}"))
+        return is_open or self._is_folded or (self._open == "Operator" and _MORE_FIELDS.match(line) is not None)
 
     def _take_heading(self, line: str) -> bool:
         if (message := self._without_list(line)) is not None:
@@ -253,9 +310,9 @@ class MessageReader:
                     "device memory", notes=[f"the request that failed: {bytes_text(size_of(line[found.start(1) :]))}"]
                 )
             )
-        elif (found := _PART.search(line)) and self._messages and self._current is None:
-            self._messages[-1].parts.setdefault(found.group(1), size_of(line[found.start(2) :]))
-            return True
+        elif _PART.search(line) and self._messages and self._current is None:
+            for found in _PART.finditer(line):
+                self._messages[-1].parts.setdefault(found.group(1), size_of(line[found.start(2) :]))
         else:
             return False
         return True
@@ -294,6 +351,7 @@ class MessageReader:
 
     def results(self, source: str) -> tuple[list[tuple[ModuleUse, list[ShapeUse]]], list[Problem]]:
         """Return the totals and rows of the distinct messages, and the problems found."""
+        self.finish()
         problems: list[Problem] = []
         seen = set()
         whole = {message.amounts() for message in self._messages if message.listed}
@@ -311,13 +369,48 @@ class MessageReader:
             results.append((_sums(message, label, source, rows, is_unread), rows))
             if is_unread:
                 problems.append(Problem(self._list_line, _LIST_UNREAD, "", source))
+        if self._mixed_line:
+            problems.append(Problem(self._mixed_line, _MIXED, "", source))
         return results, problems
+
+
+def _is_whole(sentence: str, is_complete: bool = False) -> bool:
+    """Whether a sentence has its amounts; if `is_complete`, with the parts that follow on some chips."""
+    if _ALLOCATION.search(sentence) and not _SENTENCE.search(sentence):
+        return _PART.search(sentence) is not None
+    if "Attempting to" in sentence and not _END_OF_ATTEMPT.search(sentence):
+        return False
+    found = next((each for pattern in _WHOLE if (each := pattern.search(sentence))), None)
+    return found is not None and not (is_complete and (found.lastindex or 0) < _OPTIONAL.get(found.re, 0))
+
+
+def _is_divided(first: str, second: str) -> bool:
+    """Whether a sentence begins with a phrase that is divided between two lines."""
+    found = [_SENTENCE.search(each) for each in (first + second, f"{first} {second.lstrip()}")]
+    return any(each and each.start() < len(first) < each.end() for each in found)
+
+
+def _is_cut(lines: list[str]) -> bool:
+    """Whether a word may continue after these lines: they are folded at a width."""
+    return len(lines) > 1 and len(lines[-1]) == len(lines[-2]) and lines[-1][-1:] not in (".", ")", "]")
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """Return lines with the first ones as one sentence, if they are one."""
+    for is_complete in (True, False):
+        for count in range(1, len(lines) + 1):
+            both = "".join(lines[:count]), " ".join(each.strip() for each in lines[:count])
+            whole = next((each for each in both if _is_whole(each, is_complete)), None)
+            if whole is not None and (count == len(lines) or not _is_cut(lines[:count])):
+                return [whole, *lines[count:]]
+    return lines
 
 
 def _sizes(found: re.Match[str], first: int, count: int) -> list[int]:
     """Return sizes matched as pairs of groups, number and unit; 0 for a missing one."""
     return [
-        size_of(found[group] + found[group + 1]) if found[group] else 0 for group in range(first, first + 2 * count, 2)
+        size_of(found[group] + (found[group + 1] or "")) if found[group] else 0
+        for group in range(first, first + 2 * count, 2)
     ]
 
 
@@ -369,7 +462,7 @@ def _place(item: _Listed) -> Place:
     tag = item.fields.get("Tag", "").split(". ")[0].rstrip(".")
     has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
     # What has no shape is described in words.
-    words = _KIND.match(label) if not has_shape else None
+    words = _IN_WORDS.match(label) if not has_shape else None
     return Place(
         name.group(1) if name else words.group() if words else "",
         role=role,
@@ -404,20 +497,3 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_u
     return ModuleUse(
         label, source, buffer_count=count, nbytes=nbytes, logical_nbytes=logical, peak=peak, notes=tuple(notes)
     )
-
-
-def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Split a log into lines; lines before the first message are yielded as empty strings, to keep line numbers."""
-    unfinished, inside = b"", False
-    for chunk in chunks:
-        text = unfinished + chunk
-        inside = inside or any(marker in text for marker in MARKERS)
-        end = text.rfind(b"\n") + 1
-        unfinished = text[end:]
-        if inside:
-            for line in text[:end].splitlines():
-                yield line.decode("utf-8", "replace")
-        else:
-            yield from [""] * text.count(b"\n", 0, end)
-    if unfinished:
-        yield unfinished.decode("utf-8", "replace")

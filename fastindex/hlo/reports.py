@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
+from fastindex.hlo.log_lines import message_lines
 from fastindex.hlo.module_uses import module_uses
 from fastindex.hlo.modules import Module
-from fastindex.hlo.out_of_memory import MessageReader, message_lines
+from fastindex.hlo.out_of_memory import MessageReader
 from fastindex.hlo.presentation import Printed, Problem
 from fastindex.hlo.read.dumps import KnownMemory, memory_beside
 from fastindex.hlo.read.opening import Advance, SourceReader
@@ -21,6 +22,8 @@ from fastindex.hlo.totals import Basis, Counted, ModuleUse, Peak, SortKey, Uses,
 
 #: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
 _ROUNDED_TO = 1 << 12
+_NO_MESSAGE = "no HLO instruction and no HloModule in the first 1.0 MiB, and no out-of-memory message"
+_UNREAD = "an out-of-memory message, which cannot be read as it is written here"
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
 
 
@@ -181,9 +184,7 @@ class _Collector(SourceReader):
             reader.feed(line)
         results, problems = reader.results(source.name)
         if not results:
-            refuse(
-                source.name, "no HLO instruction and no HloModule in the first 1.0 MiB, and no out-of-memory message"
-            )
+            refuse(source.name, _UNREAD if reader.has_text else _NO_MESSAGE)
         self.problems += problems
         for use, rows in results:
             label = self.label(use.label)

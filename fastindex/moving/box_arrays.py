@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.segments import Box, box_segments, segment_costs
 from fastindex.arrays.arrays import described
+from fastindex.core.integers import as_integer
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import FastIndexError
 from fastindex.lazy import lazy_property
 from fastindex.moving.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
 from fastindex.moving.memory_maps import (
@@ -248,9 +249,7 @@ def move_boxes(
 
 
 def _check_limit(max_memory: int) -> None:
-    if isinstance(max_memory, bool) or not hasattr(max_memory, "__index__"):
-        raise ArgumentTypeError(f"max_memory is a number of bytes, got {max_memory!r}")
-    if max_memory.__index__() < LEAST_MEMORY_BYTES:
+    if as_integer(max_memory, "max_memory, a number of bytes,") < LEAST_MEMORY_BYTES:
         raise FastIndexError(
             f"max_memory: {max_memory} bytes are too few for the program itself; give at least {LEAST_MEMORY_BYTES}, "
             f"which is {LEAST_MEMORY_BYTES >> 20} MiB"

@@ -20,7 +20,7 @@ from fastindex.arrays.fills import Casting, check_cast, check_casting
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError, check_option
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, address_of_pool
 from fastindex.paged.page_passes import move_pages
@@ -92,8 +92,7 @@ def copy(
     >>> moved.reshape(3, 2, 4)[1].tolist()
     [[8, 9, 0, 0], [10, 11, 2, 0]]
     """
-    if tail not in ("leave", "zero"):
-        raise FastIndexError(f"tail must be 'leave' or 'zero', got {tail!r}")
+    check_option("tail", tail, ("leave", "zero"))
     check_casting(casting)
     workers = thread_count(threads)
     transfer = transfer_of(source, target, source_blocks, target_blocks, num_tokens, casts=casting != "no")
@@ -168,9 +167,13 @@ def gather(
         blocks = flat_integers(block_table, "block_table")
         whole = len(blocks) * cache.block_size * cache.cp[0]
         wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
+        if not 0 <= wanted <= whole:
+            raise FastIndexError(
+                f"num_tokens must be from 0 to the {whole} that the blocks of block_table hold, got {wanted}"
+            )
         tokens = local_count(wanted, cache.cp, cache.interleave)
         chunk, shape = chunk_cache(cache, tokens)
-        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens)
+        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens, name="block_table")
     memory = Memory(near, workers)
     found: NDArray[Any]
     found, address = memory.new(shape.dimensions, shape.element_type.numpy_dtype)

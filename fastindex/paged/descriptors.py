@@ -11,7 +11,7 @@ import numpy as np
 from fastindex.algebra.loops import Loop, Nest, exchanged
 from fastindex.algebra.strided_runs import progressions
 from fastindex.arrays.arrays import address_of
-from fastindex.errors import FastIndexError
+from fastindex.errors import check_option
 from fastindex.index.box_nests import nest_offsets
 from fastindex.paged.caches import Cache
 from fastindex.paged.numbers import RunJob
@@ -155,8 +155,7 @@ def runs(
     >>> found.source.tolist()
     [13312, 15360, 17408, 19456, 21504, 23552]
     """
-    if order not in ORDERS:
-        raise FastIndexError(f"order must be 'source', 'target' or 'requested', got {order!r}")
+    check_option("order", order, ORDERS)
     return runs_of(transfer_of(source, target, source_blocks, target_blocks, num_tokens), order)
 
 

@@ -135,7 +135,7 @@ def read_text(text: str) -> NamedText:
     >>> {name: table.tolist() for name, table in found.tables.items() if name != "head_dim"}
     {'num_blocks': [0, 256], 'kv': [0, 128], 'kv_heads': [0, 16], 'block_size': [0, 32, 64, 96]}
     """
-    matched = _TEXT.fullmatch(text)
+    matched = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if matched is None:
         Shape.parse(text)
         raise FastIndexError(f"a cache is an array such as bf16[num_blocks=8,block_size=16,head_dim=64], got {text!r}")

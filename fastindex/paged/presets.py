@@ -81,12 +81,11 @@ def _in_page(parts: Callable[[Sizes], list[_Piece]], page: Callable[[Sizes], int
 
 
 def _kv_by_layer(key: str, value: str) -> Preset:
-    """All key pages of a layer, then all value pages; `key` and `value` are templates over H, N, D and x."""
+    """All key pages of a layer, then all value pages."""
 
     def describe(s: Sizes) -> PresetPool:
         page = s.H * s.N * s.D * _width(s.dtype)
-        numbers = {**s._asdict(), "Dx": s.D // s.x, "Nx": s.N // s.x}
-        texts = [f"{s.dtype}[{template.format(**numbers)}]" for template in (key, value)]
+        texts = [f"{s.dtype}[{_filled(template, s)}]" for template in (key, value)]
         parts: list[_Piece] = [("k", texts[0], 0, None), ("v", texts[1], s.B * page, None)]
         strides = {"num_layers": s.L, "num_blocks": s.B, "block_stride": page, "layer_stride": 2 * s.B * page}
         return PresetPool(parts, strides)
@@ -98,8 +97,7 @@ def _kv_by_head(key: str, value: str) -> Preset:
     """For each head, its keys, then its values."""
 
     def parts(s: Sizes) -> list[_Piece]:
-        numbers = {**s._asdict(), "D2": s.D // 2, "N2": s.N // 2, "D16": s.D // 16, "N16": s.N // 16}
-        texts = [f"{s.dtype}[kv_heads={s.H},head_dim=2,{template.format(**numbers)}]" for template in (key, value)]
+        texts = [f"{s.dtype}[kv_heads={s.H},head_dim=2,{_filled(template, s)}]" for template in (key, value)]
         return [("k", texts[0], 0, s.D), ("v", texts[1], s.N * s.D * _width(s.dtype), s.D)]
 
     return _in_page(parts, lambda s: 2 * s.H * s.N * s.D * _width(s.dtype))
@@ -121,14 +119,15 @@ def _rows(row_bytes: int, *parts: tuple[str, str, int, int], scale: str = "") ->
 
 def _nvfp4(s: Sizes) -> list[_Piece]:
     rows = s.H * s.N
-    data, scales, size = rows * s.D // 2, rows * s.D // 16, f"kv_heads={s.H},block_size={s.N}"
-    packed = f"f4e2m1fn[{size},head_dim={s.D}]{{2,1,0:E(4)}}"
-    swizzled = f"kv_heads={s.H},block_size={s.N // 4},head_dim={s.D // 16},block_size=4"
+    data, scales = rows * s.D // 2, rows * s.D // 16
+    packed = _filled("f4e2m1fn[kv_heads={H},block_size={N},head_dim={D}]", s) + "{2,1,0:E(4)}"
+    linear = _filled("f8e4m3fn[kv_heads={H},block_size={N},head_dim={D/16}]", s)
+    swizzled = _filled("f8e4m3fn[kv_heads={H},block_size={N/4},head_dim={D/16},block_size=4]", s)
     return [
         ("k", packed, 0, None),
-        ("k_scale", f"f8e4m3fn[{size},head_dim={s.D // 16}]", data, None),
+        ("k_scale", linear, data, None),
         ("v", packed, data + scales, None),
-        ("v_scale", f"f8e4m3fn[{swizzled}]", 2 * data + scales, None),
+        ("v_scale", swizzled, 2 * data + scales, None),
     ]
 
 
@@ -155,6 +154,20 @@ def _v4(s: Sizes) -> list[_Piece]:
 def _indexer(s: Sizes) -> list[_Piece]:
     data = ("data", f"f8e4m3fn[block_size={s.N},head_dim=128]", 0, None)
     return [data, ("scale", f"f32[block_size={s.N},head_dim=1]", 128 * s.N, None)]
+
+
+class _Quotients(dict[str, Any]):
+    """Sizes by letter, and exact quotients of them, such as D/16 and D/x."""
+
+    def __missing__(self, key: str) -> int:
+        size, _, divisor = key.partition("/")
+        number = self.get(divisor) or int(divisor)
+        _require(self[size] % number == 0, f"{_AXES[size]} must be a multiple of {number}", self[size])
+        return int(self[size]) // number
+
+
+def _filled(template: str, s: Sizes) -> str:
+    return template.format_map(_Quotients(s._asdict()))
 
 
 def _up(number: int, multiple: int) -> int:
@@ -206,17 +219,17 @@ _PRESETS: dict[str, dict[str, Preset]] = {
         "flashinfer_nhd": _order("LB2NHD"),
         "flashinfer_hnd": _order("LB2HND"),
         "rocm": _kv_by_layer(
-            "kv_heads={H},head_dim={Dx},block_size={N},head_dim={x}", "kv_heads={H},head_dim={D},block_size={N}"
+            "kv_heads={H},head_dim={D/x},block_size={N},head_dim={x}", "kv_heads={H},head_dim={D},block_size={N}"
         ),
         "rocm_shuffle": _kv_by_layer(
-            "kv_heads={H},head_dim={Dx},block_size={N},head_dim={x}",
-            "kv_heads={H},block_size={Nx},head_dim={D},block_size={x}",
+            "kv_heads={H},head_dim={D/x},block_size={N},head_dim={x}",
+            "kv_heads={H},block_size={N/x},head_dim={D},block_size={x}",
         ),
         "cpu": _order("LBH2ND"),
         "cpu_vector": _kv_by_head("head_dim={D},block_size={N}", "block_size={N},head_dim={D}"),
         "cpu_amx": _kv_by_head(
-            "block_size={N16},head_dim={D2},block_size=16,head_dim=2",
-            "head_dim={D16},block_size={N2},head_dim=16,block_size=2",
+            "block_size={N/16},head_dim={D/2},block_size=16,head_dim=2",
+            "head_dim={D/16},block_size={N/2},head_dim=16,block_size=2",
         ),
         "mla": _order("LBND"),
         "fp8_ds_mla": _rows(656, ("data", "f8e4m3fn", 0, 512), ("scale", "f32", 512, 4), ("rope", "bf16", 528, 64)),
@@ -282,17 +295,18 @@ def preset_pool(engine: str, layout: str, sizes: Mapping[str, Any]) -> PresetPoo
     >>> preset_pool("vllm", "BLNHC", sizes).parts
     'bf16[num_blocks=8,layers=2,block_size=16,kv_heads=4,2,head_dim=64]'
     """
-    if engine not in _PRESETS:
+    if engine not in engines():
         raise FastIndexError(f"the engines with presets are {', '.join(_PRESETS)}; got {engine!r}")
-    found = _PRESETS[engine].get(layout)
-    if found is None and engine == "lmcache":
-        found = _of_lmcache(layout)
+    found = _PRESETS[engine].get(str(layout)) or (_of_lmcache(str(layout)) if engine == "lmcache" else None)
     if found is None:
         raise FastIndexError(f"the layouts of {engine} are {', '.join(_PRESETS[engine])}; got {layout!r}")
     width = _width(sizes["dtype"])
     counts = [sizes[name] for name in ("num_layers", "num_blocks", "kv_heads", "block_size", "head_dim")]
     layers, blocks, heads, tokens, dims = counts
-    return found(Sizes(layers, blocks, heads, tokens, dims, sizes["dtype"], max(16 // width, 1), max(4 // width, 1)))
+    pool = found(Sizes(layers, blocks, heads, tokens, dims, sizes["dtype"], max(16 // width, 1), max(4 // width, 1)))
+    if heads > 1 and "kv_heads" not in str(pool.parts):
+        raise FastIndexError(f"{engine} {layout} has one head, got kv_heads={heads}")
+    return pool
 
 
 def _of_lmcache(name: str) -> Preset | None:

@@ -83,6 +83,29 @@ class BlockTable:
         """Number of blocks of each request."""
         return -(-self.lengths // self.block_size)
 
+    @property
+    def _used(self) -> NDArray[np.bool_]:
+        """A mask of the entries that hold tokens."""
+        return np.arange(self.blocks.shape[1]) < self.counts[:, None]
+
+    def _times(self, factor: int) -> Numbers:
+        """Return `factor` times each block.
+
+        Raises
+        ------
+        OutOfBoundsError
+            The product of a block that holds tokens does not fit int64.
+        """
+        most = (2**63 - 1) // factor
+        wrong = np.argwhere(self._used & ((self.blocks >= most) | (self.blocks < -most)))
+        if len(wrong):
+            request, column = wrong[0].tolist()
+            raise OutOfBoundsError(
+                f"block {self.blocks[request, column]} in column {column} of request {request} is too large: {factor} "
+                "times it does not fit int64"
+            )
+        return self.blocks.astype(np.int64) * factor
+
     def __repr__(self) -> str:
         requests, columns = self.blocks.shape
         return f"BlockTable({requests} requests, {columns} columns, {self.block_size} tokens each)"
@@ -139,7 +162,10 @@ class BlockTable:
             raise FastIndexError(
                 f"last_page_len of request {wrong[0]} is {last[wrong[0]]}, of {counts[wrong[0]]} pages of {size} tokens"
             )
-        matrix = np.full((len(counts), int(counts.max(initial=0))), pad, pages.dtype)
+        filler = as_integer(pad, "pad")
+        if not np.iinfo(pages.dtype).min <= filler <= np.iinfo(pages.dtype).max:
+            raise FastIndexError(f"pad {pad} does not fit {pages.dtype}, the type of indices")
+        matrix = np.full((len(counts), int(counts.max(initial=0))), filler, pages.dtype)
         matrix[np.arange(matrix.shape[1]) < counts[:, None]] = pages
         lengths = np.maximum(counts - 1, 0) * size + last
         return cls(matrix, block_size=size, lengths=lengths, num_blocks=num_blocks, null_block=null_block)
@@ -152,8 +178,7 @@ class BlockTable:
         >>> [array.tolist() for array in BlockTable([[3, 7]], block_size=16, lengths=[20]).to_csr()]
         [[0, 2], [3, 7], [4]]
         """
-        counts = self.counts
-        indices = self.blocks[np.arange(self.blocks.shape[1]) < counts[:, None]]
+        counts, indices = self.counts, self._times(1)[self._used]
         largest = max(int(indices.max(initial=0)), int(counts.sum()))
         dtype = np.int32 if largest < 2**31 else np.int64
         last = self.lengths - np.maximum(counts - 1, 0) * self.block_size
@@ -207,7 +232,7 @@ class BlockTable:
         >>> BlockTable([[3, 1]], block_size=4, lengths=[5]).to_slots().tolist()
         [[12, 13, 14, 15, 4, 0, 0, 0]]
         """
-        slots = self.blocks.astype(np.int64)[:, :, None] * self.block_size + np.arange(self.block_size)
+        slots = self._times(self.block_size)[:, :, None] + np.arange(self.block_size)
         slots = slots.reshape(len(self.blocks), -1)
         return np.where(np.arange(slots.shape[1]) < self.lengths[:, None], slots, pad)
 
@@ -223,7 +248,7 @@ class BlockTable:
         """
         if self.block_size % at_least_one(ratio, "ratio"):
             raise FastIndexError(f"ratio {ratio} does not divide the {self.block_size} tokens of a block")
-        finer = self.blocks.astype(np.int64)[:, :, None] * ratio + np.arange(ratio)
+        finer = self._times(ratio)[:, :, None] + np.arange(ratio)
         found = BlockTable(
             finer.reshape(len(self.blocks), -1),
             block_size=self.block_size // ratio,
@@ -243,7 +268,7 @@ class BlockTable:
         Owners(request=array([ 0,  1,  0, -1, -1]), position=array([ 0,  3, 19, -1, -1]))
         """
         slots = np.asarray(as_integers_in_bulk(slot, "slot")).astype(np.int64)
-        request, column = np.nonzero(np.arange(self.blocks.shape[1]) < self.counts[:, None])
+        request, column = np.nonzero(self._used)
         known, first = np.unique(self.blocks[request, column], return_index=True)
         block, token = np.divmod(slots, self.block_size)
         at = np.minimum(np.searchsorted(known, block), max(len(known) - 1, 0))

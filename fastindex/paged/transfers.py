@@ -143,9 +143,15 @@ def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[N
 
 
 def transfer_of(
-    source: Cache, target: Cache, source_blocks: Any, target_blocks: Any, num_tokens: int | None, casts: bool = False
+    source: Cache,
+    target: Cache,
+    source_blocks: Any,
+    target_blocks: Any,
+    num_tokens: int | None,
+    casts: bool = False,
+    name: str = "source_blocks",
 ) -> Transfer:
-    """Validate a transfer and return it.
+    """Validate a transfer and return it; messages use `name` for the source blocks.
 
     Raises
     ------
@@ -158,15 +164,15 @@ def transfer_of(
     check_cache(source, "source")
     check_cache(target, "target")
     pairs, heads, size = _matched(source, target, casts)
-    blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
+    blocks = flat_integers(source_blocks, name), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, size, tokens)
     used = []
-    for side, (cache, name) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
+    for side, (cache, what) in enumerate(((source, name), (target, "target_blocks"))):
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(known):
-            raise FastIndexError(f"{tokens} tokens need {needed} {name} of {cache.block_size} tokens, got {len(known)}")
-        used.append(np.ascontiguousarray(_checked(cache, known[:needed], name), np.int64))
+            raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
+        used.append(np.ascontiguousarray(_checked(cache, known[:needed], what), np.int64))
     _check_target(target, used[1])
     groups = _groups(pairs, granules, (used[0], used[1]))
     return Transfer(source, target, (used[0], used[1]), granules, groups, heads)

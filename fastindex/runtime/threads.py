@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import FastIndexError, UnsupportedError, integer_of
 from fastindex.runtime.machine import usable_processors
 
 # Every module that converts, moves or writes imports this one; shapes and reports do not.
@@ -52,9 +52,10 @@ def thread_count(threads: int | None = None) -> int:
     if type(threads) is int and 0 < threads <= _MOST_THREADS:
         return threads
     if threads is not None:
-        if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads.__index__() < 1:
-            raise FastIndexError(f"threads must be a positive integer, got {threads!r}")
-        return min(threads.__index__(), _MOST_THREADS)
+        number = integer_of(threads)
+        if number is None or number < 1:
+            raise FastIndexError(f"threads must be a positive integer, got {threads!r:.80}")
+        return min(number, _MOST_THREADS)
     text = os.environ.get(THREADS_VARIABLE, "").strip()
     if text:
         if not (text.isascii() and text.isdigit() and int(text) >= 1):

@@ -8,10 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any, SupportsIndex
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from fastindex.core.integers import as_integer, as_integers
 from fastindex.core.layout_fields import MOST_DIMENSIONS
@@ -31,6 +28,10 @@ from fastindex.sharding.proto import (
 from fastindex.sharding.text import format_sharding, parse_sharding
 from fastindex.sharding.tile_assignment import DeviceOrder, checked_assignment
 from fastindex.terminal import ShownInNotebooks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
 
@@ -459,7 +460,7 @@ def _sharding_html(sharding: Sharding) -> str:
     parts = sharding.parts
     divided = [dimension for dimension, number in enumerate(parts) if number > 1]
     rows = parts[divided[0]] if divided else 1
-    devices = sharding.devices.reshape(rows, int(np.prod(parts)) // rows, -1)
+    devices = sharding.devices.reshape(rows, math.prod(parts) // rows, -1)
     lines = [_line(f"part {row} of dimension {divided[0]}" if divided else "", devices[row]) for row in range(rows)]
     others = " and ".join(f"dimension {dimension} ({parts[dimension]})" for dimension in divided[1:])
     note = f"<div>columns: parts of {others}</div>" if others else ""

@@ -18,13 +18,14 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import SupportsIndex
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, SupportsIndex
 
 from fastindex.core.integers import INT64_MAX, as_integers, check_at_least, spelled
 from fastindex.errors import LayoutError, UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Ints = tuple[int, ...]
 
@@ -136,6 +137,8 @@ class DeviceOrder:
         UnsupportedError
             The counter has more devices than any machine: a short text could otherwise use up all memory.
         """
+        import numpy as np
+
         if self.ids is not None:
             return np.array(self.ids, np.int64)
         if self.count > MOST_COUNTED:
@@ -163,7 +166,8 @@ class DeviceOrder:
         if groups is not None:
             ordered = [*groups[0], *sorted(groups[1], key=lambda digit: -digit[1])]
             return DeviceOrder(self.count, _shortest(ordered), None)
-        rows = np.sort(self.array().reshape(-1, length), axis=1)
+        rows = self.array().reshape(-1, length)
+        rows.sort(axis=1)
         return DeviceOrder(self.count, None, tuple(rows.ravel().tolist()))
 
     def same_order(self, other: DeviceOrder) -> bool:
@@ -205,6 +209,8 @@ def counted(digits: Digits) -> NDArray[np.int64]:
     >>> counted(((2, 1), (4, 2)))
     array([0, 2, 4, 6, 1, 3, 5, 7])
     """
+    import numpy as np
+
     values = np.zeros(1, np.int64)
     for size, stride in digits:
         values = (values[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
@@ -258,6 +264,8 @@ def _split(digits: Digits, sizes: Sequence[int]) -> list[list[tuple[int, int]]] 
 
 @lru_cache(maxsize=64)
 def _recovered(ids: Ints) -> Digits | None:
+    import numpy as np
+
     order = np.array(ids, np.int64)
     if ids[0] != 0:
         return None

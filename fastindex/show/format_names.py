@@ -21,11 +21,11 @@ import math
 import re
 from collections.abc import Sequence
 
-from fastindex.core.digits import Variable, digit, slot_digits
+from fastindex.core.digits import dimension_digits, slot_digits
 from fastindex.core.integers import counted
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
-from fastindex.core.sizes import axes_of
+from fastindex.core.sizes import axes_of, slots_before_tail
 from fastindex.core.tiles import COMBINE
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 from fastindex.patterns.format_table import BY_BITS
@@ -254,12 +254,11 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
     size = 2 * math.prod(max(tile) for tile in layout.tiles)
     if rank == 0 or size**rank >= 2**62:
         return None
-    variables = [Variable(d, size, True) for d in range(rank)]
     representative = Shape("s8", (size,) * rank, Layout(layout.minor_to_major, tiles=layout.tiles))
-    axes = axes_of(representative)
-    if math.prod(axis.size for axis in axes) != representative.element_count:
+    if slots_before_tail(representative) != representative.element_count:
         return None
-    digits = slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {})
+    _, coordinates = dimension_digits(representative.dimensions)
+    digits = slot_digits(axes_of(representative), coordinates, {})
     ordered = sorted(digits, key=lambda d: -d.weight)
     outer, blocks = ordered[:rank], ordered[rank:]
     if any(d.high is not None for d in outer) or any(d.high is None for d in blocks):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.core.digits import Variable, digit, slot_digits
+from fastindex.core.digits import dimension_digits, slot_digits
 from fastindex.core.element_types import ElementType
 from fastindex.core.integers import as_integer
 from fastindex.core.layout import Layout
@@ -105,8 +105,8 @@ class LinearForm:
             raise UnsupportedError(
                 f"{array.cut_text()} is padded to {array.slot_count} slots, which is not a linear form"
             )
-        variables = [Variable(d, size, True) for d, size in enumerate(array.dimensions)]
-        digits = slot_digits(axes_of(array), [digit(1, variable, 1, None) for variable in variables], {})
+        variables, coordinates = dimension_digits(array.dimensions)
+        digits = slot_digits(axes_of(array), coordinates, {})
         bases = [(0,) * array.rank] * (array.element_count.bit_length() - 1)
         for one in digits:
             dimension = variables.index(one.variable)

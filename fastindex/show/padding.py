@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from fastindex.core.integers import counted
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import axes_of
-from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
+from fastindex.core.sizes import axes_of, slots_before_tail
+from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes, tile_text
 from fastindex.errors import LayoutError, UnsupportedError
-from fastindex.show.spelling import tile_text, tiles_text, times_text
+from fastindex.show.spelling import tiles_text, times_text
 from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
 
 #: A cheaper change is preferred if it saves at least this fraction of the bytes that the best one saves.
@@ -71,9 +71,8 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
     >>> [(step.dimensions, step.size, step.padded_size) for step in steps]
     [((0,), 3, 4), ((1,), 5, 6)]
     """
-    axes, padded = padded_axes(shape)
-    steps = [step for _, step in padded]
-    without_tail = math.prod(axis.size for axis in axes)
+    steps = [step for _, step in padded_axes(shape)[1]]
+    without_tail = slots_before_tail(shape)
     if without_tail != shape.slot_count:
         tail = shape.layout.tail_padding_alignment_in_elements
         steps.append(PaddingStep("tail", (), without_tail, shape.slot_count, -1, tail))

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import slots_before_tail
 from fastindex.core.tiles import (
     Axis,
     CountAxis,
@@ -69,7 +70,7 @@ def layout_data(shape: Shape) -> dict[str, Any]:
         "element_bits": shape.element_bits,
         "element_count": str(shape.element_count),
         "slot_count": str(shape.slot_count),
-        "placed_count": str(math.prod(axis.size for axis in physical)),
+        "placed_count": str(slots_before_tail(shape)),
         "nbytes": str(shape.nbytes),
         "logical_nbytes": str(shape.logical_nbytes),
         "why": _why(shape),

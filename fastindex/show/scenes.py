@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fastindex.core.shape import Shape
-from fastindex.core.tiles import CountAxis, DimensionAxis, physical_axes
+from fastindex.core.tiles import CountAxis, DimensionAxis, physical_axes, tile_text
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.index.programs import linear_program, multi_program, tile_program, within_tile_count
-from fastindex.show.spelling import tile_text
 
 COLOUR_COUNT = 8
 

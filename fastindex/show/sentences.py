@@ -10,11 +10,11 @@ from typing import Any
 from fastindex.core.integers import UNBOUNDED, counted
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
-from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
+from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes, tile_text
 from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.show.format_names import layout_name
 from fastindex.show.padding import change_sentence, describe_step, padding_steps
-from fastindex.show.spelling import bytes_text, listed, tile_text
+from fastindex.show.spelling import bytes_text, listed
 
 
 def info(shape: Shape | str) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def _other_sentences(shape: Shape) -> list[str]:
 def _element_sentences(shape: Shape) -> list[str]:
     kind = shape.element_type
     bits = shape.element_bits
-    width = counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
+    width = _width_text(bits)
     if UNBOUNDED in shape.dimensions:
         return [f"Elements of {kind}, {width} each; their number is not known, because a dimension is unbounded (?)."]
     sentences = [f"{counted(shape.element_count, 'element')} of {kind}, {width} each."]
@@ -346,8 +346,11 @@ def _piece(shape: Shape, tile: Sequence[int]) -> str:
     if bits == _WORD_BITS:
         number = {2: "two", 4: "four", 8: "eight", 16: "sixteen", 32: "thirty-two"}.get(count, str(count))
         return f"the {number} elements share a 32-bit word"
-    size_text = counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
-    return f"{count:,} elements, {size_text}, in one piece"
+    return f"{count:,} elements, {_width_text(bits)}, in one piece"
+
+
+def _width_text(bits: int) -> str:
+    return counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
 
 
 def _padding_sentences(shape: Shape) -> list[str]:

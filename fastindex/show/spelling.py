@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fastindex.core.tiles import COMBINE
+from fastindex.core.tiles import tile_text
 
 
 def bytes_text(nbytes: int) -> str:
@@ -51,17 +51,6 @@ def times_text(ratio: float) -> str:
     if ratio == round(ratio):
         return f"{ratio:.0f} times"
     return f"{ratio:.1f} times" if ratio >= 2 else f"{ratio:.4g} times"
-
-
-def tile_text(tile: Sequence[int]) -> str:
-    """Return a tile as XLA writes it.
-
-    Examples
-    --------
-    >>> tile_text((COMBINE, 2))
-    '(*,2)'
-    """
-    return "(" + ",".join("*" if size == COMBINE else str(size) for size in tile) + ")"
 
 
 def tiles_text(tiles: Iterable[Sequence[int]]) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.core.shape import Shape, as_shape
-from fastindex.core.sizes import axes_of, check_placed
-from fastindex.core.tiles import COMBINE, Axis, CountAxis
-from fastindex.show.spelling import tile_text
+from fastindex.core.sizes import axes_of, check_placed, slots_before_tail
+from fastindex.core.tiles import COMBINE, Axis, CountAxis, tile_text
 
 Kind = Literal["pad", "reshape", "transpose"]
 
@@ -117,7 +115,7 @@ def _steps(shape: Shape) -> Iterator[Step]:
         kept = sum(size != COMBINE for size in tile)
         yield from _tile_steps(tuple(axis.size for axis in axes), tiled, kept, f"T{tile_text(tile)}")
         axes = tiled
-    slots = math.prod(axis.size for axis in axes)
+    slots = slots_before_tail(shape)
     if shape.slot_count > slots:
         cause = f"L({layout.tail_padding_alignment_in_elements})"
         if len(axes) != 1:

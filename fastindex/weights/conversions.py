@@ -15,7 +15,8 @@ from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
-from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
+from fastindex.patterns.known_names import PLAIN, takes_any_width
+from fastindex.patterns.named_formats import row_letters
 from fastindex.weights.expressions import (
     Alternating,
     Cast,

@@ -14,7 +14,8 @@ from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.named_formats import PLAIN, Chosen, known_name
+from fastindex.patterns.known_names import PLAIN, known_name
+from fastindex.patterns.named_formats import Chosen
 
 #: The most bits of a probed array, and of a packed one that a file may claim.
 MOST_BITS = 1 << 24

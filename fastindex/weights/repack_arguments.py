@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from fastindex.arrays.arrays import check_no_overlap, check_target, described
 from fastindex.arrays.engines import engine_of, on_gpu
 from fastindex.core.foreign_arrays import host_array
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, integer_of
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, widths_of
+from fastindex.patterns.known_names import PLAIN, widths_of
+from fastindex.patterns.named_formats import Chosen, chosen
 from fastindex.weights.repack_plans import Bytes, End, Format, repack_plan
 
 #: Bits of a word, and rows of codes per row of words, for formats whose words hold codes along the last dimension.
@@ -145,9 +146,9 @@ def checked_bits(bits: Any) -> int | None:
     """
     if bits is None:
         return None
-    if isinstance(bits, bool | np.bool) or not hasattr(bits, "__index__"):
-        raise ArgumentTypeError(f"bits is an integer such as 4, got {bits!r}")
-    number = int(bits.__index__())
+    number = integer_of(bits)
+    if number is None:
+        raise ArgumentTypeError(f"bits is an integer such as 4, got {bits!r:.80}")
     if not 1 <= number <= 64:
         raise FastIndexError(f"bits is from 1 to 64, got {number}")
     return number

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
-from fastindex.patterns.named_formats import known_name
+from fastindex.patterns.known_names import known_name
 from fastindex.weights.found_formats import FoundFormat, found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats

@@ -17,7 +17,7 @@ from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.indices import multi_index
 from fastindex.moving.relayout_calls import pack, unpack
-from fastindex.patterns.named_formats import PLAIN, known_name, takes_any_width
+from fastindex.patterns.known_names import PLAIN, known_name, takes_any_width
 from fastindex.weights.repack_arguments import (
     checked_bits,
     checked_parameters,

@@ -28,10 +28,9 @@ from fastindex.core.digits import (
     MOST_ELEMENTS_VISITED,
     Digits,
     Names,
-    Variable,
     always_equal,
     canonical,
-    digit,
+    dimension_digits,
     reshaped_digits,
     slot_digits,
 )
@@ -110,8 +109,7 @@ def transpose_is_bitcast(a: Shape | str, b: Shape | str, dimensions: Iterable[Su
         return False
     if a.element_count == 0:
         return True
-    variables = [Variable(i, max(size, 1), True) for i, size in enumerate(a.dimensions)]
-    of_a = [digit(1, variable, 1, None) for variable in variables]
+    _, of_a = dimension_digits([max(size, 1) for size in a.dimensions])
 
     def pairs() -> Iterator[tuple[list[int], list[int]]]:
         for number in _telling_numbers(a.dimensions, a.dimensions):
@@ -376,8 +374,7 @@ def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
     """Return the dimension and the unit of each digit, by its weight in slots; None if they leave gaps."""
     axes = axes_of(shape)
     extents = _padded_extents(axes, shape)
-    variables = [Variable(number, max(size, 1), True) for number, size in enumerate(extents)]
-    coordinates = [digit(1, variable, 1, None) for variable in variables]
+    variables, coordinates = dimension_digits([max(size, 1) for size in extents])
     slots = canonical(slot_digits(axes, coordinates, {}))
     if any(not part.variable.is_coordinate for part in slots) or len({part.weight for part in slots}) != len(slots):
         return None

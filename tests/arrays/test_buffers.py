@@ -59,6 +59,14 @@ def test_buffers_of_another_type(dtype: Any) -> None:
         as_buffer_bytes(np.zeros(96, np.uint8).view(dtype), TILED)
 
 
+def test_bits_read_as_unsigned_integers_are_to_be_viewed() -> None:
+    for text, name in [("bf16[4]", r"ml_dtypes\.bfloat16"), ("f16[4]", r"numpy\.float16")]:
+        with pytest.raises(ArgumentTypeError, match=rf"got dtype uint16; .* pass array\.view\({name}\)"):
+            fi.unpack(np.zeros(4, np.uint16), text)
+    with pytest.raises(ArgumentTypeError, match=r"got dtype uint32$"):
+        fi.unpack(np.zeros(4, np.uint32), "bf16[4]")
+
+
 @pytest.mark.parametrize(
     ("buffer", "message"),
     [

@@ -1,6 +1,6 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.group, cli.machine, cli.moving, cli.options, cli.process, cli.showing.
+Tests of: __main__, cli.commands, cli.group, cli.moving, cli.process, cli.showing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import group as cli_group
-from fastindex.cli.options import byte_size
+from fastindex.cli.group import byte_size
 from fastindex.hlo.totals import SORT_KEYS
 from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
@@ -384,6 +384,8 @@ def test_module_runs_the_command_line() -> None:
         (["info", "f32[3,5]1", "f32[3,5]0"], "unexpected extra argument (f32[3,5]0). Quote a shape"),
         (["info", SHAPE, "--nonsense"], "No such option"),
         (["pack", __file__, "b"], "--shape says what array IN holds"),
+        (["pack", __file__, "-", "--shape", SHAPE], "the output is a file, not standard output"),
+        (["convert", "a", "-", "--rules", "b"], "./- is a file called -"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
         (["show", SHAPE, "--svg", "a.png"], "the name must end in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),

@@ -1,6 +1,6 @@
 """What every command that writes a file does with one that is there already.
 
-Tests of: cli.options, jobs.writing.
+Tests of: cli.group, jobs.writing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 
 import fastindex as fi
 from fastindex.cli.commands import main
-from fastindex.cli.options import OUT_PATH
+from fastindex.cli.group import OUT_PATH
 from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -29,6 +29,11 @@ HINTS = [
      "JAX's major_to_minor=(0, 2, 1) is {1,2,0:T(8,128)(2,1)} here, the most minor dimension first"),
     ("^Layout(major_to_minor=(0, 1), tiling=((8,),), sub_byte_element_size_in_bits=0)",
      "JAX's major_to_minor=(0, 1) is {1,0:T(8)} here, the most minor dimension first"),
+    ("^{1,0:T(8,128)}", "a layout is written after the element type and the sizes, as in f32[3,5]{1,0}"),
+    ("^%p.1 = f32[2]{0} parameter(0)",
+     "of an HLO instruction, only the shape is read: the text from '=' to the opcode"),
+    ("  ^ROOT r = f32[2]{0} add(a, b)",
+     "of an HLO instruction, only the shape is read: the text from '=' to the opcode"),
     # Nothing is proposed where it is not known what is meant.
     ("f32[2,3]{1,0:S(1)^T(8,128)}", ""),
     ("^x3xf33", ""),

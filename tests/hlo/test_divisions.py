@@ -1,6 +1,6 @@
 """Shardings in HLO text: bytes per device, and never divided twice.
 
-Tests of: sharding.sdy.
+Tests of: hlo.divisions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import pytest
 
 import fastindex as fi
-from fastindex.sharding.sdy import meshes_of, sharding_of_sdy
+from fastindex.hlo.divisions import meshes_of, sharding_of_sdy
 
 BEFORE = """HloModule m, entry_computation_layout={(f32[17,64]{1,0})->f32[17,64]{1,0}}, num_partitions=8
 

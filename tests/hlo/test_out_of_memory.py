@@ -12,6 +12,7 @@ import html
 import io
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,12 @@ def csv_lines(text: str) -> str:
     return "time,stream,message,pod\n" + "\n".join(lines) + "\n"
 
 
+def folded(text: str, width: int) -> str:
+    """The lines divided at a width, without what a terminal does not show."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", text).replace(LOGGER, "")
+    return re.sub(rf"(.{{{width}}})(?=.)", r"\1\n", text)
+
+
 WRAPPED: dict[str, Callable[[str], str]] = {
     "a JSON record a line": records,
     "a JSON file": payloads,
@@ -194,6 +201,23 @@ WRAPPED: dict[str, Callable[[str], str]] = {
     "JSON records in JSON records": lambda text: records(records(text).rstrip("\n")),
     "text after each line": lambda text: "".join(f"{line} | pod=a-1 container=main\n" for line in text.split("\n")),
     "a colour after each line": lambda text: "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.split("\n")),
+    "lines of a terminal": lambda text: folded(text, 80),
+    "lines of a narrow terminal": lambda text: folded(text, 60),
+    "words of a terminal": lambda text: "".join(
+        "\n".join(textwrap.wrap(line, 76, break_long_words=False) or [""]) + "\n"
+        for line in folded(text, 9999).split("\n")
+    ),
+    "divided records of Kubernetes": lambda text: "".join(
+        f"2025-06-11T13:57:15Z stderr {'P' * (at != last) or 'F'} {part}\n"
+        for parts in (folded(line, 200).split("\n") for line in text.split("\n"))
+        for last in [len(parts) - 1]
+        for at, part in enumerate(parts)
+    ),
+    "spaces for line breaks": lambda text: " ".join(text.split("\n")),
+    "signs for line breaks": lambda text: text.replace("\n", "#012"),
+    "colours within lines": lambda text: re.sub(r"(\w+):", "\x1b[1m\\1\x1b[0m:", text),
+    "two processes": lambda text: "".join(f"[rank0] {line}\n[rank1] {line}\n" for line in text.split("\n")),
+    "spaces of a web page": lambda text: text.replace(" ", "\xa0"),
     "CRLF": lambda text: text.replace("\n", "\r\n"),
 }
 

@@ -90,6 +90,8 @@ def test_random_windows(first: int) -> None:
         "f32[5,4,7]{2,1,0:T(*,*,4)}",
         "f32[6,5,9]{2,1,0:T(2,*,5)(2,1)}",
         "bf16[6,35]{0,1:T(*,4)(2,1)}",
+        # All pieces of some windows are one record, whose axes interleave.
+        "f32[16,17]{0,1:T(1,4,4)(5)}",
     ],
 )
 def test_windows_of_unusual_tiles(text: str) -> None:

@@ -137,9 +137,9 @@ def test_limits_and_arrays_that_cannot_be(tmp_path: Path) -> None:
     beside = np.memmap(tmp_path / "b", np.float32, "r")
     for error, text, call in [
         (fi.FastIndexError, "1000 bytes are too few for the program itself; give at least 167772160", 1000),
-        (fi.ArgumentTypeError, "a number of bytes, got '1GiB'", "1GiB"),
-        (fi.ArgumentTypeError, "a number of bytes, got True", True),
-        (fi.ArgumentTypeError, "a number of bytes, got 1000000000.0", 1e9),
+        (fi.ArgumentTypeError, "a number of bytes, must be an integer, got '1GiB'", "1GiB"),
+        (fi.ArgumentTypeError, "a number of bytes, must be an integer, got True", True),
+        (fi.ArgumentTypeError, "a number of bytes, must be an integer, got 1000000000.0", 1e9),
     ]:
         with pytest.raises(error, match=text):
             fi.pack(values, TILED, max_memory=call)

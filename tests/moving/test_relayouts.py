@@ -138,7 +138,7 @@ def test_bad_calls_of_a_plan() -> None:
         plan(buffer, out=np.zeros(2 * 40 * 256, np.float32)[::2])
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2", np.ones(2, np.int64)])
 def test_bad_numbers_of_threads_are_refused(threads: Any) -> None:
     """Also where a call is small enough for one thread."""
     buffer, plan = expected_buffer(PLAIN), fi.plan_relayout(PLAIN, TILED)

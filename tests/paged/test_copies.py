@@ -158,7 +158,7 @@ def test_casts_that_a_rule_does_not_allow() -> None:
     buffers = np.zeros(source.nbytes, np.uint8), np.zeros(target.nbytes, np.uint8)
     with pytest.raises(ArgumentTypeError, match="casting='unsafe' allows it"):
         fp.copy(source, target, *buffers, [0], [1], casting="same_kind")
-    with pytest.raises(FastIndexError, match="casting must be one of"):
+    with pytest.raises(FastIndexError, match="casting must be 'no'"):
         fp.copy(source, target, *buffers, [0], [1], casting="any")  # type: ignore[arg-type]
 
 
@@ -260,6 +260,11 @@ def test_chunks_of_another_type_or_of_strides(engine: str) -> None:
         fp.gather(CACHE, pool, [1], slots=[1])
     with pytest.raises(FastIndexError, match="give a block_table, or slots"):
         fp.gather(CACHE, pool)
+    for tokens in (-1, 2**62, 2 * CACHE.block_size + 1):
+        with pytest.raises(FastIndexError, match=f"from 0 to the .* that the blocks of block_table hold, got {tokens}"):
+            fp.gather(CACHE, pool, [1, 2], tokens)
+    with pytest.raises(OutOfBoundsError, match=r"block_table\[1\] is -1, out of bounds"):
+        fp.gather(CACHE, pool, [1, -1])
     with pytest.raises(OutOfBoundsError, match="slot -1"):
         fp.gather(CACHE, pool, slots=[-1])
 

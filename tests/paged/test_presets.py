@@ -237,6 +237,18 @@ def test_names_that_there_are_not() -> None:
         fp.Cache.vllm("LBHNC", num_blocks=3)
     with pytest.raises(FastIndexError, match="kv_heads must be at least 1"):
         fp.Cache.vllm("LBHNC", **{**SIZES, "kv_heads": 0})
+    for layout, change, message in (
+        ("rocm", {"head_dim": 13}, "head_dim must be a multiple of 8, got 13"),
+        ("rocm_shuffle", {"block_size": 12}, "block_size must be a multiple of 8, got 12"),
+        ("cpu_amx", {"block_size": 24}, "block_size must be a multiple of 16, got 24"),
+        ("nvfp4", {"block_size": 6}, "block_size must be a multiple of 4, got 6"),
+        ("mla", {}, "vllm mla has one head, got kv_heads=4"),
+        ("fp8_ds_mla", {}, "vllm fp8_ds_mla has one head, got kv_heads=4"),
+    ):
+        with pytest.raises(FastIndexError, match=message):
+            fp.Cache.vllm(layout, **{**SIZES, **change})
+    with pytest.raises(FastIndexError, match=r"the layouts of gaudi are hpu; got \['hpu'\]"):
+        fp.Cache.gaudi(["hpu"], **SIZES)  # type: ignore[arg-type]
     with pytest.raises(FastIndexError, match="64 elements a head, got 80"):
         fp.Cache.tpu_inference("rpa_v3_64", **{**SIZES, "head_dim": 80})
 

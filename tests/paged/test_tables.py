@@ -95,6 +95,22 @@ def test_kernel_blocks_hold_the_same_tokens() -> None:
         table.kernel_blocks(5)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_products_beyond_64_bits(dtype: str) -> None:
+    """Block numbers whose slots or kernel blocks do not fit int64 are errors; those of padding are not."""
+    table = fp.BlockTable(np.array([[1, 2, 3], [1, 2**62, 2**62]], dtype), block_size=2, lengths=[6, 3])
+    for convert in (table.to_slots, lambda: table.kernel_blocks(2)):
+        with pytest.raises(OutOfBoundsError, match=f"block {2**62} in column 1 of request 1 is too large: 2 times"):
+            convert()
+    assert table.to_csr().indices.tolist() == [1, 2, 3, 1, 2**62]
+    held = fp.BlockTable(table.blocks, block_size=2, lengths=[6, 2])
+    assert held.to_slots().tolist() == [[2, 3, 4, 5, 6, 7], [2, 3, 0, 0, 0, 0]]
+    with pytest.raises(OutOfBoundsError, match=f"block {2**64 - 1} in column 0 of request 0 is too large: 1 times"):
+        fp.BlockTable(np.array([[2**64 - 1]], np.uint64), block_size=2).to_csr()
+    with pytest.raises(FastIndexError, match="pad -1 does not fit uint8, the type of indices"):
+        fp.BlockTable.from_csr([0, 1, 3], np.array([3, 4, 5], np.uint8), [1, 1], page_size=4, pad=-1)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -1,6 +1,6 @@
 """The live page: what it answers, whom it refuses, and the whole of it in a browser.
 
-Tests of: show.explorer, show.connections, cli.showing.
+Tests of: show.explorer, cli.showing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def client() -> Any:
 def test_what_is_said_of_a_shape(client: Any) -> None:
     answer = client.get("/describe", params={"shape": "f32[100000,3]{1,0:T(8,128)}"}).json()
     assert answer["numbers"]["nbytes"] == 51_200_000
-    assert answer["change"]["shape"] == "f32[100000,3]{0,1:T(8,128)}"
-    assert answer["change"]["saved_nbytes"] == 47_996_928
+    assert answer["change"]["shape"] == "f32[100000,3]{0,1:T(4,128)}"
+    assert answer["change"]["saved_nbytes"] == 51_200_000 - 4 * 100_096 * 4
     assert answer["suggestion"] == str(fi.layouts.suggest_tiles("f32[100000,3]"))
 
 
@@ -158,10 +158,9 @@ def test_idle_connections_block_no_user(address: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
 def test_a_connection_without_a_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastindex.show import connections
     from fastindex.show import explorer as server
 
-    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "_IDLE_SECONDS", 0.05)
     found: list[str] = []
     announced = threading.Event()
 
@@ -208,7 +207,7 @@ def test_typing_in_a_browser(address: str, browser: Any) -> None:  # noqa: F811
     # The ratio stands once, with its cause; above it a link to the cheapest fix.
     assert "42.7" not in page.inner_text("#told")
     assert "51,200,000 bytes: 42.7 times the bytes of the elements" in frame.locator("#facts").inner_text()
-    assert page.inner_text("#told a") == "f32[100000,3]{0,1:T(8,128)}"
+    assert page.inner_text("#told a") == "f32[100000,3]{0,1:T(4,128)}"
     # One scroll bar: that of the frame.
     assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.out_of_memory import MARKERS
+from fastindex.hlo.log_lines import has_message
 
 #: File name endings of compressed files.
 ENDINGS = (".gz", ".xz", ".zst")
@@ -303,7 +303,7 @@ def kind_of(head: bytes) -> Kind:
     module = _MODULE.search(head)
     # A module after the message is the one that the message quotes.
     end = len(head) if module is None else module.start()
-    if any(head.find(marker, 0, end + len(marker)) >= 0 for marker in MARKERS):
+    if has_message(head[:end]):
         return "log"
     if module is not None:
         return "module"

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import has_total, memory_of_compiled
 from fastindex.hlo.grammar import HloSink
-from fastindex.hlo.out_of_memory import MARKERS
+from fastindex.hlo.log_lines import has_message
 from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
 from fastindex.hlo.read.kinds import HEAD_NBYTES, Kind, compression_of, kind_of, plain_name
 from fastindex.hlo.read.protos import Profile
@@ -196,8 +196,7 @@ def _check_not_a_path(text: str) -> None:
         raise FastIndexError(f"{text!r} is a path, not HLO text; pass pathlib.Path({text!r})")
     # HLO lines contain spaces. A file name with spaces is recognized by its ending, which XLA messages may also have.
     is_one_word = bool(text) and not any(map(str.isspace, text))
-    is_message = any(marker.decode() in text for marker in MARKERS)
-    if is_message or not (is_one_word or _FILE_ENDING.search(text)):
+    if has_message(text.encode("utf-8", "replace")) or not (is_one_word or _FILE_ENDING.search(text)):
         return
     raise FastIndexError(f"no such file: {text!r}; a str is taken for HLO text, so pass pathlib.Path(...) for a file")
 
@@ -279,7 +278,7 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
         if _CONTROL.search(head):
             nothing = _BINARY
-        elif any(marker in head for marker in MARKERS):
+        elif has_message(head):
             nothing = _ONLY_A_MESSAGE
         refuse(source.name, (nothing if seen else "the text is empty") + problems)
     return scanner

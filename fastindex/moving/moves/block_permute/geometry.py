@@ -39,7 +39,7 @@ from fastindex.algebra.loops import (
 from fastindex.algebra.shared_digits import Place, Strides, slots_of
 from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import axes_of
+from fastindex.core.sizes import slots_before_tail
 from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, MOST_ROWS
 from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
@@ -157,7 +157,7 @@ def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | N
     """Return the digits of the destination, minor first, and the number of slots that they span."""
     ordered = sorted(right, key=lambda d: d.weight)
     if isinstance(destination, Shape):
-        slots = math.prod(axis.size for axis in axes_of(destination))
+        slots = slots_before_tail(destination)
     else:
         slots = ordered[-1].weight * _used(ordered[-1]) if ordered else 1
     weights = [d.weight for d in ordered] + [slots]
