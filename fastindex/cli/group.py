@@ -286,8 +286,19 @@ _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for n
 
 #: Input path, not checked here: the code that opens it reports what is wrong.
 PATH = click.Path(path_type=str, readable=False)
-#: Output path: need not be readable; it is replaced by rename.
-OUT_PATH = click.Path(path_type=str, readable=False)
+
+
+class _OutPath(click.Path):
+    """Output path: need not be readable; it is replaced by rename."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-":
+            self.fail("the output is a file, not standard output; ./- is a file called -", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+#: Output path, for files and folders.
+OUT_PATH = _OutPath(path_type=str, readable=False)
 #: Whether to replace a read-only file, and the input.
 FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only or the input.")
 #: Where to compute.

@@ -226,7 +226,7 @@ def repack(
 
 def _format(text: str) -> Any:
     """Return a format by its name, or the discovered one in a file."""
-    from fastindex.patterns.named_formats import known_name
+    from fastindex.patterns.known_names import known_name
     from fastindex.weights.discovery import Discovery
     from fastindex.weights.safetensors_files import json_value
 
@@ -318,7 +318,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
 
 @main.command(short_help="Convert a checkpoint for another engine.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("folder", metavar="OUT", type=click.Path())
+@click.argument("folder", metavar="OUT", type=OUT_PATH)
 @click.option("--rules", metavar="NAME|FILE", required=True, help="A recipe by its name, or rules as JSON.")
 @click.option("--dry-run", is_flag=True, help="Print how each tensor would be converted, and stop.")
 @click.option(

@@ -195,6 +195,7 @@ _GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
     (2, "u2[M,K]{1,0:E(2)}", 64, "codes", ("q2_0",)),
     (1, "u1[M,K]{1,0:E(1)}", 128, "codes", ("q1_0",)),
     (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0", "q8_1")),
+    (8, "u8[M,K]{1,0}", 256, "signed", ("q8_k",)),
 )
 
 # Of what llama.cpp stores for several rows at once: bits, layout, values per block, meaning, and types.

@@ -30,6 +30,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "trtllm_block_layout": {"block_k": 128},
     "aiter_shuffle_weight": {"layout": (16, 16)},
     "bnb_nf4": {"blocksize": 64},
+    "bnb_fp4": {"blocksize": 64},
     "mlx": {"group_size": 64},
     "gguf_body": {"type": "q4_0"},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
@@ -45,15 +46,16 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "onednn": {"tag": None},
 }
 
-#: What people call a format, in lower case and without punctuation.
-ALIASES = {"matmulnbits": "onnx_matmul_nbits", "autoawq": "awq", "autogptq": "gptq", "aiterscales": "aiter_mx_scale"}
-
 #: Defaults of parameters by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},
     ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
+
+#: Formats in blocks of rows whose last block, if it has fewer, is stored in another way: the parameter that selects the
+#: block, its value for the last one, and the rows of a whole block for the others.
+LAST_BLOCKS = {"aten_int4pack_cpu": ("capability", "last", {"avx512": 64, "avx2": 32, "default": 32})}
 
 #: Boolean parameters whose default is whether the array has several rows.
 BY_ROWS = {"marlin_scales": "grouped"}
@@ -89,7 +91,10 @@ REFUSED = {
     "gguf_tq1_0": "five digits of base 3 share a byte",
     "gguf_iq": "types IQ1 to IQ3 hold indices into a codebook, and signs; IQ4_NL and IQ4_XS are gguf_body",
     "kleidiai": "values, sums and scales are packed together",
-    "machete": "the order is computed on the device; fastindex.weights.discover(...) finds it there",
+    **dict.fromkeys(
+        ("machete", "exl2", "exl3"),
+        "the order is computed on the device; fastindex.weights.discover(...) finds it there",
+    ),
 }
 
 #: Formats with a data-dependent order: the caller gives the positions of the rows of K as `order`.
@@ -283,6 +288,7 @@ ROWS: tuple[Row, ...] = (
             ("avx512", 64, "u4[N/64,2,32,K]{1,2,3,0:E(4)}"),
             ("avx2", 32, "u4[N/32,2,16,K]{1,2,3,0:E(4)}"),
             ("default", 32, "u4[N/32,32,K]{1,2,0:E(4)}"),
+            ("last", 16, "u4[N,K]{0,1:E(4)}"),
         )
     ),
     # From sm 75 to 89 one template of cutlass_extensions gives the order, mixed_gemm_B_layout.h. GPUs of sm 90, 120 and
@@ -305,14 +311,9 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source="mlx.core.quantize; of 7 bits, auto-round export_to_mlx",
     ),
-    Row(
-        "bnb_nf4",
-        "u4[L/2,2]{1,0:E(4)}",
-        4,
-        order=(1, 0),
-        order_bits=4,
-        fill=7,
-        source="bitsandbytes quantize_4bit",
+    *(
+        Row(name, "u4[L/2,2]{1,0:E(4)}", 4, order=(1, 0), order_bits=4, fill=fill, source="bitsandbytes quantize_4bit")
+        for name, fill in (("bnb_nf4", 7), ("bnb_fp4", 0))
     ),
     Row(
         "bnb_nf4_cpu",

@@ -13,12 +13,10 @@ from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.digits import Digits, Variable, digit
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.format_table import ALIASES, BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES
-
-#: The name of the array itself: one code per byte, or elements of their full width.
-PLAIN = "plain"
+from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, ROWS, VALUES
+from fastindex.patterns.known_names import names
 
 _TEXT = re.compile(r"(u\d+|e)\[([^]]*)\]\{(.*)\}")
 _NAME = re.compile(r"[A-Za-z]\w*")
@@ -43,86 +41,6 @@ class Chosen:
     bits: int
     values: dict[str, Any]
     letters: str
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of the formats in the table.
-
-    Examples
-    --------
-    >>> names()[:3]
-    ('awq', 'awq_gemv_fast', 'gptq')
-    """
-    return tuple(dict.fromkeys([*(row.name for row in ROWS), "onednn"]))
-
-
-def takes_any_width(name: object) -> bool:
-    """Whether a format takes elements of any whole number of bytes, so that the plain array determines the width.
-
-    Examples
-    --------
-    >>> takes_any_width("col32"), takes_any_width("awq")
-    (True, False)
-    """
-    return name in (PLAIN, "onednn") or any(row.name == name and row.bits is None for row in ROWS)
-
-
-def widths_of(name: str) -> tuple[int, ...]:
-    """Return the numbers of bits of a code that a format has, in ascending order.
-
-    Examples
-    --------
-    >>> widths_of("gptq"), widths_of("col32")
-    ((2, 3, 4, 5, 6, 7, 8), ())
-    """
-    return tuple(sorted({row.bits for row in ROWS if row.name == name and row.bits is not None}))
-
-
-def known_name(name: str) -> str:
-    """Return the name of a format as the table has it, whatever its case, hyphens and underscores.
-
-    Raises
-    ------
-    UnsupportedError
-        The format is known but is not a permutation of bits.
-    FastIndexError
-        The format is unknown.
-
-    Examples
-    --------
-    >>> known_name("awq"), known_name("Pack-Quantized"), known_name("MatMulNBits")
-    ('awq', 'pack_quantized', 'onnx_matmul_nbits')
-    """
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
-    found = _by_letters().get(_letters(name))
-    if found is None:
-        raise FastIndexError(f"no format is called {name!r}; {_hint(name)}")
-    if found in REFUSED:
-        raise UnsupportedError(f"{found} is not a permutation of bits: {REFUSED[found]}")
-    return found
-
-
-@lru_cache(maxsize=1)
-def _by_letters() -> dict[str, str]:
-    return {_letters(name): name for name in (PLAIN, *names(), *REFUSED)} | ALIASES
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.lower())
-
-
-def _hint(name: str) -> str:
-    """Return which format a name may mean, or a type of GGUF."""
-    letters = _letters(name)
-    types = {str(row.when["type"]) for row in ROWS if "type" in row.when}
-    if letters in {kind.replace("_", "") for kind in types}:
-        return f"its codes are gguf_body with type={name.lower().replace('-', '_')!r}"
-    plain = {known: _letters(known) for known in names()}
-    close = [known for known, own in plain.items() if letters and letters in own]
-    close = close or [known for known, own in plain.items() if letters.startswith(own)]
-    close = close or sorted(known for known in plain if known[:4] == name[:4].lower())
-    return f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
 
 
 def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
@@ -192,30 +110,30 @@ def row_letters(text: str) -> str:
 def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(default):
-            raise FastIndexError(f"{name}: {parameter} is {len(default)} sizes such as {default}, got {value!r}")
+            raise FastIndexError(f"{name}: {parameter} must be {len(default)} sizes such as {default}, got {value!r}")
         return tuple(_checked_value(name, parameter, one, 1) for one in value)
     if isinstance(default, str) or default is None:
         if not isinstance(value, str):
-            raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
+            raise ArgumentTypeError(f"{name}: {parameter} must be text, got {value!r}")
         value = value.lower() if isinstance(default, str) or (name, parameter) in VALUES else value
         return _listed_value(name, parameter, value)
     if isinstance(default, bool):
         if value not in (False, True):
-            raise ArgumentTypeError(f"{name}: {parameter} is True or False, got {value!r}")
+            raise ArgumentTypeError(f"{name}: {parameter} must be True or False, got {value!r}")
         return bool(value)
     try:
         number = int(value.__index__())
     except AttributeError:
-        raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
+        raise ArgumentTypeError(f"{name}: {parameter} must be an integer, got {value!r}") from None
     if number < 1 and (name, parameter) not in VALUES:
-        raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+        raise FastIndexError(f"{name}: {parameter} must be above 0, got {value!r}")
     return _listed_value(name, parameter, number)
 
 
 def _listed_value(name: str, parameter: str, value: Any) -> Any:
     known = VALUES.get((name, parameter))
     if known is not None and value not in known:
-        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {value}")
+        raise FastIndexError(f"{name}: {parameter} must be one of {', '.join(map(str, known))}, got {value}")
     return value
 
 
@@ -386,7 +304,7 @@ def _number(text: str, one: Chosen) -> int:
     number, remainder = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
     if remainder or not number:
         given = _spelled({m: one.values[m] for m in _NAME.findall(text)})
-        raise FastIndexError(f"{one.row.name}: {text} is a whole number, got {given}")
+        raise FastIndexError(f"{one.row.name}: {text} must be a whole number, got {given}")
     return number
 
 

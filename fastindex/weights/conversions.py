@@ -15,7 +15,8 @@ from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
-from fastindex.patterns.named_formats import PLAIN, row_letters, takes_any_width
+from fastindex.patterns.known_names import PLAIN, takes_any_width
+from fastindex.patterns.named_formats import row_letters
 from fastindex.weights.expressions import (
     Alternating,
     Cast,
@@ -466,7 +467,7 @@ def _constant(given: Any, dtype: str, captures: Mapping[str, str], tensors: Mapp
         return Constant((np.arange(count, dtype=np.int64) // (count // groups)).astype(kind))
     if not isinstance(given, list | tuple) or kind.kind not in "iu":
         raise FastIndexError(
-            f'a constant is a list of integers or dimensions, or {{"count": ..., "groups": ...}}; got {shown(given)}'
+            f'a constant must be a list of integers, dimensions, or {{"count": ..., "groups": ...}}; got {shown(given)}'
         )
     return Constant(np.array([_number(one, captures, tensors) for one in given], kind))
 

@@ -45,6 +45,11 @@ FIELDS: dict[str, dict[str, tuple[int, int, str]]] = {
     "Q5_1": {"scale": (0, 2, "f2"), "min": (2, 4, "f2"), "high": (4, 8, "u1"), "codes": (8, 24, "u1")},
     "Q8_0": {"scale": (0, 2, "f2"), "codes": (2, 34, "u1")},
     "IQ4_NL": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "IQ4_XS": {"scale": (0, 2, "f2"), "scales": (2, 8, "u1"), "codes": (8, 136, "u1")},
+    "TQ2_0": {"codes": (0, 64, "u1"), "scale": (64, 66, "f2")},
+    "Q1_0": {"scale": (0, 2, "f2"), "codes": (2, 18, "u1")},
+    "Q8_K": {"scale": (0, 4, "f4"), "codes": (4, 260, "u1"), "sums": (260, 292, "i2")},
+    "NVFP4": {"scales": (0, 4, "u1"), "codes": (4, 36, "u1")},
     "MXFP4": {"scale": (0, 1, "u1"), "codes": (1, 17, "u1")},
     "Q2_K": {"scales": (0, 16, "u1"), "codes": (16, 80, "u1"), "scale": (80, 82, "f2"), "min": (82, 84, "f2")},
     "Q3_K": {"high": (0, 32, "u1"), "codes": (32, 96, "u1"), "scales": (96, 108, "u1"), "scale": (108, 110, "f2")},
@@ -184,7 +189,7 @@ def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
         if key == "general.alignment":
             alignment = header.number(4)
             if kind != _U32 or alignment <= 0 or alignment & (alignment - 1):
-                raise header.error(f"general.alignment is a power of two in a u32, got {alignment}")
+                raise header.error(f"general.alignment must be a power of two in a u32, got {alignment}")
         elif key == "split.count" and kind == 2:
             if (count := header.number(2)) > 1:
                 raise UnsupportedError(

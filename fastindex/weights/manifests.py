@@ -24,7 +24,7 @@ from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
-from fastindex.patterns.named_formats import known_name
+from fastindex.patterns.known_names import known_name
 from fastindex.runtime.progress import Progress
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes

@@ -16,7 +16,8 @@ from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES
 from fastindex.jobs.writing import OutputFile, header_for
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import PLAIN, chosen, takes_any_width
+from fastindex.patterns.known_names import PLAIN, takes_any_width
+from fastindex.patterns.named_formats import chosen
 from fastindex.runtime.first_answer import without_kernels
 from fastindex.runtime.progress import Progress
 from fastindex.weights.found_formats import FoundFormat

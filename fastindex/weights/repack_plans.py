@@ -21,14 +21,9 @@ from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS
-from fastindex.patterns.named_formats import (
-    PLAIN,
-    Chosen,
-    chosen,
-    multiple_of,
-    widths_of,
-)
+from fastindex.patterns.format_table import BY_ROWS, LAST_BLOCKS, ORDERED, PARAMETERS
+from fastindex.patterns.known_names import PLAIN, widths_of
+from fastindex.patterns.named_formats import Chosen, chosen, multiple_of
 from fastindex.show.format_names import named_layout
 from fastindex.weights.found_formats import FoundChosen, FoundFormat
 from fastindex.weights.repack_sides import (
@@ -207,7 +202,7 @@ class RepackPlan:
             # Flip in the source: padding of the destination is never flipped.
             data = _flipped(data, flipped, source.bits)
         if self.packs:
-            data = plan_relayout(*_packing(len(data)))(data, threads=threads)
+            data = plan_relayout(f"u4[{len(data)}]", f"u4[{len(data)}]{{0:E(4)}}")(data, threads=threads)
         row = destination.row
         pattern = None if row is None or not row.fill else bytes([row.fill])
         self.plan.apply(data, pattern, target, threads)
@@ -373,6 +368,7 @@ def repack_plan(
         raise FastIndexError(f"{source} has {known[0].bits} bits, {destination} has {known[1].bits}; give bits=")
     letters = letters_of(rows, len(shape))
     sizes, batch = sizes_by_letter(letters[0] if rows[0] is not None else letters[1], shape)
+    rows = [row and _of_whole_blocks(row, sizes[own[0]]) for row, own in zip(rows, letters, strict=True)]
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
     if not known and width > 8 and width not in _WIDE_BITS:
         raise FastIndexError(f"plain elements of more than 8 bits have {', '.join(map(str, _WIDE_BITS))}, got {width}")
@@ -439,8 +435,37 @@ def _check_meanings(ends: Sequence[End]) -> None:
             )
 
 
-def _packing(count: int) -> tuple[str, str]:
-    return f"u4[{count}]", f"u4[{count}]{{0:E(4)}}"
+def last_block(one: Chosen, rows: int) -> tuple[Chosen, int]:
+    """Return the format of an array that is a last block only, else the format as it is; and the rows of a last block.
+
+    Examples
+    --------
+    >>> aten = chosen("aten_int4pack_cpu", 4, {"capability": "avx2"})
+    >>> last_block(aten, 16)[0].row.text, last_block(aten, 48)[1], last_block(aten, 64)[1]
+    ('u4[N,K]{0,1:E(4)}', 16, 0)
+    """
+    parameter, last, blocks = LAST_BLOCKS.get(one.row.name, ("", "", {}))
+    block = blocks.get(str(one.values.get(parameter)), 1)
+    if rows % block == 0:
+        return one, 0
+    tail = chosen(one.row.name, one.bits, {parameter: last})
+    multiple = multiple_of(tail, tail.letters[0])
+    if rows % multiple:
+        raise FastIndexError(
+            f"{one.row.name} takes {tail.letters[0]} in multiples of {multiple}, got {tail.letters[0]}={rows}"
+        )
+    return tail if rows < block else one, rows % block
+
+
+def _of_whole_blocks(one: Chosen, rows: int) -> Chosen:
+    """Return the format of whole blocks, or of a last block only; an `UnsupportedError` if the array has both."""
+    found, last = last_block(one, rows)
+    if 0 < last < rows:
+        raise UnsupportedError(
+            f"{rows} rows of {one.row.name} are {rows - last} in whole blocks and {last} in a last one, stored "
+            "in another way: fastindex.weights.repack moves them from and to 'plain' only"
+        )
+    return found
 
 
 def _row(name: Format, shape: Sequence[int], bits: int | None, given: dict[str, Any]) -> Chosen:

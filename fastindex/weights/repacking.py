@@ -6,20 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
-from fastindex.patterns.named_formats import (
-    PLAIN,
-    chosen,
-    known_name,
-    multiple_of,
-    names,
-    row_letters,
-    takes_any_width,
-    text_of,
-)
+from fastindex.patterns.format_table import LAST_BLOCKS, PARAMETERS, REFUSED, ROWS
+from fastindex.patterns.known_names import PLAIN, known_name, names, takes_any_width
+from fastindex.patterns.named_formats import chosen, multiple_of, row_letters, text_of
 from fastindex.runtime.threads import check_threads
 from fastindex.weights.discovery import NAME, Discovery
 from fastindex.weights.found_formats import FoundFormat
@@ -36,7 +31,7 @@ from fastindex.weights.repack_arguments import (
     signed_bits,
     sizes_of,
 )
-from fastindex.weights.repack_plans import Format, repack_plan
+from fastindex.weights.repack_plans import Format, last_block, repack_plan
 
 #: Widths, in bits, of elements of formats that take any width.
 _WIDTHS = (8, 16, 32, 64)
@@ -168,7 +163,7 @@ def repack(
     ArgumentTypeError
         Plain elements of another dtype than the format's codes have.
     UnsupportedError
-        A format that is no permutation of bits; the message names the step that is none. An array on a GPU, or of Dask.
+        A format that is no permutation of bits; the message says why. An array on a GPU, or of Dask.
 
     Notes
     -----
@@ -200,6 +195,10 @@ def repack(
     array = given_array(buffer)
     if sizes is None:
         sizes = left.sizes if isinstance(left, FoundFormat) else sizes_of(array, left, width, given)
+    if PLAIN in (left, right) and order is None and (last := _last_rows(left, right, sizes, width, given)):
+        return _by_blocks(
+            buffer if array.ndim > 1 else array, str(left), str(right), sizes, last, out, bits=width, **parameters
+        )
     if width is None:
         width = _width_of_plain(buffer, array, out, left, right, math.prod(sizes))
     plan = repack_plan(left, right, sizes, width, given)
@@ -240,7 +239,7 @@ def _by_table(
     found = source if isinstance(source, Discovery) else destination
     assert isinstance(found, Discovery)
     if PLAIN not in (source, destination):
-        raise UnsupportedError("a discovery without a layout is moved from and to 'plain' only; go by 'plain'")
+        raise UnsupportedError("a discovery without a layout moves from and to 'plain' only; convert to 'plain' first")
     if bits not in (None, found.bits) or parameters:
         raise FastIndexError(f"{NAME} has {found.bits} bits and no parameters, got bits={bits}, {parameters}")
     array = given_array(buffer)
@@ -264,6 +263,45 @@ def _by_table(
         )
     result = found.plan().inverse(array, out)
     return result if out is not None else result.reshape(sizes)
+
+
+def _last_rows(
+    source: Format, destination: Format, sizes: Sequence[int], bits: int | None, parameters: Parameters
+) -> int:
+    """Return the rows of a last block that is stored in another way than those before it; 0 if there is none."""
+    name = next((str(one) for one in (source, destination) if one in LAST_BLOCKS), None)
+    if name is None or len(sizes) < 2 or 0 in sizes:
+        return 0
+    own = {key: value for key, value in parameters if key in PARAMETERS[name]}
+    rows = last_block(chosen(name, bits, own), sizes[-2])[1]
+    return rows if rows < sizes[-2] else 0
+
+
+def _by_blocks(
+    buffer: Any, source: str, destination: str, sizes: tuple[int, ...], last: int, out: Any, **options: Any
+) -> Any:
+    """Move plain codes to or from a format whose last rows are stored in another way than those before them."""
+    count, rows, inner = math.prod(sizes[:-2]), *sizes[-2:]
+    given = buffer if isinstance(buffer, np.ndarray) else given_array(buffer)
+    target = out
+    if out is None:
+        target = np.empty(sizes if destination == PLAIN else math.prod(sizes) // 2, np.uint8)
+    elif not isinstance(out, np.ndarray) or not out.flags.c_contiguous or np.may_share_memory(out, given):
+        raise FastIndexError("out must be a contiguous NumPy array that does not overlap the buffer")
+    cuts = [(n * rows + a, n * rows + b) for n in range(count) for a, b in ((0, rows - last), (rows - last, rows))]
+
+    def parts(array: NDArray[Any], name: str, what: str) -> list[NDArray[Any]]:
+        flat, codes = (array.reshape(-1), 1) if name == PLAIN else (array.reshape(-1).view(np.uint8), 2)
+        if flat.size * codes != math.prod(sizes):
+            raise FastIndexError(f"{name} of {sizes} has {math.prod(sizes) // codes} elements, {what} has {flat.size}")
+        return [flat[a * inner // codes : b * inner // codes] for a, b in cuts]
+
+    pairs = zip(
+        parts(np.ascontiguousarray(given), source, "the buffer"), parts(target, destination, "out"), strict=True
+    )
+    for (a, b), (part, made) in zip(cuts, pairs, strict=True):
+        repack(part, source, destination, shape=(b - a, inner), out=made, **options)
+    return target
 
 
 def _width_of_plain(buffer: Any, array: Any, out: Any, source: Format, destination: Format, count: int) -> int | None:
@@ -325,7 +363,7 @@ def layout_of(name: str, shape: Sequence[int], bits: int | None = None, **parame
     row = end.row
     if row is not None and (row.order or row.stored == "signed"):
         why = "orders the bits within a unit" if row.order else "stores two's complement"
-        raise UnsupportedError(f"{name} {why}, which no layout says; repack writes its bytes")
+        raise UnsupportedError(f"{name} {why}, which no layout expresses; repack writes its bytes")
     return end.side.shape
 
 

@@ -384,6 +384,8 @@ def test_module_runs_the_command_line() -> None:
         (["info", "f32[3,5]1", "f32[3,5]0"], "unexpected extra argument (f32[3,5]0). Quote a shape"),
         (["info", SHAPE, "--nonsense"], "No such option"),
         (["pack", __file__, "b"], "--shape says what array IN holds"),
+        (["pack", __file__, "-", "--shape", SHAPE], "the output is a file, not standard output"),
+        (["convert", "a", "-", "--rules", "b"], "./- is a file called -"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
         (["show", SHAPE, "--svg", "a.png"], "the name must end in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),

@@ -160,6 +160,13 @@ def tinygemm(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any
 
 def aten(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     row, k = i
+    block = {"avx512": 64, "avx2": 32, "default": 32, "last": n[0]}[p["capability"]]
+    begin = n[0] // block * block
+    if row >= begin or p["capability"] == "last":
+        # The last rows, if they are no whole block: a byte has two neighbours.
+        rows = n[0] - begin or n[0]
+        begin = n[0] - rows
+        return (begin // 2 * n[1] + k * (rows // 2) + (row - begin) // 2) * 8 + row % 2 * 4
     if p["capability"] == "avx512":
         # Blocks of 64 rows; a byte has rows 32 apart.
         return (row // 64 * 32 * n[1] + k * 32 + row % 32) * 8 + row % 64 // 32 * 4
@@ -549,6 +556,7 @@ DEFINITIONS: dict[str, Definition] = {
     "aten_int4pack_cpu": aten,
     "cutlass_mixed_gemm": cutlass,
     "bnb_nf4": bnb,
+    "bnb_fp4": bnb,
     "nvfp4": nvfp4,
     "blocked_scales": blocked_scales,
     "trtllm_scales_8x4": scales_8x4,
@@ -654,7 +662,7 @@ SIZES: dict[str, Sizes] = {
     "gptq": gptq_bits,
     "pack_quantized": words,
     "tinygemm": padded(8, 1),
-    "bnb_nf4": lambda n, bits, p: up(math.prod(n), 2) * 4,
+    **dict.fromkeys(("bnb_nf4", "bnb_fp4"), lambda n, bits, p: up(math.prod(n), 2) * 4),
     "blocked_scales": padded(128, 4),
     "trtllm_scales_8x4": padded(8, 4),
     "deep_gemm_packed_ue8m0": padded(4, 4),
@@ -680,7 +688,7 @@ def nbytes(name: str, sizes: tuple[int, ...], bits: int, parameters: dict[str, A
 
 
 def packed(name: str, codes: NDArray[Any], bits: int, parameters: dict[str, Any]) -> bytes:
-    """Return the bytes of a format; padding is 0, but for the code 7 of bitsandbytes."""
+    """Return the bytes of a format; padding is 0, but for the code 7 of nf4."""
     result = bytearray(nbytes(name, codes.shape, bits, parameters))
     for index in itertools.product(*map(range, codes.shape)):
         value = int(codes[index])

@@ -64,6 +64,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "nunchaku_scales": {},
     "nvfp4": {},
     "bnb_nf4": {"blocksize": 64},
+    "bnb_fp4": {"blocksize": 64},
     "mlx": {"group_size": 64},
     "gguf_body": {"type": "q4_0"},
     "gguf_q4_k_body": {},
@@ -147,6 +148,7 @@ PARAMETER_VALUES: dict[str, dict[str, list[Any]]] = {
     "trtllm_block_layout": {"block_k": [1, 3, 32, 64, 128]},
     "aiter_shuffle_weight": {"layout": [(16, 16), (32, 16), (16, 32), (32, 32), (4, 64), (3, 16)]},
     "bnb_nf4": {"blocksize": [64, 4096]},
+    "bnb_fp4": {"blocksize": [64, 4096]},
     "mlx": {"group_size": [16, 32, 64, 128]},
     "ggml_q4_0_repacked_body": {"rows": [1, 2, 4, 8, 16], "interleave": [1, 2, 4, 8, 16]},
     "ggml_q8_0_repacked_body": {"rows": [1, 2, 4, 8, 16], "interleave": [1, 2, 4, 8, 16, 32]},
@@ -202,7 +204,7 @@ def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed
 
 def refused_parameter(error: str, name: str, parameters: dict[str, Any]) -> bool:
     """Whether an error names parameters whose quotient is no whole number."""
-    found = re.search(rf"{name}: (\S+) is a whole number, got (\w+=\d+(, \w+=\d+)*)", error)
+    found = re.search(rf"{name}: (\S+) must be a whole number, got (\w+=\d+(, \w+=\d+)*)", error)
     if found is None:
         return False
     values = {k: int(v) for k, v in (one.split("=") for one in found[2].split(", "))}

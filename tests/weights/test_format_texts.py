@@ -98,7 +98,7 @@ def test_the_layout_of_given_sizes_packs_as_repack_does(one: dict[str, Any], var
             break
         sizes = tuple(3 * variant["multiples"].get(letter, least) for letter in one["dimensions"])
         if variant["unit_order"] or variant["flipped_bits"]:
-            with pytest.raises(fi.UnsupportedError, match="which no layout says; repack writes its bytes"):
+            with pytest.raises(fi.UnsupportedError, match="which no layout expresses; repack writes its bytes"):
                 fi.weights.layout_of(name, sizes, bits, **parameters)
             continue
         layout, codes = fi.weights.layout_of(name, sizes, bits, **parameters), codes_of(sizes, bits)
@@ -114,6 +114,9 @@ def test_the_layout_of_given_sizes_packs_as_repack_does(one: dict[str, Any], var
 
 @pytest.mark.parametrize(("one", "variant"), LISTED, ids=IDS)
 def test_multiples_are_what_repack_takes(one: dict[str, Any], variant: dict[str, Any]) -> None:
+    if variant["parameters"].get("capability", "last") != "last":
+        # Rows that are no whole block become a last one.
+        return
     least = [variant["multiples"].get(letter, 1) for letter in one["dimensions"]]
     assert set(variant["multiples"]) <= set(one["dimensions"])
     for d, letter in enumerate(one["dimensions"]):
@@ -148,7 +151,7 @@ def test_the_default_is_first() -> None:
 def test_what_is_refused_has_all_keys() -> None:
     found = fi.weights.formats()
     assert {frozenset(one) for one in found} == {frozenset(found[0])}
-    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 10
+    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 12
 
 
 def test_known_sizes() -> None:

@@ -1,7 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
 Tests of: weights.repacking, weights.repack_plans, weights.repack_sides, weights.repack_arguments,
-patterns.format_table, patterns.format_rows, patterns.named_formats.
+patterns.format_table, patterns.format_rows, patterns.known_names, patterns.named_formats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.patterns.format_table import PARAMETERS
-from fastindex.patterns.named_formats import known_name
+from fastindex.patterns.known_names import known_name
 from tests.child_process import in_its_own_process
 from tests.oracles import format_places
 
@@ -59,9 +59,10 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("tinygemm", 4, {}, [(8, 128), (16, 256), (13, 128)]),
     ("tinygemm", 4, {"inner_k_tiles": 2}, [(8, 32), (24, 96), (7, 64)]),
     ("tinygemm", 4, {"inner_k_tiles": 4}, [(8, 64), (24, 192), (7, 64)]),
-    ("aten_int4pack_cpu", 4, {}, [(32, 3), (64, 16), (96, 10)]),
-    ("aten_int4pack_cpu", 4, {"capability": "default"}, [(32, 3), (64, 16), (96, 10)]),
-    ("aten_int4pack_cpu", 4, {"capability": "avx512"}, [(64, 3), (128, 16), (192, 10)]),
+    ("aten_int4pack_cpu", 4, {}, [(32, 3), (64, 16), (96, 10), (16, 4), (48, 6), (112, 2)]),
+    ("aten_int4pack_cpu", 4, {"capability": "default"}, [(32, 3), (64, 16), (96, 10), (16, 4), (48, 6), (112, 2)]),
+    ("aten_int4pack_cpu", 4, {"capability": "avx512"}, [(64, 3), (192, 10), (16, 4), (48, 6), (80, 2), (112, 2)]),
+    ("aten_int4pack_cpu", 4, {"capability": "last"}, [(16, 3), (48, 16)]),
     ("cutlass_mixed_gemm", 8, {}, [(64, 64), (128, 64), (64, 192)]),
     ("cutlass_mixed_gemm", 4, {}, [(64, 64), (128, 64), (64, 192)]),
     *(("cutlass_mixed_gemm", 4, {"sm": sm}, [(64, 64), (128, 64), (64, 192)]) for sm in (75, 89, 120)),
@@ -86,7 +87,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("exllama", 4, {}, [(8, 3), (24, 7), (40, 5)]),
     ("bnb_nf4_cpu", 4, {}, [(32, 2), (64, 6), (96, 10)]),
     *(("sparse_24_metadata", bits, {}, [(32, 2), (64, 6), (96, 4)]) for bits in (16, 32)),
-    ("bnb_nf4", 4, {}, [(1,), (64,), (3, 5), (7, 64)]),
+    *((name, 4, {}, [(1,), (64,), (3, 5), (7, 64)]) for name in ("bnb_nf4", "bnb_fp4")),
     ("mxfp6", 6, {}, [(1, 4), (3, 16), (5, 40)]),
     ("nunchaku", 4, {}, [(128, 128), (256, 128), (128, 384)]),
     ("nunchaku", 4, {"precision": "fp4"}, [(128, 128), (256, 128), (128, 384)]),
@@ -125,6 +126,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("gguf_body", 2, {"type": "q2_0"}, [(1, 64), (3, 128), (5, 192)]),
     ("gguf_body", 1, {"type": "q1_0"}, [(1, 128), (3, 256), (5, 384)]),
     ("gguf_body", 8, {"type": "q8_1"}, [(1, 32), (3, 64), (5, 96)]),
+    ("gguf_body", 8, {"type": "q8_k"}, [(1, 256), (3, 512)]),
     ("gguf_q4_k_body", 4, {}, [(1, 256), (3, 256), (2, 512)]),
     ("gguf_q6_k_low", 4, {}, [(1, 256), (3, 256), (2, 512)]),
     ("gguf_q6_k_high", 2, {}, [(1, 256), (3, 256), (2, 512)]),
@@ -177,7 +179,7 @@ def stored(codes: Any, name: str, bits: int, parameters: dict[str, Any]) -> Any:
         return codes ^ np.uint8(8)
     if name in ("tflite", "modelopt") or parameters.get("precision", name) in ("nunchaku", "int4"):
         return codes ^ np.uint8(1 << bits - 1)
-    is_q8 = name == "ggml_q8_0_repacked_body" or parameters.get("type") in ("q8_0", "q8_1")
+    is_q8 = name == "ggml_q8_0_repacked_body" or parameters.get("type") in ("q8_0", "q8_1", "q8_k")
     return codes ^ np.uint8(128) if is_q8 else codes
 
 
@@ -598,10 +600,10 @@ def test_errors() -> None:
         ({"destination": "awq", "shape": (32, 72)}, "32, 72"),
         ({"destination": "awq", "shape": (-32, 64)}, "below 0"),
         ({"destination": "awq", "shape": (32,)}, "dimensions K, N"),
-        ({"destination": "pack_quantized", "packed_dim": -1}, "packed_dim is 0, 1, got -1"),
-        ({"destination": "vnni", "factor": 0}, "factor is above 0"),
+        ({"destination": "pack_quantized", "packed_dim": -1}, "packed_dim must be one of 0, 1, got -1"),
+        ({"destination": "vnni", "factor": 0}, "factor must be above 0"),
         ({"destination": "plain", "bits": 12}, "more than 8 bits have 16, 32, 64, got 12"),
-        ({"destination": "blackwell_mx4_value_shuffled", "block_k": 33}, "block_k/2 is a whole number"),
+        ({"destination": "blackwell_mx4_value_shuffled", "block_k": 33}, "block_k/2 must be a whole number"),
     ]:
         arguments: dict[str, Any] = {"shape": (32, 64), **kwargs}
         with pytest.raises(fi.FastIndexError, match=words):
@@ -625,11 +627,49 @@ def test_names_as_people_type_them() -> None:
                 with pytest.raises(fi.UnsupportedError, match=f"^{known} is not a permutation"):
                     known_name(text)
     codes = np.arange(64, dtype=np.uint8).reshape(2, 32) % 16
-    for text, known in (("AWQ", "awq"), ("MatMulNBits", "onnx_matmul_nbits")):
+    for text, known in (("AWQ", "awq"), ("MatMulNBits", "onnx_matmul_nbits"), ("pack_to_int32", "pack_quantized")):
         found = fi.weights.repack(codes, "Plain", text, shape=(2, 32))
         assert found.tobytes() == fi.weights.repack(codes, "plain", known, shape=(2, 32)).tobytes()
         assert fi.weights.layout_of(text, (2, 32)) == fi.weights.layout_of(known, (2, 32))
         assert fi.weights.check(codes, found, text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("Int4TilePackedTo4dTensor", "tinygemm"),
+        ("_convert_weight_to_int4pack_for_cpu", "aten_int4pack_cpu"),
+        ("swizzle_blockscale", "blocked_scales"),
+        ("128x4", "blocked_scales"),
+        ("HopperMXValueLayout", "hopper_mx_value"),
+        ("CDNA4_SCALE", "cdna4_mx_scale"),
+        ("shuffleMatrixA", "trtllm_shuffle_matrix_a"),
+        ("NZ", "fractal_nz"),
+        ("LiteRT", "tflite"),
+        ("gptq-v2", "gptq"),
+    ],
+)
+def test_names_of_vendors(text: str, known: str) -> None:
+    assert known_name(text) == known
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Q4_K_M", "gguf_body with type='q4_k'"),
+        ("gguf_q8_0", "gguf_body with type='q8_0'"),
+        ("Q4_0_8_8", "ggml_repacked_body with type='q4_0', rows=8, interleave=8"),
+        ("nChw16c", "onednn with tag='nChw16c'"),
+        ("MXFP4", "nvfp4 in compressed-tensors and torchao, and gguf_body with type='mxfp4'"),
+        ("awq_marlin", "is awq"),
+        ("compressed-tensors", "pack_quantized or nvfp4"),
+        ("IQ2_XXS", "hold indices into a codebook"),
+        ("nothing", r"formats\(\) lists them"),
+    ],
+)
+def test_names_with_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=hint):
+        known_name(text)
 
 
 def test_zero_sizes() -> None:
@@ -730,25 +770,25 @@ def test_wrong_arrays(buffer: Any, name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("tinygemm", {"inner_k_tiles": 6}, "inner_k_tiles is 2, 4, 8, got 6"),
-        ("tinygemm", {"inner_k_tiles": 2.0}, "a number, a text or a pair"),
-        ("hopper_mx_scale", {"num_warps": 3}, "num_warps is 1, 2, 4"),
-        ("mlx", {"group_size": 48}, "group_size is 16, 32"),
+        ("tinygemm", {"inner_k_tiles": 6}, "inner_k_tiles must be one of 2, 4, 8, got 6"),
+        ("tinygemm", {"inner_k_tiles": 2.0}, "a number, text or a pair"),
+        ("hopper_mx_scale", {"num_warps": 3}, "num_warps must be one of 1, 2, 4"),
+        ("mlx", {"group_size": 48}, "group_size must be one of 16, 32"),
         ("marlin_scales", {"grouped": "no"}, "True or False"),
-        ("awq_gemv_fast", {"kstride": 48}, "kstride/32 is a whole number"),
+        ("awq_gemv_fast", {"kstride": 48}, "kstride/32 must be a whole number"),
         ("awq_gemv_fast", {"interleave": 2}, "interleave=4"),
         ("blocked_scales", {"block": (64, 4)}, r"block=\(128, 4\)"),
         ("blocked_scales", {"block": 128}, "2 sizes"),
-        ("pack_quantized", {"packed_dim": 2}, "packed_dim is 0, 1, got 2"),
+        ("pack_quantized", {"packed_dim": 2}, "packed_dim must be one of 0, 1, got 2"),
         ("gguf_body", {"type": "q9"}, "type='q4_0'"),
-        ("gguf_body", {"type": {}}, "a number, a text or a pair"),
-        ("tenstorrent_tile", {"face": (12, 16)}, "tile0/face0 is a whole number"),
-        ("ggml_q4_0_repacked_body", {"interleave": 3}, "16/interleave is a whole number"),
-        ("aiter_shuffle_weight", {"layout": (16, 4)}, "layout1/chunk is a whole number"),
+        ("gguf_body", {"type": {}}, "a number, text or a pair"),
+        ("tenstorrent_tile", {"face": (12, 16)}, "tile0/face0 must be a whole number"),
+        ("ggml_q4_0_repacked_body", {"interleave": 3}, "16/interleave must be a whole number"),
+        ("aiter_shuffle_weight", {"layout": (16, 4)}, "layout1/chunk must be a whole number"),
         ("onednn", {"tag": 5}, "tag="),
         ("onednn", {"tag": "nope"}, "nope"),
-        ("marlin", {"bits": 4.0}, "bits is an integer"),
-        ("marlin", {"bits": True}, "bits is an integer"),
+        ("marlin", {"bits": 4.0}, "bits must be an integer"),
+        ("marlin", {"bits": True}, "bits must be an integer"),
         ("marlin", {"bits": 0}, "from 1 to 64"),
     ],
 )
