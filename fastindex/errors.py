@@ -1,6 +1,13 @@
-"""The errors that fastindex raises; messages name the rule, the value and the input, and say what to do."""
+"""The errors that fastindex raises; messages name the rule, the value and the input, and say what to do.
+
+Also the checks of options, which take any object: comparing an array, or asking for its truth value, may raise.
+"""
 
 from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
 
 _SHOWN_COLUMNS = 100
 #: Characters kept at the beginning and at the end of a message: longer ones repeat untrusted input.
@@ -180,3 +187,55 @@ class ArgumentTypeError(FastIndexError, TypeError):
     ...     print(error)
     multi_index[0] must hold integers, got dtype float64
     """
+
+
+def check_option(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise FastIndexError unless `value` is one of the texts that an option takes.
+
+    Examples
+    --------
+    >>> check_option("unit", "byte", ("slot", "byte", "bit"))
+    """
+    if not isinstance(value, str) or value not in choices:
+        *others, last = map(repr, choices)
+        raise FastIndexError(f"{name} must be {', '.join(others)} or {last}, got {value!r:.80}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ArgumentTypeError unless `value` is a boolean of Python or NumPy, or an integer.
+
+    Examples
+    --------
+    >>> check_flag("flat", True)
+    """
+    if not isinstance(value, int) and not is_boolean(value):
+        raise ArgumentTypeError(f"{name} must be True or False, got {value!r:.80}")
+
+
+def is_boolean(value: object) -> bool:
+    """Whether `value` is a boolean of Python or NumPy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_boolean(True), is_boolean(np.False_), is_boolean(1)
+    (True, True, False)
+    """
+    return isinstance(value, bool) or (
+        getattr(getattr(value, "dtype", None), "kind", None) == "b" and getattr(value, "shape", None) == ()
+    )
+
+
+def integer_of(value: Any) -> int | None:
+    """Return an integer of any type as Python's; None for booleans and everything else.
+
+    Examples
+    --------
+    >>> integer_of(3), integer_of(True), integer_of([3]), integer_of(3.0)
+    (3, None, None, None)
+    """
+    try:
+        # NumPy 2.0 to 2.2 take their own booleans for integers, with a warning.
+        return None if is_boolean(value) else operator.index(value)
+    except TypeError:
+        return None

@@ -1,9 +1,11 @@
-"""The errors: what they are, how they read, that they survive a pickle."""
+"""The errors: what they are, how they read, that they survive a pickle; options that are no option."""
 
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
+import numpy as np
 import pytest
 
 import fastindex as fi
@@ -89,3 +91,65 @@ def test_long_messages_are_cut(kind: type[fi.FastIndexError]) -> None:
         assert str(one).startswith("it is wrong: x")
         assert str(one).endswith("x; do this")
     assert str(kind("x" * 1900)) == "x" * 1900
+
+
+# Options
+
+
+class NoTruth:
+    """Neither true nor false, nor equal to anything, as arrays are."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+
+ODD = (np.array(["raise", "slot"]), np.zeros(0), np.array([True]), [], {}, {1}, b"raise", 1.5, NoTruth(), str)
+SHAPE = "f32[6,10]{0,1:T(4,3)}"
+ARRAY, BUFFER = np.zeros((6, 10), np.float32), np.zeros(fi.Shape.parse(SHAPE).slot_count, np.float32)
+INDICES = ([1, 2], [3, 4])
+OPTIONS = {
+    "mode": partial(fi.linear_index, SHAPE, INDICES),
+    "unit": partial(fi.linear_index, SHAPE, INDICES),
+    "unit of a window": partial(fi.linear_index, SHAPE, np.s_[1:]),
+    "unit of slots": partial(fi.multi_index, SHAPE, [1, 2]),
+    "unit of two": partial(fi.convert_index, SHAPE, "f32[6,10]", [1, 2]),
+    "mode of a window": partial(fi.linear_index, SHAPE, np.s_[1:]),
+    "padding": partial(fi.multi_index, SHAPE, [1, 2]),
+    "flat": partial(fi.tile_index, SHAPE, INDICES),
+    "unit of tiles": partial(fi.tile_index, SHAPE, INDICES, flat=True),
+    "flat of tiles": partial(fi.from_tile_index, SHAPE, [0], [0]),
+    "unit of runs": partial(fi.runs, SHAPE),
+    "padding of runs": partial(fi.strided_runs, SHAPE),
+    "threads": partial(fi.pack, ARRAY, SHAPE),
+    "casting": partial(fi.relayout, BUFFER, SHAPE, "f32[6,10]"),
+    "as_array": partial(fi.relayout, BUFFER, SHAPE, "f32[6,10]"),
+    "as_array of plans": partial(fi.plan_relayout(SHAPE, "f32[6,10]"), BUFFER),
+    "max_memory": partial(fi.relayout, BUFFER, SHAPE, "f32[6,10]"),
+    "pad": partial(fi.rearrange, ARRAY, "a b -> b a"),
+    "pad of plans": partial(fi.plan_rearrange, "a b -> b a", SHAPE),
+    "casting of patterns": partial(fi.rearrange, ARRAY, "a b -> b a"),
+    "bits": partial(fi.weights.repack, np.zeros(60, np.uint8), "plain", "gptq", shape=(6, 10)),
+    **{f"{name} of layouts": partial(fi.Layout, (1, 0)) for name in ("padding_value", "index_primitive_type")},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_take_no_other_objects(name: str) -> None:
+    option = name.split()[0]
+    for value in ODD:
+        with pytest.raises(fi.FastIndexError, match=option):
+            OPTIONS[name](**{option: value})
+
+
+@pytest.mark.parametrize("name", ["tiles", "split_configs", "dimension_levels"])
+def test_layouts_take_no_other_objects(name: str) -> None:
+    for value in (np.array([[8, 128]]), np.array([1, 2]), NoTruth(), 1.5, str):
+        with pytest.raises(fi.FastIndexError):
+            fi.Layout((1, 0), **{name: value})
+    with pytest.raises(fi.ArgumentTypeError, match="sequence of flags"):
+        fi.Shape("f32", (2,), None, NoTruth())  # type: ignore[arg-type]

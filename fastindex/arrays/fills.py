@@ -11,7 +11,7 @@ import numpy as np
 from fastindex.algebra.casts import Cast, bounds_of, cast_of, is_safe, is_same_kind
 from fastindex.core.element_types import BY_NAME, ElementType, xla_name
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_option
 from fastindex.first_use import load
 
 #: NumPy's rules for casts.
@@ -22,8 +22,7 @@ RULES: tuple[str, ...] = get_args(Casting)
 
 def check_casting(casting: str) -> None:
     """Raise FastIndexError unless `casting` is one of NumPy's rules."""
-    if not isinstance(casting, str) or casting not in RULES:
-        raise FastIndexError(f"casting must be one of {', '.join(map(repr, RULES))}, got {casting!r}")
+    check_option("casting", casting, RULES)
 
 
 def check_cast(source: ElementType, target: ElementType, casting: str) -> Cast | None:

@@ -15,7 +15,7 @@ from fastindex.arrays.arrays import common_shape
 from fastindex.arrays.engines import place_of
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, check_option, integer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +143,12 @@ def _numbers(entry: Any, dimension: int, shape: Shape) -> range:
             if not 0 <= number < size:
                 raise _outside(number, dimension, shape)
         return entry
-    if isinstance(entry, bool | np.bool_) or not hasattr(entry, "__index__"):
+    index = integer_of(entry)
+    if index is None:
         raise _not_an_entry(entry, dimension)
-    try:
-        number = entry.__index__()
-    except TypeError:
-        raise _not_an_entry(entry, dimension) from None
-    if not -size <= number < size:
-        raise _outside(number, dimension, shape)
-    number %= size
-    return range(number, number + 1)
+    if not -size <= index < size:
+        raise _outside(index, dimension, shape)
+    return range(index % size, index % size + 1)
 
 
 def slice_numbers(entry: slice, size: int, name: str) -> range:
@@ -296,8 +292,7 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
     """
     modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, (tuple, list)) else (mode,) * rank
     for one in modes if rank else (*modes, mode):
-        if not isinstance(one, str) or one not in MODES:
-            raise FastIndexError(f"mode must be 'raise', 'wrap' or 'clip', got {one!r}")
+        check_option("mode", one, MODES)
     if len(modes) != rank:
         raise FastIndexError(f"mode must be one mode, or one per dimension: {len(modes)} for rank {rank}, got {mode!r}")
     return modes
@@ -351,8 +346,8 @@ def window_arguments(window: Any, shape: Shape, mode: str | Sequence[str] = "rai
     ArgumentTypeError, OutOfBoundsError
         As `as_window`.
     """
-    if mode != "raise":
-        raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r}")
+    if not isinstance(mode, str) or mode != "raise":
+        raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r:.80}")
     found = as_window(window, shape)
     return Inputs(found, found.shape, stream=stream)
 
@@ -433,8 +428,7 @@ def check_padding(padding: Any) -> bool:
     FastIndexError
         Neither "raise" nor "mark".
     """
-    if not isinstance(padding, str) or padding not in ("raise", "mark"):
-        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    check_option("padding", padding, ("raise", "mark"))
     return bool(padding == "mark")
 
 

@@ -6,11 +6,10 @@ Source: ``xla/permutation_util.h``.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, TypeVar
 
-from fastindex.errors import ArgumentTypeError, LayoutError
+from fastindex.errors import ArgumentTypeError, LayoutError, integer_of
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -43,25 +42,13 @@ def as_integer(value: SupportsIndex, field: str, place: int | None = None) -> in
     3
     """
     if type(value) is not int:
-        number = None if _is_boolean(value) else _index_of(value)
+        number = integer_of(value)
         if number is None:
             raise ArgumentTypeError(f"{_named(field, place)} must be an integer, got {value!r}")
         value = number
     if not INT64_MIN <= value <= INT64_MAX:
         raise LayoutError(f"{_named(field, place)} must fit int64, got {value}", field=field)
     return value
-
-
-def _is_boolean(value: SupportsIndex) -> bool:
-    # NumPy 2.0 to 2.2 take their own booleans for integers, with a warning.
-    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b"
-
-
-def _index_of(value: SupportsIndex) -> int | None:
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
 
 
 def _named(field: str, place: int | None) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, SupportsIndex
+from typing import Final, SupportsIndex, TypeVar
 
 from fastindex.core.element_types import INTEGER_TYPES
 from fastindex.core.integers import INT64_MAX, INT64_MIN, as_integer, as_integers, check_at_least, counted, spelled
 from fastindex.core.tiles import COMBINE, tile_text
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,8 @@ _LEVEL_FLAGS = ("", "+", "~", "+~")
 
 def checked_index_type(value: str, field: str) -> str:
     """Return the name of an integer type, or ""."""
-    if value and (not isinstance(value, str) or value not in INTEGER_TYPES):
-        raise LayoutError(f"{field} must be an integer type such as u32, got {value!r}", field=field)
+    if not isinstance(value, str) or (value and value not in INTEGER_TYPES):
+        raise LayoutError(f"{field} must be an integer type such as u32, got {value!r:.80}", field=field)
     return value
 
 
@@ -158,8 +160,15 @@ def checked_padding(values: Iterable[SupportsIndex], rank: int) -> tuple[int, ..
     return padded
 
 
+def _entries(values: Iterable[T], field: str, what: str) -> tuple[T, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise ArgumentTypeError(f"{field} must be a sequence of {what}, got {values!r:.80}") from None
+
+
 def checked_splits(splits: Iterable[SplitConfig], rank: int) -> tuple[SplitConfig, ...]:
-    checked = tuple(splits)
+    checked = _entries(splits, "split_configs", "SplitConfig")
     seen = set()
     for i, split in enumerate(checked):
         if not isinstance(split, SplitConfig):
@@ -181,7 +190,7 @@ def checked_splits(splits: Iterable[SplitConfig], rank: int) -> tuple[SplitConfi
 
 
 def checked_levels(levels: Iterable[str]) -> tuple[str, ...]:
-    checked = tuple(levels)
+    checked = _entries(levels, "dimension_levels", "text")
     for i, level in enumerate(checked):
         if not isinstance(level, str) or level[:1] not in ("D", "C", "S", "H") or level[1:] not in _LEVEL_FLAGS:
             raise LayoutError(
@@ -213,30 +222,31 @@ class LayoutFields:
         put = object.__setattr__
         order = checked_order(self.minor_to_major)
         put(self, "minor_to_major", order)
-        put(self, "tiles", () if self.tiles is None else tuple(checked_tiles(self.tiles)))
+        # Most fields have their defaults. Arrays have no truth value.
+        if type(self.tiles) is not tuple or self.tiles:
+            put(self, "tiles", () if self.tiles is None else tuple(checked_tiles(self.tiles)))
         if self.padded_dimensions is not None:
             put(self, "padded_dimensions", checked_padding(self.padded_dimensions, len(order)))
-        if self.padding_value not in (None, *PADDING_VALUES):
+        value = self.padding_value
+        if value is not None and (not isinstance(value, str) or value not in PADDING_VALUES):
             raise LayoutError(
-                f"padding_value must be {', '.join(PADDING_VALUES)} or None, got {self.padding_value!r}",
+                f"padding_value must be {', '.join(PADDING_VALUES)} or None, got {value!r:.80}",
                 field="padding_value",
             )
         for name, lowest, highest in BOUNDS:
-            value = as_integer(getattr(self, name), name)
-            if not lowest <= value <= highest:
+            number = as_integer(getattr(self, name), name)
+            if not lowest <= number <= highest:
                 limit = f"at least {lowest}" if highest > 2**62 else f"{lowest} to {highest}"
-                raise LayoutError(f"{name} must be {limit}, got {value}", field=name)
-            put(self, name, value)
-        put(
-            self,
-            "split_configs",
-            checked_splits(self.split_configs, len(order)) if self.split_configs else (),
-        )
-        if self.dimension_levels:
+                raise LayoutError(f"{name} must be {limit}, got {number}", field=name)
+            put(self, name, number)
+        if type(self.split_configs) is not tuple or self.split_configs:
+            put(self, "split_configs", checked_splits(self.split_configs, len(order)))
+        if type(self.dimension_levels) is not tuple or self.dimension_levels:
             put(self, "dimension_levels", checked_levels(self.dimension_levels))
-        if self.index_primitive_type or self.pointer_primitive_type:
-            for name in INDEX_TYPES:
-                put(self, name, checked_index_type(getattr(self, name), name))
+        for name in INDEX_TYPES:
+            value = getattr(self, name)
+            if type(value) is not str or value:
+                put(self, name, checked_index_type(value, name))
 
     @property
     def rank(self) -> int:

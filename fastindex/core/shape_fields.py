@@ -24,7 +24,11 @@ Bools = tuple[bool, ...]
 def checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
     if dynamic is None:
         return tuple([size == UNBOUNDED for size in sizes])
-    flags = tuple([bool(flag) for flag in dynamic])
+    try:
+        flags = tuple([bool(flag) for flag in dynamic])
+    except (TypeError, ValueError):
+        # ValueError: the truth value of an array.
+        raise ArgumentTypeError(f"dynamic_dimensions must be a sequence of flags, got {dynamic!r:.80}") from None
     if len(flags) != len(sizes):
         raise LayoutError(
             f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {counted(len(sizes), 'dimension')}",

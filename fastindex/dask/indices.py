@@ -15,9 +15,9 @@ from fastindex.arrays.engines import require_lazy
 from fastindex.arrays.index_arguments import Inputs, as_modes, as_window, check_padding, coordinate_parts, is_window
 from fastindex.core.shape import Shape, as_shape
 from fastindex.dask.chunks import check_known, convert_block
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, check_option
 from fastindex.index.executors import ErrorOf, bad_place, out_of_bounds
-from fastindex.index.programs import conversion_program, linear_program, multi_program
+from fastindex.index.programs import UNITS, conversion_program, linear_program, multi_program
 from fastindex.runtime.threads import check_threads
 
 
@@ -60,6 +60,7 @@ def linear_index(
     array([ 8, 10, 20])
     """
     shape = as_shape(shape)
+    check_option("unit", unit, UNITS)
     program = linear_program(shape, unit=unit)
     if is_window(multi_index):
         as_window(multi_index, shape)
@@ -107,6 +108,7 @@ def multi_index(
     """
     shape = as_shape(shape)
     mark = check_padding(padding)
+    check_option("unit", unit, UNITS)
     program = multi_program(shape, unit=unit)
     given = _places(linear_index, "multi-index")
     return tuple(convert(program, given, partial(bad_place, shape=shape, unit=unit), None, mark, threads))
@@ -149,6 +151,7 @@ def convert_index(
     array([17, 20])
     """
     source, destination = as_shape(source), as_shape(destination)
+    check_option("unit", unit, UNITS)
     program = conversion_program(source, destination, unit=unit)
     given = _places(linear_index, "convert-index")
     (found,) = convert(program, given, partial(bad_place, shape=source, unit=unit), threads=threads)

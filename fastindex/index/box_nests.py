@@ -21,9 +21,13 @@ from fastindex.algebra.strided_runs import progressions
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis
+from fastindex.errors import UnsupportedError
 from fastindex.index.programs import linear_program
 
 Numbers = NDArray[np.int64]
+
+#: Most elements of a box that are enumerated: some gigabytes of offsets.
+_MOST_LISTED = 1 << 27
 
 #: Fragments by kind: the loops within a fragment, and the start of each fragment on both sides.
 Pieces = dict[tuple[Loop, ...], tuple[Numbers, Numbers]]
@@ -52,23 +56,35 @@ def cuts_of(shape: Shape) -> tuple[Cuts, ...] | None:
     Examples
     --------
     >>> cuts_of(Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}"))
-    (Cuts(step=2, period=16), Cuts(step=128, period=128))
+    (Cuts(step=2, period=8), Cuts(step=128, period=128))
     """
-    events: set[tuple[Axis, int]] = set()
-    for axis in axes_of(shape):
-        while isinstance(axis, CountAxis | OffsetAxis):
-            events.add((axis.whole, axis.tile_size if isinstance(axis, CountAxis) else axis.size))
-            axis = axis.whole
-        if isinstance(axis, MergedAxis):
-            return None
     sizes: list[list[int]] = [[] for _ in range(shape.rank)]
-    for whole, size in events:
-        axis = whole
-        while isinstance(axis, CountAxis | OffsetAxis):
-            axis = axis.whole
-        if isinstance(axis, DimensionAxis) and size > 1:
-            sizes[axis.dimension].append(size)
-    return tuple(Cuts(math.gcd(*of_dimension), math.prod(of_dimension)) for of_dimension in sizes)
+    periods = [1] * shape.rank
+    for axis in axes_of(shape):
+        found = _axis_cuts(axis)
+        if found is None:
+            return None
+        dimension, of_axis, period, _ = found
+        if dimension is not None:
+            sizes[dimension] += of_axis
+            periods[dimension] = math.lcm(periods[dimension], period)
+    return tuple(Cuts(math.gcd(*of_dimension), period) for of_dimension, period in zip(sizes, periods, strict=True))
+
+
+def _axis_cuts(axis: Axis) -> tuple[int | None, list[int], int, int] | None:
+    """Return an axis's dimension, its tile sizes, its period, and its increment from period to period."""
+    if isinstance(axis, DimensionAxis):
+        return axis.dimension, [], 1, 1
+    if isinstance(axis, CountAxis | OffsetAxis):
+        found = _axis_cuts(axis.whole)
+        if found is None:
+            return None
+        dimension, sizes, period, step = found
+        size = axis.tile_size if isinstance(axis, CountAxis) else axis.size
+        times = size // math.gcd(size, step)
+        after = step * times // size if isinstance(axis, CountAxis) else 0
+        return dimension, [*sizes, size] if size > 1 else sizes, period * times, after
+    return None if isinstance(axis, MergedAxis) else (None, [], 1, 0)
 
 
 def slots_along(shape: Shape, dimension: int, coordinates: Numbers) -> Numbers:
@@ -91,6 +107,11 @@ def box_nests(
         Start of the box in either array.
     sizes : sequence of int
         Sizes of the box, at least 1 each.
+
+    Raises
+    ------
+    UnsupportedError
+        A tile merges dimensions and the box has more than 2**27 elements.
 
     Examples
     --------
@@ -123,7 +144,70 @@ def nests_of(pieces: Pieces) -> list[Nest]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Fragments:
+    """The parts of a dimension within which slots on both sides have a constant stride.
+
+    Attributes
+    ----------
+    lengths : int64 array
+    slots : two int64 arrays
+        Slot of the first element of each fragment on both sides, relative to that of the first fragment.
+    steps : tuple of int
+        Distance of neighbours within a fragment on both sides.
+    """
+
+    lengths: Numbers
+    slots: tuple[Numbers, Numbers]
+    steps: tuple[int, int]
+
+    def begins(self) -> Numbers:
+        """Return the position of each fragment."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def pieces(self, chosen: slice, moved: tuple[int, int] = (0, 0)) -> Pieces:
+        """Return fragments by length, shifted by `moved` on both sides."""
+        lengths, starts, ends = self.lengths[chosen], self.slots[0][chosen] + moved[0], self.slots[1][chosen] + moved[1]
+        return gathered(
+            {
+                (Loop(length, *self.steps),) if length > 1 else (): (starts[lengths == length], ends[lengths == length])
+                for length in np.unique(lengths).tolist()
+            }
+        )
+
+
 def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> Pieces:
+    # Both sides repeat: three periods and the remainder show the fragments of any number of periods.
+    period = math.lcm(source[1].period, target[1].period)
+    skipped = max(size // period - 3, 0)
+    found = _fragments(source, target, size - skipped * period)
+    if not skipped:
+        return found.pieces(slice(None))
+    if len(found.lengths) == 1:
+        return {(Loop(size, *found.steps),): found.slots}
+    begins = found.begins()
+    jumps = [
+        np.abs(np.diff(slots) - found.lengths[:-1] * step) for slots, step in zip(found.slots, found.steps, strict=True)
+    ]
+    # A period that begins at the farthest jump of the target splits no tile.
+    within = begins[1:] <= period
+    first = 1 + int(np.lexsort((jumps[0][within], jumps[1][within]))[-1])
+    first = 0 if begins[first] == period else first
+    count = (size - int(begins[first])) // period
+    second, last = np.searchsorted(begins, begins[first] + period * np.array([1, count - skipped])).tolist()
+    step = int(found.slots[0][second] - found.slots[0][first]), int(found.slots[1][second] - found.slots[1][first])
+    parts = [found.pieces(slice(0, first)), found.pieces(slice(last, None), (skipped * step[0], skipped * step[1]))]
+    parts.append({(*k, Loop(count, *step)): places for k, places in found.pieces(slice(first, second)).items()})
+    merged: dict[tuple[Loop, ...], list[tuple[Numbers, Numbers]]] = {}
+    for loops, places in itertools.chain.from_iterable(part.items() for part in parts):
+        merged.setdefault(loops, []).append(places)
+    return {
+        loops: (np.concatenate([p[0] for p in places]), np.concatenate([p[1] for p in places]))
+        for loops, places in merged.items()
+    }
+
+
+def _fragments(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> _Fragments:
     edges = {0}
     for _, cuts, _, start in (source, target):
         if cuts.step:
@@ -143,20 +227,19 @@ def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cut
         for side in range(2):
             goes_on &= slots[side][1:] == slots[side][:-1] + lengths[:-1] * steps[side]
         heads = np.flatnonzero(np.concatenate([[True], ~goes_on]))
-        begins = begins[heads]
-        lengths = np.diff(begins, append=size)
+        lengths = np.diff(begins[heads], append=size)
         slots = [side[heads] for side in slots]
-    pieces: Pieces = {}
-    for length in np.unique(lengths).tolist():
-        chosen = lengths == length
-        loops = (Loop(length, steps[0], steps[1]),) if length > 1 else ()
-        pieces[loops] = slots[0][chosen] - first[0], slots[1][chosen] - first[1]
-    return gathered(pieces)
+    return _Fragments(lengths, (slots[0] - first[0], slots[1] - first[1]), (steps[0], steps[1]))
 
 
 def _merged_pieces(
     source: Shape, target: Shape, source_start: Sequence[int], target_start: Sequence[int], sizes: Sequence[int]
 ) -> Pieces:
+    if math.prod(sizes) > _MOST_LISTED:
+        raise UnsupportedError(
+            f"a tile of {source} or {target} merges dimensions by *, which would list {math.prod(sizes)} elements of a"
+            f" box one by one, more than {_MOST_LISTED}; use layouts without *"
+        )
     slots = []
     for shape, start in ((source, source_start), (target, target_start)):
         axes = np.ix_(*(np.arange(begin, begin + size) for begin, size in zip(start, sizes, strict=True)))

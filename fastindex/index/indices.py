@@ -33,8 +33,9 @@ from fastindex.arrays.index_arguments import (
 )
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape, as_shape
+from fastindex.errors import check_option
 from fastindex.index.executors import BadElementError, bad_place, convert, out_of_bounds
-from fastindex.index.programs import conversion_program, count_of_units, linear_program, multi_program
+from fastindex.index.programs import UNITS, conversion_program, count_of_units, linear_program, multi_program
 
 
 def linear_index(
@@ -98,6 +99,7 @@ def linear_index(
            [12, 16, 20]])
     """
     shape = as_shape(shape)
+    check_option("unit", unit, UNITS)
     program = linear_program(shape, unit=unit)
     if is_window(multi_index):
         arguments = window_arguments(multi_index, shape, mode, stream)
@@ -161,6 +163,7 @@ def multi_index(
     """
     shape = as_shape(shape)
     mark = check_padding(padding)
+    check_option("unit", unit, UNITS)
     program = multi_program(shape, unit=unit)
     error_of = partial(bad_place, shape=shape, unit=unit)
     if isinstance(linear_index, slice):
@@ -216,6 +219,7 @@ def convert_index(
     array([17, 20])
     """
     source, destination = as_shape(source), as_shape(destination)
+    check_option("unit", unit, UNITS)
     program = conversion_program(source, destination, unit=unit)
     error_of = partial(bad_place, shape=source, unit=unit)
     if isinstance(linear_index, slice):

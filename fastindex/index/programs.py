@@ -31,7 +31,7 @@ from fastindex.core.tiles import (
     axis_strides,
     parts_first,
 )
-from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
+from fastindex.errors import LayoutError, UnsupportedError, check_option
 
 # From coordinates to slots
 
@@ -182,10 +182,9 @@ def bits_of_unit(shape: Shape, unit: str) -> int:
     >>> bits_of_unit(Shape.parse("s4[8]{0:E(4)}"), "slot")
     4
     """
+    check_option("unit", unit, UNITS)
     if unit == "slot":
         return shape.element_bits
-    if unit not in UNITS:
-        raise FastIndexError(f"unit must be 'slot', 'byte' or 'bit', got {unit!r}")
     bits = 8 if unit == "byte" else 1
     if shape.nbytes * 8 // bits > INT64_MAX:
         raise LayoutError(f"the {unit}s of {shape.cut_text()} do not fit int64; ask for a larger unit")

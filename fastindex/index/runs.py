@@ -25,7 +25,7 @@ from fastindex.algebra.strided_runs import (
 )
 from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape, as_shape
-from fastindex.errors import UnsupportedError
+from fastindex.errors import UnsupportedError, check_flag
 from fastindex.index.executors import boxes
 from fastindex.index.programs import bits_of_unit, linear_program, multi_program
 
@@ -78,6 +78,7 @@ def runs(
     (array([ 4, 16]), array([7, 5]))
     """
     shape, ranges = _window(shape, window)
+    check_flag("padding", padding)
     bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
     start, length = expanded(_records(shape, ranges))
     if padding:
@@ -117,6 +118,7 @@ def strided_runs(
     (StridedRun(start=199680, length=1024, counts=(2, 3), strides=(15360, 2048)),)
     """
     shape, ranges = _window(shape, window)
+    check_flag("padding", padding)
     bits, element_bits = bits_of_unit(shape, unit), shape.element_bits
     records = () if padding else _records(shape, ranges)
     numbers = [n for r in records for n in (r.start, r.length, *r.strides)]

@@ -25,9 +25,10 @@ from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError, check_flag, check_option
 from fastindex.index.executors import BadElementError, convert, out_of_bounds
 from fastindex.index.programs import (
+    UNITS,
     bits_of_unit,
     coordinate_forms,
     from_tile_program,
@@ -232,6 +233,7 @@ def tile_index(
     """
     shape = as_shape(shape)
     level = _checked_level(shape, level)
+    _check_flat(flat, unit)
     program, split = _program_to_tiles(shape, level, flat, unit)
     both = None if out is None else _outputs_in_a_row(out, flat)
     arguments = (window_arguments if is_window(multi_index) else coordinate_arguments)(
@@ -245,13 +247,14 @@ def _program_to_tiles(shape: Shape, level: int, flat: bool, unit: str) -> tuple[
     """Return a program, and the number of its outputs that identify the tile."""
     if flat:
         return flat_tile_program(shape, level, unit), 1
-    _require_slots(unit)
     program = tile_program(shape, level)
     return program, len(program.outputs) - within_tile_count(shape, level)
 
 
-def _require_slots(unit: str) -> None:
-    if unit != "slot":
+def _check_flat(flat: bool, unit: str) -> None:
+    check_flag("flat", flat)
+    check_option("unit", unit, UNITS)
+    if unit != "slot" and not flat:
         raise FastIndexError(f"unit={unit!r} is for flat=True; coordinates within a tile count elements")
 
 
@@ -310,12 +313,12 @@ def from_tile_index(
     shape = as_shape(shape)
     level = _checked_level(shape, level)
     mark = check_padding(padding)
+    _check_flat(flat, unit)
     if flat:
         program = from_flat_tile_program(shape, level, unit)
         inputs = [as_integers_in_bulk(tile, "tile"), as_integers_in_bulk(within, "within")]
         names = ["tile", f"the {unit} within the tile"]
     else:
-        _require_slots(unit)
         program = from_tile_program(shape, level)
         inside = within_tile_count(shape, level)
         outside = len(program.input_bounds) - inside

@@ -12,7 +12,7 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
 from fastindex.moving.problem import PLANS_KEPT, SlotMove
@@ -224,6 +224,7 @@ def plan_rearrange(
     """
     parsed = parse_pattern(pattern)
     check_options(parsed, [("destination", destination is not None), ("pad", pad is not False)])
+    check_flag("pad", pad)
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     target = None if destination is None else as_shape(destination)
     return _plan(pattern, as_shape(source), target, bool(pad), given)

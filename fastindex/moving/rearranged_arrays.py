@@ -19,7 +19,7 @@ from fastindex.arrays.fills import Casting, check_cast, check_casting, element_t
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook
 from fastindex.moving.requests import Operand, Request, execute
 from fastindex.patterns.axes import MOVED_AS, Sides, check_not_padded, sides_of, solved
@@ -181,9 +181,12 @@ def rearrange(
     parsed = parse_pattern(pattern)
     options = {"out": out, "dtype": dtype, "fill": fill, "threads": threads}
     check_options(parsed, [(name, value is not None) for name, value in options.items()])
-    check_options(parsed, [("casting", casting != "same_kind"), ("pad", pad is not False)])
+    check_options(
+        parsed, [("casting", not isinstance(casting, str) or casting != "same_kind"), ("pad", pad is not False)]
+    )
     check_threads(threads)
     check_casting(casting)
+    check_flag("pad", pad)
     if dtype is not None:
         _require_castable(array)
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))

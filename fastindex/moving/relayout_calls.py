@@ -8,6 +8,7 @@ from fastindex.arrays.engines import place_of
 from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, logical_result
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
+from fastindex.errors import check_flag
 from fastindex.lazy import hook
 from fastindex.moving.relayout_plans import RelayoutPlan, plan_of, shaped
 from fastindex.moving.requests import execute, packing, unpacking
@@ -236,6 +237,8 @@ def relayout(
     >>> fi.relayout(np.array([1.5, 2, 3.25], np.float32), "f32[3]", "bf16[3]{0:T(4)}", fill=-1)
     array([1.5, 2, 3.25, -1], dtype=bfloat16)
     """
+    if as_array is not False:
+        check_flag("as_array", as_array)
     if place_of(buffer, stream, out, max_memory) == "dask":
         options = {"casting": casting, "threads": threads, "as_array": as_array}
         return hook("dask.relayout")(buffer, source, destination, fill, **options)

@@ -21,7 +21,7 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slot_format
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import FastIndexError, UnsupportedError, check_flag
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
 from fastindex.moving.choice import plans, select_plan
@@ -265,7 +265,7 @@ class RelayoutPlan(ShownInNotebooks):
         if "torch._dynamo" in sys.modules:
             return self._called_untraced(buffer, out, threads, stream, as_array)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
-        if single is not None and (out is None or not counted or stream is not None or as_array):
+        if single is not None and (out is None or not counted or stream is not None or as_array is not False):
             single = None
         # The native call checks that both are plain arrays of the right kind.
         if single is not None:
@@ -278,6 +278,8 @@ class RelayoutPlan(ShownInNotebooks):
 
     def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, as_array: bool) -> Any:
         """Move a buffer of any kind."""
+        if as_array is not False:
+            check_flag("as_array", as_array)
         counted = threads is None or (type(threads) is int and threads > 0)
         if counted and stream is None and not as_array and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out

@@ -16,7 +16,7 @@ from fastindex.arrays.arrays import address_of, common_shape
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
-from fastindex.errors import FastIndexError, OutOfBoundsError
+from fastindex.errors import FastIndexError, OutOfBoundsError, check_option
 from fastindex.index.box_nests import gathered, nests_of
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import Cache, check_cache, check_interleave, size_and_rank
@@ -197,8 +197,7 @@ def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Num
 
 def check_mode(mode: str) -> None:
     """Raise FastIndexError unless `mode` is "raise" or "mark"."""
-    if mode not in ("raise", "mark"):
-        raise FastIndexError(f"expected 'raise' or 'mark', got {mode!r}")
+    check_option("mode", mode, ("raise", "mark"))
 
 
 def _bounded(values: Any, bound: int, name: str, cache: Cache, allow_negative: bool = False) -> Any:

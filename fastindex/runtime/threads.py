@@ -8,14 +8,13 @@ from inside a chunk or a pool that no longer starts threads (interpreter shutdow
 from __future__ import annotations
 
 import contextlib
-import operator
 import os
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import FastIndexError, UnsupportedError, integer_of
 from fastindex.runtime.machine import usable_processors
 
 # Every module that converts, moves or writes imports this one; shapes and reports do not.
@@ -53,12 +52,9 @@ def thread_count(threads: int | None = None) -> int:
     if type(threads) is int and 0 < threads <= _MOST_THREADS:
         return threads
     if threads is not None:
-        try:
-            number = 0 if isinstance(threads, bool) else operator.index(threads)
-        except TypeError:
-            number = 0
-        if number < 1:
-            raise FastIndexError(f"threads must be a positive integer, got {threads!r}")
+        number = integer_of(threads)
+        if number is None or number < 1:
+            raise FastIndexError(f"threads must be a positive integer, got {threads!r:.80}")
         return min(number, _MOST_THREADS)
     text = os.environ.get(THREADS_VARIABLE, "").strip()
     if text:

@@ -289,8 +289,32 @@ def _turns(parts: Numbers) -> Numbers:
 _Axes = list[tuple[int, int, int]]
 
 
-def transfer_table(boxes: Boxes, source: Side, target: Side) -> NDArray[np.void]:
-    """Return all runs, including local ones, as the structured array of `fastindex.sharding.plan_reshard`.
+@dataclass(frozen=True, slots=True)
+class BoxRuns:
+    """The runs of each box, by kind: boxes of one kind have the same runs, relative to their first elements.
+
+    Attributes
+    ----------
+    kind : int64 array
+        The kind of each box.
+    runs : list of lists of (source offset, target offset, length, axes)
+        The runs of each kind: offsets in bits, lengths in bytes.
+    first_slots : two int64 arrays
+        Slot of the first element of each box on both sides.
+    """
+
+    kind: Numbers
+    runs: list[list[tuple[int, int, int, _Axes]]]
+    first_slots: tuple[Numbers, Numbers]
+
+    def lengths(self, boxes: Numbers) -> list[int]:
+        """Return the lengths of contiguous pieces in some boxes, shortest first."""
+        found = np.flatnonzero(np.bincount(self.kind[boxes], minlength=len(self.runs)))
+        return sorted({length for kind in found.tolist() for _, _, length, _ in self.runs[kind]})
+
+
+def runs_of_boxes(boxes: Boxes, source: Side, target: Side) -> BoxRuns:
+    """Return the runs of all boxes.
 
     Raises
     ------
@@ -298,29 +322,34 @@ def transfer_table(boxes: Boxes, source: Side, target: Side) -> NDArray[np.void]
         Packed elements would be split within a byte.
     """
     bits = source.part.element_bits
-    kinds = _kinds(boxes.segments, source.part, target.part)
-    starts = [
-        _first_slots([getattr(s, name) for s in boxes.segments], side.part)
-        for name, side in (("source_start", source), ("target_start", target))
-    ]
-    _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+    _, first, kind = np.unique(_kinds(boxes.segments, source.part, target.part), return_index=True, return_inverse=True)
+    first_slots = (
+        _first_slots([s.source_start for s in boxes.segments], source.part),
+        _first_slots([s.target_start for s in boxes.segments], target.part),
+    )
     runs = [[_run(nest, bits) for nest in _nests(boxes, box, source.part, target.part)] for box in first.tolist()]
-    depth = max((len(axes) for found in runs for _, _, _, axes in found), default=0)
-    entry_kind = kind[boxes.box]
+    for number, found in enumerate(runs if bits % 8 else []):
+        for *offsets, _, _ in found:
+            for slots, offset in zip(first_slots, offsets, strict=True):
+                if ((slots[kind == number] * bits + offset) % 8).any():
+                    raise _not_whole_bytes(source.shape, target.shape)
+    return BoxRuns(kind, runs, first_slots)
+
+
+def transfer_table(boxes: Boxes, known: BoxRuns, bits: int) -> NDArray[np.void]:
+    """Return all runs, including local ones, as the structured array of `fastindex.sharding.plan_reshard`."""
+    depth = max((len(axes) for found in known.runs for _, _, _, axes in found), default=0)
+    entry_kind = known.kind[boxes.box]
     parts = []
-    for number, found in enumerate(runs):
+    for number, found in enumerate(known.runs):
         entries = np.flatnonzero(entry_kind == number)
         for source_bits, target_bits, length, axes in found:
             rows = np.zeros(len(entries), row_type(depth))
             rows["source_device"] = boxes.source_device[entries]
             rows["target_device"] = boxes.target_device[entries]
+            rows["source_byte"] = (known.first_slots[0][boxes.box[entries]] * bits + source_bits) // 8
+            rows["target_byte"] = (known.first_slots[1][boxes.box[entries]] * bits + target_bits) // 8
             rows["length"] = length
-            offsets = (starts[0], source_bits), (starts[1], target_bits)
-            for name, (slots, offset) in zip(("source_byte", "target_byte"), offsets, strict=True):
-                place = slots[boxes.box[entries]] * bits + offset
-                if bits % 8 and (place % 8).any():
-                    raise _not_whole_bytes(source.shape, target.shape)
-                rows[name] = place // 8
             padded = axes + [(1, 0, 0)] * (depth - len(axes))
             for i, name in enumerate(("counts", "source_strides", "target_strides")):
                 rows[name] = [axis[i] for axis in padded]

@@ -133,6 +133,58 @@ def test_least_bytes_of_one_element(shape: str) -> None:
         assert plan.moved_nbytes == plan.least_nbytes == nbytes
 
 
+def source_of(row: np.void, byte: int) -> int | None:
+    """Return the source byte of a byte of the target, or None if the row does not write it."""
+    byte -= int(row["target_byte"])
+    source = int(row["source_byte"])
+    for count, step, stride in zip(row["counts"], row["source_strides"], row["target_strides"], strict=True):
+        place = min(max(byte // int(stride), 0), int(count) - 1) if stride else 0
+        byte, source = byte - place * int(stride), source + place * int(step)
+    return source + byte if 0 <= byte < row["length"] else None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "source", "target", "most"),
+    [
+        ("f32[2097152,2097152]", "f32[2097152,2097152]{0,1:T(8,128)(2,1)}", (8, 1), (1, 8), 65),
+        ("f32[2097153,2097151]", "f32[2097153,2097151]{1,0:T(8,128)(2,1)}", (7, 1), (2, 5), 700),
+        ("f32[4398046511104]{0:T(1024)}", "f32[4398046511104]{0:T(1000)(3)}", (8,), (2,), 100),
+        ("f32[1099511627776,4]{1,0:T(8,128)}", "f32[1099511627776,4]{0,1:T(3,1)}", (8, 1), (1, 2), 100),
+    ],
+)
+def test_arrays_of_any_size(
+    before: str, after: str, source: tuple[int, ...], target: tuple[int, ...], most: int
+) -> None:
+    sizes = [int(np.prod(counts)) for counts in (source, target)]
+    texts = [
+        f"{{devices={list(parts)}<=[{size}]}}".replace(" ", "")
+        for parts, size in zip((source, target), sizes, strict=True)
+    ]
+    plan = fi.sharding.plan_reshard(before, *texts, target_shape=after)
+    assert plan.describe()
+    rows = np.concatenate([plan.transfers, plan.copies])
+    assert len(rows) < most
+    assert sum(int(row["length"]) * np.prod(row["counts"]) for row in rows) == fi.Shape.parse(before).logical_nbytes
+    random = Random(0)
+    shapes = [reference.parse(text) for text in (before, after)]
+    sharded = [shard_reference.parse(text, len(source), size) for text, size in zip(texts, sizes, strict=True)]
+    parts = [shard_reference.shard_shape(*pair) for pair in zip(shapes, sharded, strict=True)]
+    for _ in range(100):
+        element = [random.choice((0, size - 1, random.randrange(size))) for size in shapes[0].dimensions]
+        ends = []
+        for part, sharding in zip(parts, sharded, strict=True):
+            tile = tuple(x // size for x, size in zip(element, part.dimensions, strict=True))
+            within = [x % size for x, size in zip(element, part.dimensions, strict=True)]
+            (device,) = sharding.devices_of(tile)
+            ends.append((device, 4 * reference.linear_index(part, within)))
+        found = [
+            source_of(row, ends[1][1])
+            for row in rows
+            if (row["source_device"], row["target_device"]) == (ends[0][0], ends[1][0])
+        ]
+        assert [byte for byte in found if byte is not None] == [ends[0][1]], element
+
+
 def test_large_boxes_go_through_kernels() -> None:
     shape, tiled = "f32[1024,1100]", "f32[1024,1100]{1,0:T(8,128)}"
     values = np.arange(1024 * 1100, dtype=np.float32).reshape(1024, 1100)
@@ -175,6 +227,11 @@ def test_bad_input() -> None:
         fi.sharding.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}", device_count=4)
     with pytest.raises(fi.UnsupportedError, match="parts of a sum"):
         fi.sharding.plan_reshard("f32[8]", "{unreduced}", "{devices=[2]<=[2]}")
+    merged = "f32[65536,65536]{1,0:T(*,128)}"
+    with pytest.raises(fi.UnsupportedError, match="2147483648 elements of a box one by one"):
+        fi.sharding.plan_reshard(
+            merged, "{devices=[2,1]<=[2]}", "{devices=[1,1,2]<=[2] last_tile_dim_replicate}"
+        ).describe()
     plan = fi.sharding.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}")
     with pytest.raises(fi.FastIndexError, match="needs 2 buffers"):
         plan([np.zeros(4, np.float32)])
