@@ -1,8 +1,8 @@
 """SIGKILL and full disks at random calls of jobs on checkpoints; headers and indices of checkpoints, damaged at random.
 
 A job that is killed or finds its disk full, again and again, ends as if it had not been: nothing half is under a name,
-nothing is written twice, and the output is what the definition says. Headers are read, or refused with a reason; what is read lies
-within its file, does not overlap, and is what the format's own library reads, where that is installed.
+nothing is written twice, and the output is what the definition says. Headers are read, or refused with a reason; what
+is read lies within its file, does not overlap, and is what the format's own library reads, where that is installed.
 """
 
 from __future__ import annotations
