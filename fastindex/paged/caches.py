@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from fastindex.arrays.arrays import Array, require_contiguous
+from fastindex.arrays.arrays import Array, require_contiguous, strides_overlap
 from fastindex.core.integers import as_integer
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.paged.planes import (
@@ -281,7 +282,7 @@ class Cache:
         self.total_kv_heads = self.kv_heads * self.tp[0] if total_kv_heads is None else total_kv_heads
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
         if self.null_block is not None and not 0 <= self.null_block < self.num_blocks:
-            raise FastIndexError(f"null_block {null_block} is none of the {self.num_blocks} blocks")
+            raise FastIndexError(f"null_block {null_block} is not one of the {self.num_blocks} blocks")
         check_interleave(self.interleave, self.block_size)
 
     def placed(self, **placement: Unpack[Placement]) -> Cache:
@@ -333,12 +334,11 @@ class Cache:
 
 def _of_text(text: str, used: Mapping[str, int]) -> Pool:
     found = read_text(text)
-    layers = found.tables.get("layers", np.zeros(1, np.int64))
-    blocks = found.tables.get("num_blocks", np.zeros(1, np.int64))
+    blocks = found.offsets("num_blocks")
     if "block_size" not in found.tables or "head_dim" not in found.tables:
         raise FastIndexError(f"a cache has a block_size and a head_dim, got {text!r}")
-    planes = planes_of(found, "", 0, layers, stride_of(blocks, "blocks"), used)
-    return Pool(repr(text), planes, len(blocks), found.shape.nbytes)
+    planes = planes_of(found, "", 0, found.offsets("layers"), stride_of(blocks, "blocks"), used)
+    return Pool(repr(text), planes, len(blocks), found.nbytes)
 
 
 def _of_parts(
@@ -373,34 +373,30 @@ def _of_parts(
 
 
 def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
-    """Raise FastIndexError if elements share bytes: within a page, or because pages, layers or their parts overlap."""
+    """Raise FastIndexError if elements share bytes: within a page, or because pages overlap."""
     blocks, layers, block_stride = sizes["num_blocks"], sizes["num_layers"], sizes["block_stride"]
-    extents = sorted((int(plane.layer_offsets[0]), plane.page_extent[1], plane) for plane in planes)
-    together: list[list[tuple[int, int, Plane]]] = []
-    for one in extents:
-        # Parts that begin within the first page share pages; others have separate pages after all of those.
-        if together and one[0] < together[-1][0][0] + block_stride:
-            together[-1].append(one)
-        else:
-            together.append([one])
-    end = 0
-    for pages in together:
-        require_disjoint([plane for _, _, plane in pages], text)
-        begin, extent = pages[0][0], max(at + size for at, size, _ in pages) - pages[0][0]
-        steps = [(block_stride, blocks, "block_stride")]
-        if layers > 1 and (layer_stride < block_stride or len(together) == 1):
-            steps.append((layer_stride, layers, "layer_stride"))
-        for stride, count, name in sorted(steps):
-            if stride < extent and count > 1:
-                raise FastIndexError(
-                    f"{name} of {stride} bytes is less than the {extent} bytes it steps over in {text}"
-                )
-            extent += stride * (count - 1)
-        if begin < end:
-            raise FastIndexError(f"a part at byte {begin} begins within the blocks of another one, which end at {end}")
-        end = begin + extent
-    if layers > 1 and len(together) > 1 and block_stride <= layer_stride < end:
-        raise FastIndexError(f"layer_stride of {layer_stride} bytes is less than the {end} bytes of a layer in {text}")
+    spans: list[tuple[int, int, list[Plane]]] = []
+    for plane in sorted(planes, key=lambda plane: int(plane.layer_offsets[0])):
+        begin, end, together = int(plane.layer_offsets[0]), int(plane.layer_offsets[0]) + plane.page_extent[1], [plane]
+        if spans and begin < spans[-1][1]:
+            begin, end, together = spans[-1][0], max(end, spans[-1][1]), [*spans.pop()[2], plane]
+        spans.append((begin, end, together))
+    for *_, together in spans:
+        require_disjoint(together, text)
+    steps = np.arange(1 - layers, layers) * layer_stride
+    for one, other in itertools.combinations_with_replacement(spans, 2):
+        # Numbers of blocks from a page of one span to those of the other, in another layer, that overlap it.
+        least = np.maximum((one[0] - other[1] - steps) // block_stride + 1, 1 - blocks)
+        most = np.minimum((one[1] - other[0] - steps - 1) // block_stride, blocks - 1)
+        length = one[1] - one[0]
+        if strides_overlap((blocks, layers), length, (block_stride, layer_stride)) or (
+            one is not other and (least <= most).any()
+        ):
+            strides = f"a block_stride of {block_stride}" + f" and a layer_stride of {layer_stride}" * (layers > 1)
+            raise FastIndexError(
+                f"pages overlap with {strides} bytes in {text}: those at byte {one[0]} have {length} bytes, those at "
+                f"byte {other[0]} {other[1] - other[0]}"
+            )
 
 
 def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
@@ -417,7 +413,7 @@ def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
     (4, 1)
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ArgumentTypeError(f"{name} is (size, rank), got {pair!r}")
+        raise ArgumentTypeError(f"{name} must be (size, rank), got {pair!r}")
     size, rank = (as_integer(number, name) for number in pair)
     if not 0 <= rank < size:
         raise FastIndexError(f"{name}=({size}, {rank}): the rank must be from 0 to below the size")

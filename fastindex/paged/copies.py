@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,15 @@ from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
 from fastindex.paged.tables import flat_integers, integers
 from fastindex.paged.transfers import (
     Granules,
-    Group,
     Pair,
     Transfer,
+    first_outside,
     first_repeated,
-    granule_offsets,
+    groups_of,
     local_count,
     nests_over,
     page_nests,
+    plane_pairs,
     transfer_of,
 )
 from fastindex.runtime.first_answer import bytes_by_numpy, numpys_time
@@ -96,7 +96,7 @@ def copy(
     workers = thread_count(threads)
     transfer = transfer_of(source, target, source_blocks, target_blocks, num_tokens, casts=casting != "no")
     for group in transfer.groups:
-        for here, there in group.pairs:
+        for here, there in group:
             check_cast(here.element_type, there.element_type, casting)
     begin, near = address_of_pool(source, source_buffer, "source_buffer", False)
     end, far = address_of_pool(target, target_buffer, "target_buffer", True)
@@ -257,7 +257,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     blocks = integers(pairs, "pairs")
     blocks = blocks if blocks.size else blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
-        raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
+        raise FastIndexError(f"pairs must be (source, target), got an array of {blocks.shape}")
     copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)
 
 
@@ -308,30 +308,21 @@ def _dense(plane: Plane, layers: Numbers) -> Plane:
 
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
     """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
-    cache = target if to_slots else source
-    slots = _checked_slots(cache, slots, to_slots)
-    size = _slots_together(cache, slots, tokens)
-    firsts, rows = slots[::size], tokens[::size]
-    blocks, inside = np.divmod(firsts, cache.block_size)
-    pairs = [(plane, target.planes[name]) for name, plane in source.planes.items()]
-    groups = []
-    for pair in pairs:
-        sides = []
-        for plane, side in zip(pair, (source, target), strict=True):
-            if side is cache:
-                sides.append(blocks * plane.block_stride + plane.token_offsets[inside] - plane.token_offsets[0])
-            else:
-                sides.append(rows * (plane.block_stride // side.block_size))
-        groups.append(Group([pair], (partial(np.asarray, sides[0]), partial(np.asarray, sides[1]))))
-    none = np.empty(0, np.int64)
-    return Transfer(source, target, (none, none), Granules(size, len(firsts), 0, None), groups, (0, 0, source.kv_heads))
+    slots = _checked_slots(target if to_slots else source, slots, to_slots)
+    sides = (tokens, slots) if to_slots else (slots, tokens)
+    size = _slots_together(source.block_size, sides)
+    blocks, inside = zip(*(np.divmod(numbers[::size], source.block_size) for numbers in sides), strict=True)
+    each = np.arange(len(blocks[0]))
+    granules = Granules(size, len(each), 0, ((each, inside[0] // size), (each, inside[1] // size)))
+    groups = groups_of(plane_pairs(source, target), granules)
+    return Transfer(source, target, blocks, granules, groups, (0, 0, source.kv_heads))
 
 
 def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
-    bad = np.flatnonzero((slots < 0) | (slots >= cache.num_blocks * cache.block_size))
-    if len(bad):
+    at = first_outside(slots, cache.num_blocks * cache.block_size)
+    if at >= 0:
         raise OutOfBoundsError(
-            f"slot {slots[bad[0]]} of token {bad[0]} is out of bounds for the {cache.num_blocks} blocks of "
+            f"slot {slots[at]} of token {at} is out of bounds for the {cache.num_blocks} blocks of "
             f"{cache.block_size} tokens of {cache}"
         )
     slots = slots.astype(np.int64)
@@ -345,16 +336,13 @@ def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numb
     return slots
 
 
-def _slots_together(cache: Cache, slots: Numbers, tokens: Numbers) -> int:
-    """Return the block size if the tokens form whole blocks, consecutive in pool and chunk; else 1."""
-    size = cache.block_size
-    tables = [plane.token_offsets for plane in cache.planes.values()]
-    is_even = all(len(np.unique(np.diff(table))) < 2 for table in tables)
-    if not is_even or not len(slots) or len(slots) % size or (slots[::size] % size).any():
-        return 1
-    steps = np.arange(size)
-    together = all(bool((n.reshape(-1, size) == n[::size, None] + steps).all()) for n in (slots, tokens))
-    return size if together else 1
+def _slots_together(size: int, sides: Iterable[Numbers]) -> int:
+    """Return the block size if the tokens are whole blocks of it on both sides; else 1."""
+    for numbers in sides:
+        firsts = numbers[::size, None] // size * size
+        if len(numbers) % size or (numbers.reshape(-1, size) != firsts + np.arange(size)).any():
+            return 1
+    return size
 
 
 # Moving
@@ -405,7 +393,7 @@ def _run(transfer: Transfer, begin: int, end: int, memory: Memory) -> None:
 def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by_numpy: bool) -> None:
     granules = transfer.granules
     for group in transfer.groups:
-        whole = group.pages[0](), group.pages[1]()
+        whole = transfer.pages(group, 0), transfer.pages(group, 1)
         for pairs, cast in _kinds(group):
             if cast is not None and memory.on_gpu:
                 raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
@@ -427,10 +415,10 @@ def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by
                 move_pages(loops, cast, (around, *pages), addresses, memory.workers, by_numpy)
 
 
-def _kinds(group: Group) -> Iterator[tuple[list[Pair], Cast | None]]:
+def _kinds(group: Sequence[Pair]) -> Iterator[tuple[list[Pair], Cast | None]]:
     """Yield the planes of a group by cast: those moved as bytes (None), and those of each pair of element types."""
     kinds: dict[Any, list[Pair]] = {}
-    for pair in group.pairs:
+    for pair in group:
         types = pair[0].element_type, pair[1].element_type
         kinds.setdefault(None if types[0] == types[1] else types, []).append(pair)
     for types, pairs in kinds.items():
@@ -502,7 +490,7 @@ def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
 
 def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, int]:
     """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and its address."""
-    source, granules = transfer.source, transfer.granules
+    source = transfer.source
     count = len(transfer.blocks[0])
     planes, at = [], 0
     for plane in source.planes.values():
@@ -513,11 +501,5 @@ def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, i
     memory.kept, address = memory.new((at,), np.dtype(np.uint8))
     blocks = np.arange(count)
     _run(transfer_of(source._alone, stage, transfer.blocks[0], blocks, None), begin, address, memory)
-    pairs = [(plane, transfer.target.planes[name]) for name, plane in stage.planes.items()]
-    groups = []
-    for pair in pairs:
-        steps = granule_offsets(pair[0], granules)
-        group = next(g for g in transfer.groups if any(there is pair[1] for _, there in g.pairs))
-        pages = partial(granules.pages, 0, blocks * pair[0].block_stride, steps)
-        groups.append(Group([pair], (pages, group.pages[1])))
-    return Transfer(stage, transfer.target, (blocks, transfer.blocks[1]), granules, groups, transfer.heads), address
+    groups = groups_of(plane_pairs(stage, transfer.target, casts=True), transfer.granules)
+    return replace(transfer, source=stage, blocks=(blocks, transfer.blocks[1]), groups=groups), address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fastindex.paged.caches import Cache
 from fastindex.paged.numbers import RunJob
 from fastindex.paged.planes import Numbers
 from fastindex.paged.tables import at_least_one
-from fastindex.paged.transfers import Group, Transfer, granule_offsets, page_nests, transfer_of
+from fastindex.paged.transfers import Pair, Transfer, granule_offsets, page_nests, transfer_of
 from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, numpys_time
 
 ORDERS = ("source", "target", "requested")
@@ -215,15 +216,11 @@ class _Job:
 
     def rows(self, whole: int, tail: bool) -> Numbers:
         """Return the pieces of a block with `whole` full granules and, with `tail`, a partial one; by near offset."""
-        rows = []
-        for k in range(whole + tail):
-            piece = self.piece if k < whole else self.last
-            row = np.empty((len(piece), 4), np.int64)
-            row[:, 0], row[:, 1] = piece[:, 0] + self.offsets[k], k
-            row[:, 2:] = piece[:, 1:]
-            rows.append(row)
-        table = np.concatenate(rows)
-        return table[np.argsort(table[:, 0], kind="stable")]
+        kinds = [self.piece] * whole + [self.last] * tail
+        number = np.repeat(np.arange(len(kinds)), [len(piece) for piece in kinds])
+        pieces = np.concatenate(kinds)
+        table = np.column_stack([pieces[:, 0] + self.offsets[number], number, pieces[:, 1:]])
+        return np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")])
 
     def is_sorted(self, blocks: Numbers) -> bool:
         """Whether visiting the blocks in ascending order yields the pieces in ascending near-side address."""
@@ -247,23 +244,23 @@ class _Job:
                 yield sides[0], sides[1], np.tile(piece[:, 2], len(sides[0]) // len(piece))
 
 
-def _jobs(transfer: Transfer, group: Group, side: int) -> list[_Job]:
-    granules, planes = transfer.granules, [pair[side] for pair in group.pairs]
+def _jobs(transfer: Transfer, group: Sequence[Pair], side: int) -> list[_Job]:
+    granules, plane = transfer.granules, group[0][side]
     cache = (transfer.source, transfer.target)[side]
-    stride = planes[0].block_stride
-    layers = np.stack([plane.layer_offsets - plane.layer_offsets[0] for plane in group.pairs[0]], axis=1)
+    stride = plane.block_stride
+    layers = np.stack([plane.layer_offsets - plane.layer_offsets[0] for plane in group[0]], axis=1)
     layers = layers[:, [side, 1 - side]]
     around = len(layers) > 1 and int(np.abs(np.diff(layers[:, 0])).min()) >= stride
     kinds: dict[tuple[Loop, ...], list[list[Numbers]]] = {}
     for part, tokens in enumerate((granules.tokens, granules.tail)):
-        for nest in page_nests(tuple(group.pairs), transfer.heads, tokens, around) if tokens else ():
+        for nest in page_nests(tuple(group), transfer.heads, tokens, around) if tokens else ():
             outer, piece = _split(exchanged(nest) if side else nest, stride if granules.places is None else 0)
             kinds.setdefault(outer, [[], []])[part].append(piece)
-    pages = group.pages[side], group.pages[1 - side]
-    offsets = granule_offsets(planes[0], granules)
+    pages = partial(transfer.pages, group, side), partial(transfer.pages, group, 1 - side)
+    offsets = granule_offsets(plane, granules)
     empty = np.empty((0, 3), np.int64)
     each = cache.block_size // granules.tokens
-    far_stride = group.pairs[0][1 - side].block_stride if _are_blocks(transfer) else 0
+    far_stride = group[0][1 - side].block_stride if _are_blocks(transfer) else 0
     jobs = []
     for loops, of_granules in kinds.items():
         places = nest_offsets(Nest(loops))

@@ -35,6 +35,16 @@ from fastindex.runtime.lines.memory import (
 from fastindex.runtime.numbers import LINE_BYTES
 
 
+@subroutine(inline=True)
+def _place(job, number):  # type: ignore[no-untyped-def]
+    """Return the offset of a page on both sides."""
+    pages = entry(job, PAGE_JOB.page_count)
+    around, page = divmod(number, pages)
+    outer = entry(job, PAGE_JOB.outer)
+    here = entry(outer, 2 * around) + entry(entry(job, PAGE_JOB.source_pages), page)
+    return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
+
+
 @kernel
 def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: Any, first: Any, last: Any) -> None:
     """Run the passes on the pages ``first:last``.
@@ -49,27 +59,9 @@ def run_page_passes(job: Any, target: Any, source: Any, padding: Any, scratch: A
         Range of page numbers, layer by layer; a page is a granule of a layer.
     """
     passes, count = entry(job, PAGE_JOB.passes), entry(job, PAGE_JOB.pass_count)
-    outer, pages = entry(job, PAGE_JOB.outer), entry(job, PAGE_JOB.page_count)
-    sources, targets = entry(job, PAGE_JOB.source_pages), entry(job, PAGE_JOB.target_pages)
-    around, page = divmod(first, pages)
-    for _ in range(last - first):
-        here = source + entry(outer, 2 * around) + entry(sources, page)
-        there = target + entry(outer, 2 * around + 1) + entry(targets, page)
-        run_all(passes, count, there, here, padding, scratch, 0, 0)
-        page += 1
-        if page == pages:
-            page = 0
-            around += 1
-
-
-@subroutine(inline=True)
-def _place(job, number):  # type: ignore[no-untyped-def]
-    """Return the offset of a page on both sides."""
-    pages = entry(job, PAGE_JOB.page_count)
-    around, page = divmod(number, pages)
-    outer = entry(job, PAGE_JOB.outer)
-    here = entry(outer, 2 * around) + entry(entry(job, PAGE_JOB.source_pages), page)
-    return here, entry(outer, 2 * around + 1) + entry(entry(job, PAGE_JOB.target_pages), page)
+    for number in range(first, last):
+        here, there = _place(job, number)
+        run_all(passes, count, target + there, source + here, padding, scratch, 0, 0)
 
 
 @subroutine(inline=True)

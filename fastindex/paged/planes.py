@@ -100,24 +100,33 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NamedText:
-    """A parsed text with named dimensions.
+class NamedAxes:
+    """The axes of a text or of a tensor.
 
     Attributes
     ----------
-    shape : Shape
+    text : str
+        Description for messages.
+    element_type : ElementType
+    nbytes : int
     tables : dict of int64 arrays
         Byte offset of each index of an axis; ``head_dim`` has one entry per unit.
     per_unit : int
         Elements per unit.
     """
 
-    shape: Shape
+    text: str
+    element_type: ElementType
+    nbytes: int
     tables: Mapping[str, Numbers]
-    per_unit: int
+    per_unit: int = 1
+
+    def offsets(self, axis: str) -> Numbers:
+        """Return the table of an axis: a single 0 if there is no such axis."""
+        return self.tables.get(axis, np.zeros(1, np.int64))
 
 
-def read_text(text: str) -> NamedText:
+def read_text(text: str) -> NamedAxes:
     """Parse a text with named dimensions; a repeated name is one axis whose more major digits come first.
 
     Raises
@@ -148,12 +157,12 @@ def read_text(text: str) -> NamedText:
     if any(size < 1 for size in shape.dimensions):
         raise FastIndexError(f"every dimension of a cache has at least one element, got {text!r}")
     if cuts_of(shape) is None:
-        raise UnsupportedError(f"a tile of {text!r} merges dimensions, so a head or token has no place alone")
+        raise UnsupportedError(f"a tile of {text!r} merges dimensions, so a head or a token has no separate offset")
     slots: dict[str, Numbers] = {}
     for d, name in enumerate(names):
         along = slots_along(shape, d, np.arange(shape.dimensions[d]))
         slots[name] = along if name not in slots else (slots[name][:, None] + along).reshape(-1)
-    return NamedText(shape, *_in_bytes(slots, shape.element_bits, text))
+    return NamedAxes(str(shape), shape.element_type, shape.nbytes, *_in_bytes(slots, shape.element_bits, text))
 
 
 def _axis_name(name: str, size: str, text: str) -> str:
@@ -161,7 +170,7 @@ def _axis_name(name: str, size: str, text: str) -> str:
     if name not in AXES:
         shown = f"dimension {name!r}" if name else f"the dimension of size {size} without a name"
         raise FastIndexError(
-            f"{shown} of {text!r} is none of {', '.join(AXES)}; only the 2 of keys and values needs no name"
+            f"{shown} of {text!r} is not one of {', '.join(AXES)}; only the 2 of keys and values needs no name"
         )
     return name
 
@@ -200,30 +209,28 @@ def stride_of(table: Numbers, what: str) -> int:
 
 
 def planes_of(
-    found: NamedText, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int]
+    found: NamedAxes, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int]
 ) -> list[Plane]:
     """Return the planes of a text: one, or two if it has a dimension of keys and values.
 
     `used` gives the logical sizes of axes that the text pads: heads and elements per head.
     """
-    zero = np.zeros(1, np.int64)
-    tables = {axis: found.tables.get(axis, zero) for axis in AXES}
+    tables = {axis: found.offsets(axis) for axis in AXES}
     per_axis = {"head_dim": found.per_unit}
     for axis, count in used.items():
         per = per_axis.get(axis, 1)
         if not 0 < count <= len(tables[axis]) * per or count % per:
-            raise FastIndexError(f"{axis}={count} must be from 1 to the {len(tables[axis]) * per} of {found.shape}")
+            raise FastIndexError(f"{axis}={count} must be from 1 to the {len(tables[axis]) * per} of {found.text}")
         tables[axis] = tables[axis][: count // per]
-    bits = found.shape.element_bits
     halves = tables["kv"]
     names = (f"k{name}", f"v{name}") if len(halves) == 2 else (name or "kv",)
     if len(halves) > 2:
-        raise FastIndexError(f"kv has two values, keys and values, got {len(halves)} in {found.shape}")
+        raise FastIndexError(f"kv has two values, keys and values, got {len(halves)} in {found.text}")
     return [
         Plane(
             half_name,
-            found.shape.element_type,
-            max(bits // 8, 1),
+            found.element_type,
+            max(found.element_type.bits // 8, 1),
             found.per_unit,
             layer_offsets + (offset + int(half)),
             block_stride,
@@ -315,26 +322,19 @@ def pool_of_tensors(tensors: Any, axes: str | None, sizes: Mapping[str, int]) ->
         raise FastIndexError(f"the elements of a tensor with strides of {first.strides} bytes overlap, or go backwards")
     element_type = element_type_of(first.dtype)
     if element_type is None:
-        raise ArgumentTypeError(f"a tensor of {first.dtype} holds no element type that there is")
+        raise ArgumentTypeError(f"no element type is stored as {first.dtype}")
     tables = _tables(first, axes if axes is not None else _guessed(first, halves, sizes), sizes)
-    zero = np.zeros(1, np.int64)
-    heads, tokens, dims = (tables.get(name, zero) for name in ("kv_heads", "block_size", "head_dim"))
     base = min(one.extent[0] for one in _all(layers))
-    planes = []
+    nbytes = max(one.extent[1] for one in _all(layers)) - base
+    found = NamedAxes(f"{len(layers)} x {halves} tensors of {first.shape}", element_type, nbytes, tables)
+    if halves == 2 and "kv" in tables:
+        raise FastIndexError("keys and values are axis 2 of one tensor, or a pair of tensors, got both")
+    stride, planes = stride_of(tables["num_blocks"], "blocks"), []
     for half in range(halves):
         begins = np.array([layer[half].address - base for layer in layers], np.int64)
-        offsets = (begins[:, None] + tables.get("layers", zero)).reshape(-1)
-        inner = tables.get("kv", zero)
-        if len(inner) > 2 or (len(inner) == 2 and halves == 2):
-            raise FastIndexError("kv has two values, keys and values, in one tensor or in a pair of tensors")
-        names = ("k", "v") if len(inner) == 2 else (("k", "v")[half],) if halves == 2 else ("kv",)
-        stride = stride_of(tables["num_blocks"], "blocks")
-        for name, offset in zip(names, inner.tolist(), strict=True):
-            place = offsets + offset
-            planes.append(Plane(name, element_type, first.dtype.itemsize, 1, place, stride, heads, tokens, dims))
-    nbytes = max(one.extent[1] for one in _all(layers)) - base
-    text = f"{len(layers)} x {halves} tensors of {first.shape}"
-    return Pool(text, planes, len(tables["num_blocks"]), nbytes, list(_all(layers)))
+        offsets = (begins[:, None] + found.offsets("layers")).reshape(-1)
+        planes += planes_of(found, "kv"[half] if halves == 2 else "", 0, offsets, stride, {})
+    return Pool(found.text, planes, len(tables["num_blocks"]), nbytes, list(_all(layers)))
 
 
 def _all(layers: Sequence[Sequence[Array]]) -> Iterator[Array]:
@@ -375,7 +375,7 @@ def _factors(names: Sequence[str], size: int, sizes: Mapping[str, int], axes: st
     for place, (name, count) in enumerate(zip(names, counts, strict=True)):
         axis = "kv" if name == "2" else name
         if axis not in AXES:
-            raise FastIndexError(f"{name!r} of axes {axes!r} is none of 2, {', '.join(AXES)}")
+            raise FastIndexError(f"{name!r} of axes {axes!r} is not one of 2, {', '.join(AXES)}")
         yield axis, count, math.prod(counts[place + 1 :])
 
 

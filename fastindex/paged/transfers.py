@@ -7,9 +7,9 @@ granule. A granule of all layers, heads and elements is a loop nest; a transfer 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,21 +72,6 @@ class Granules:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Group:
-    """Planes that share page offsets.
-
-    Attributes
-    ----------
-    pairs : sequence of Pair
-    pages : (callable, callable)
-        Return the offset of each granule in the source and in the target, relative to the first token of block 0.
-    """
-
-    pairs: Sequence[Pair]
-    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class Transfer:
     """A validated transfer.
 
@@ -96,7 +81,8 @@ class Transfer:
     blocks : (int64 array, int64 array)
         The blocks that hold the tokens, on both sides.
     granules : Granules
-    groups : sequence of Group
+    groups : sequence of sequences of Pair
+        Planes that share page offsets.
     heads : (int, int, int)
         Source and target index of the first common head, and the number of common heads.
     """
@@ -105,8 +91,13 @@ class Transfer:
     target: Cache
     blocks: tuple[Numbers, Numbers]
     granules: Granules
-    groups: Sequence[Group]
+    groups: Sequence[Sequence[Pair]]
     heads: tuple[int, int, int]
+
+    def pages(self, group: Sequence[Pair], side: int) -> Numbers:
+        """Return the offset of each granule on a side, relative to the first token of block 0."""
+        plane = group[0][side]
+        return self.granules.pages(side, self.blocks[side] * plane.block_stride, granule_offsets(plane, self.granules))
 
 
 @lru_cache(maxsize=256)
@@ -174,8 +165,7 @@ def transfer_of(
             raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
         used.append(np.ascontiguousarray(_checked(cache, known[:needed], what), np.int64))
     _check_target(target, used[1])
-    groups = _groups(pairs, granules, (used[0], used[1]))
-    return Transfer(source, target, (used[0], used[1]), granules, groups, heads)
+    return Transfer(source, target, (used[0], used[1]), granules, groups_of(pairs, granules), heads)
 
 
 @lru_cache(maxsize=256)
@@ -296,11 +286,22 @@ def local_count(tokens: int, cp: tuple[int, int], interleave: int) -> int:
 # Blocks
 
 
-def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
+def first_outside(numbers: Numbers, bound: int) -> int:
+    """Return the index of the first number that is not in ``range(bound)``, or -1.
+
+    Examples
+    --------
+    >>> first_outside(np.array([3, 4, -1]), 4)
+    1
+    """
     # As unsigned numbers, negative ones are the largest.
-    unsigned = blocks.view(np.dtype(f"u{blocks.itemsize}").newbyteorder(blocks.dtype.byteorder))
-    if len(blocks) and unsigned.max() >= cache.num_blocks:
-        at = int(np.flatnonzero((blocks < 0) | (blocks >= cache.num_blocks))[0])
+    unsigned = numbers.view(np.dtype(f"u{numbers.itemsize}").newbyteorder(numbers.dtype.byteorder))
+    return int((unsigned >= bound).argmax()) if len(numbers) and unsigned.max() >= bound else -1
+
+
+def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
+    at = first_outside(blocks, cache.num_blocks)
+    if at >= 0:
         raise OutOfBoundsError(
             f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "
             f"tokens from {at * cache.block_size} on"
@@ -342,21 +343,14 @@ def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
     return not kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
 
 
-def _groups(pairs: Sequence[Pair], granules: Granules, blocks: tuple[Numbers, Numbers]) -> list[Group]:
+def groups_of(pairs: Iterable[Pair], granules: Granules) -> list[list[Pair]]:
+    """Group planes that share page offsets."""
     kinds: dict[tuple[Any, ...], list[Pair]] = {}
     for a, b in pairs:
         steps = [granule_offsets(plane, granules).tobytes() for plane in (a, b)]
         layers = [(p.layer_offsets - p.layer_offsets[0]).tobytes() for p in (a, b)]
         kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers), []).append((a, b))
-    found = []
-    for alike in kinds.values():
-        pages = [partial(_pages, alike[0][side], granules, side, blocks[side]) for side in (0, 1)]
-        found.append(Group(alike, (pages[0], pages[1])))
-    return found
-
-
-def _pages(plane: Plane, granules: Granules, side: int, blocks: Numbers) -> Numbers:
-    return granules.pages(side, blocks * plane.block_stride, granule_offsets(plane, granules))
+    return list(kinds.values())
 
 
 def granule_offsets(plane: Plane, granules: Granules) -> Numbers:

@@ -216,15 +216,11 @@ def _page_panel(cache: Cache, plane: Plane) -> Panel:
     start = min(int(other.layer_offsets[0]) for other in cache.planes.values())
     first = int(plane.layer_offsets[0]) - start
     tokens, heads = (range(min(size, _MOST_CELLS)) for size in (cache.block_size, cache.kv_heads))
-    cells = []
-    for token in tokens:
-        row = []
-        for head in heads:
-            place = first + int(plane.token_offsets[token] + plane.head_offsets[head])
-            row.append(Cell(place, (token, head), head % COLOUR_COUNT, (), str(place)))
-        cells.append(tuple(row))
-    label = plane.name if len(cache.planes) > 1 else ""
-    return Panel(label, tuple(tokens), tuple(heads), tuple(cells))
+    places = (first + plane.token_offsets[:, None] + plane.head_offsets).tolist()
+    cells = tuple(
+        tuple(Cell(places[n][h], (n, h), h % COLOUR_COUNT, (), str(places[n][h])) for h in heads) for n in tokens
+    )
+    return Panel(plane.name if len(cache.planes) > 1 else "", tuple(tokens), tuple(heads), cells)
 
 
 def _left_out(count: int, what: str) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def test_heads_of_a_rank(heads: int, placement: dict[str, object], expected: ran
         (2, {"tp": (0, 0)}, "the rank must be"),
         (2, {"cp": (2, -1)}, "the rank must be"),
         (2, {"cp": (2, 0), "interleave": 5}, "interleave must divide the block size"),
-        (2, {"null_block": 8}, "null_block 8 is none"),
+        (2, {"null_block": 8}, "null_block 8 is not one"),
     ],
 )
 def test_placements_that_do_not_fit(heads: int, placement: dict[str, object], message: str) -> None:
@@ -100,16 +100,44 @@ def test_halves_of_a_named_part() -> None:
     ("sizes", "message"),
     [
         ({}, "give num_blocks and block_stride"),
-        ({"num_blocks": 3, "block_stride": 8}, "block_stride of 8 bytes is less than the 64 bytes"),
+        ({"num_blocks": 3, "block_stride": 8}, "overlap with a block_stride of 8 bytes"),
         ({"num_blocks": 0, "block_stride": 64}, "num_blocks must be at least 1"),
         ({"num_blocks": 3, "block_stride": 64, "num_layers": 2}, "several layers have a layer_stride"),
-        ({"num_blocks": 3, "block_stride": 64, "num_layers": 2, "layer_stride": 100}, "layer_stride of 100 bytes"),
+        (
+            {"num_blocks": 3, "block_stride": 64, "num_layers": 2, "layer_stride": 100},
+            "and a layer_stride of 100 bytes",
+        ),
         ({"num_blocks": 3, "block_stride": 64, "kv_heads": 2}, "in the texts of parts"),
     ],
 )
 def test_parts_that_overlap_or_lack_sizes(sizes: dict[str, int], message: str) -> None:
     with pytest.raises(FastIndexError, match=message):
         fp.Cache([fp.Part("", "u8[block_size=4,head_dim=16]")], **sizes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        (0, r"two elements of .* share byte 0 of a page"),
+        (9, r"two elements of .* share byte 9 of a page"),
+        (24, "those at byte 0 have 16 bytes, those at byte 24 16"),
+        (47, "those at byte 0 have 16 bytes, those at byte 47 16"),
+        (48, None),
+        (81, "those at byte 0 have 16 bytes, those at byte 81 16"),
+        (80, None),
+    ],
+)
+def test_blocks_of_two_parts(offset: int, message: str | None) -> None:
+    """Three blocks of one part, then those of the other, before the next layer begins at byte 96 or 128."""
+    parts = [fp.Part("a", "u8[block_size=4,head_dim=4]"), fp.Part("b", "u8[block_size=4,head_dim=4]", offset)]
+    sizes = {"num_blocks": 3, "block_stride": 16, "num_layers": 2, "layer_stride": 96 if offset < 80 else 128}
+    if message is None:
+        cache = fp.Cache(parts, **sizes)  # type: ignore[arg-type]
+        places = {fp.byte_offset(cache, layer=y, kv=p, slot=range(12)).tobytes() for y in range(2) for p in "ab"}
+        assert len(places) == 4
+        return
+    with pytest.raises(FastIndexError, match=message):
+        fp.Cache(parts, **sizes)  # type: ignore[arg-type]
 
 
 def test_what_is_no_part_or_has_no_page() -> None:
