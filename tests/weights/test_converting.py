@@ -1,7 +1,7 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
-Tests of: runtime.progress, weights.converting, weights.conversions, weights.expressions, weights.recipes,
-cli.moving.
+Tests of: runtime.progress, weights.converting, weights.conversions, weights.arithmetic, weights.expressions,
+weights.recipes, cli.moving.
 """
 
 from __future__ import annotations
@@ -425,32 +425,32 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "b.*", "name": "c"}], "two tensors would be called 'c'; the second is made of b.1 U8"),
     ([{"names": "a", "name": "b.0"}], "two tensors would be called 'b.0'"),
     ([{"names": "a", "name": "__metadata__"}], "no tensor is called '__metadata__'"),
-    ([{"names": "{x}", "name": "{y}"}], "name is '{y}', which has a capture that its names have not"),
+    ([{"names": "{x}", "name": "{y}"}], "name is '{y}', which has a capture that its names lack"),
     ([{"names": "a", "nmae": "c"}], "a rule has names, and perhaps .*; got"),
     ([{"name": "c"}], "a rule has names"),
-    ([{"names": []}], "names of a rule are a text"),
-    ([{"names": 3}], "names of a rule are a text"),
-    ([{"names": "a", "dtype": 3}], "rule for 'a': dtype is a text"),
-    ([{"names": "a", "outputs": {}}], "outputs are a list"),
+    ([{"names": []}], "names of a rule must be text"),
+    ([{"names": 3}], "names of a rule must be text"),
+    ([{"names": "a", "dtype": 3}], "rule for 'a': dtype must be text"),
+    ([{"names": "a", "outputs": {}}], "outputs must be a list"),
     ([{"names": "a", "outputs": [{"nmae": "x"}]}], "rule for 'a': an output has"),
     ([{"names": "a", "outputs": [], "dtype": "f16"}], "has outputs, so dtype belongs"),
     ([{"names": "a", "layout": "{0,1}"}], "a rule has names"),
-    ([{"names": "a", "needs": "b.0"}], "needs are a list of texts"),
-    ([{"names": "a", "needs": ["{x}.0"]}], "needs '{x}.0', which has a capture that its names have not"),
+    ([{"names": "a", "needs": "b.0"}], "needs must be a list of texts"),
+    ([{"names": "a", "needs": ["{x}.0"]}], "needs '{x}.0', which has a capture that its names lack"),
     ([{"names": "{x}.1", "needs": ["{x}.0", "{x}.2"]}], "'b.1' comes with 'b.2', by the rule for '{x}.1'"),
-    ([{"names": ["a", "b.0"], "name": "c"}], "join is the dimension"),
+    ([{"names": ["a", "b.0"], "name": "c"}], "join must be the dimension"),
     ([{"names": ["a", "b.0"], "name": "c", "join": 0}], "join 0 takes tensors of one type"),
     ([{"names": ["b.0", "b.1"], "name": "c", "join": 2}], "join 2 takes tensors"),
     ([{"names": ["b.0", "b.2"], "name": "c", "join": 0}], "there is 'b.0', and no 'b.2'"),
     ([{"names": ["b.*", "a"], "name": "c", "join": 0}], "'b.1' and 'b.0' both match"),
-    ([{"names": ["b.0", "b.1"], "join": 0}], "what several names become has a name"),
-    ([{"names": "b.0", "join": 0}], "join is the dimension along which several"),
+    ([{"names": ["b.0", "b.1"], "join": 0}], "several joined names need a name for the result"),
+    ([{"names": "b.0", "join": 0}], "join must be the dimension along which names"),
     ([{"names": "a", "name": "x", "stack": "y"}], "an output has one of name, stack"),
     ([{"names": "?.1", "stack": "y"}], "a stack is of names with one"),
     ([{"names": "a", "unstack": "y"}], "unstack is a name with one"),
-    ([{"names": "a", "steps": "flip"}], "steps are a list"),
-    ([{"names": "a", "steps": ["round 3"]}], "the step 'round 3' is none of: add and a number"),
-    ([{"names": "b.0", "steps": ["add"]}], "the step 'add' is none of"),
+    ([{"names": "a", "steps": "flip"}], "steps must be a list"),
+    ([{"names": "a", "steps": ["round 3"]}], "the step 'round 3' is not one of: add and a number"),
+    ([{"names": "b.0", "steps": ["add"]}], "the step 'add' is not one of"),
     ([{"names": "b.0", "steps": ["add 1/2"]}], "in place of a number"),
     ([{"names": "b.0", "steps": ["part 0 0 1/0"]}], "in place of a number"),
     ([{"names": "b.0", "steps": ["add 256"]}], "leaves no code of 8 bits"),
@@ -458,18 +458,20 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "b.0", "steps": ["multiply 2"]}], "is for floats, and the tensor is uint8"),
     ([{"names": "a", "steps": ["multiply 3"]}], "'multiply 3' is not exact; a power of two"),
     ([{"names": "a", "steps": ["multiply 0"]}], "is not exact"),
-    ([{"names": "a", "steps": ["halves 1"]}], r"wants a dimension of \[6, 5\]"),
-    ([{"names": "a", "steps": ["part 2 0 1"]}], r"wants a dimension of \[6, 5\]"),
+    ([{"names": "a", "steps": ["halves 1"]}], r"is for a dimension of an even size, the tensor is \[6, 5\]"),
+    ([{"names": "a", "steps": ["part 2 0 1"]}], r"is for a dimension, the tensor is \[6, 5\]"),
     ([{"names": "a", "steps": ["part 0 0 1/4"]}], "1/4 is not an index of a dimension of 6"),
     ([{"names": "a", "steps": ["part 0 3 7"]}], "7 is not an index of a dimension of 6"),
     ([{"names": "a", "steps": ["part 0 3 3"]}], "leaves nothing"),
+    ([{"names": "a", "steps": ["part 0 1/2 1"]}], "leaves nothing of dimension 0, of 6; 6 or 1/1 is its end"),
+    ([{"names": "b*1", "stack": "c"}], r"^the rule for 'b\*1': 'b.1' is not to be stacked"),
     ([{"names": "a", "transpose": "a b c -> c b a"}], "names 3 dimensions, the tensor has 2"),
     ([{"names": "a", "field": "codes"}], "F32 has no field 'codes'; it is not blocks"),
     ([{"names": "a", "constant": ["c[0]"], "name": "x"}], "there is no dimension 0 of a tensor 'c'"),
     ([{"names": "a", "constant": ["a[2]"], "name": "x"}], "there is no dimension 2"),
     ([{"names": "a", "constant": [1.5], "name": "x"}], "1.5 is neither a number nor a dimension"),
     ([{"names": "a", "constant": {"count": 5, "groups": 2}, "name": "x"}], "5 rows are not 2 groups"),
-    ([{"names": "a", "constant": 3, "name": "x"}], "a constant is a list of integers"),
+    ([{"names": "a", "constant": 3, "name": "x"}], "a constant must be a list of integers"),
     ([{"names": "b.0", "equals": [1, 2]}], "is .4, 4., and compared with .2."),
     ([{"names": "b.0", "equals": {"fill": 77}}], r"b.0 U8 \[4, 4\], .*: the value at \(0, 0\) is 0, and not 77"),
     ([{"names": "a", "dtype": "s32"}], "f32 is not cast to s32"),
@@ -479,10 +481,10 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "*", "outputs": []}], "no tensor is left to write"),
     ("awq-to-mlx", "no recipe is called 'awq-to-mlx'; there are awq-to-compressed-tensors"),
     ({"rules": [], "confg": {}}, "a recipe has rules, and perhaps formats, about, config"),
-    ({"rules": [], "config": 3}, "config of a recipe is a mapping"),
+    ({"rules": [], "config": 3}, "config of a recipe must be a mapping"),
     ({"rules": [], "metadata": {"a": 3}}, "metadata maps texts to texts"),
     ({"rules": [], "expects": {"a": 3}}, "expects maps places"),
-    (3, "rules are a list of mappings"),
+    (3, "rules must be a list of mappings"),
 ]
 
 
@@ -680,6 +682,42 @@ def test_each_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
     assert [line.split()[5] for line in result.lines] == ["x.a", "x.b", "y.a", "y.b"]
     assert read.count(48) == 2
+
+
+CASTS = [
+    ("f4", [1.0, 65504.0, 65519.0, -np.inf, np.nan, 1e-9], "f16", None),
+    ("f4", [1.0, 65520.0], "f16", "65520"),
+    ("f4", [-3.4e38, 1.0], "bf16", "-3.39"),
+    ("f8", [1.0, -1e300], "f32", r"-1e\+300"),
+    ("f4", [448.0, 464.0, np.nan], "f8e4m3fn", None),
+    ("f4", [1.0, 465.0], "f8e4m3fn", "465"),
+    ("i4", [127, -128], "s8", None),
+    ("i4", [1, 128], "s8", "128"),
+    ("i8", [1, -(1 << 31) - 1], "s32", "-2147483649"),
+]
+
+
+@pytest.mark.parametrize(("given", "values", "target", "refused"), CASTS)
+def test_casts_of_values_out_of_range(
+    tmp_path: Path, given: str, values: list[float], target: str, refused: str | None
+) -> None:
+    """The result is NumPy's, or an error; "unsafe" does not check. A scalar stays one."""
+    tensors = {"a": np.array(values, given), "b": np.array(values[0], given)}
+    source, rules = saved(tmp_path / "in", tensors), [{"names": "*", "dtype": target}]
+    if refused is not None:
+        reason = rf"^a .*: the value at \(\d\) is {refused}.*, and {target} has no"
+        with pytest.raises(fi.FastIndexError, match=reason):
+            fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
+        assert os.listdir(tmp_path) == ["in"]
+    casting = "same_kind" if refused is None else "unsafe"
+    fi.weights.convert_checkpoint(source, tmp_path / "out", rules, casting=casting)
+    dtype = fi.Shape(target, ()).element_type.numpy_dtype
+    found = fi.weights.convert_checkpoint(tmp_path / "out", tmp_path / "again", [])
+    assert {line.split("[")[1].split("]")[0] for line in found.lines} == {"", str(len(values))}
+    content = (tmp_path / "out" / "model.safetensors").read_bytes()
+    with np.errstate(all="ignore"):
+        expected = [one.astype(dtype).tobytes() for one in tensors.values()]
+    assert content.endswith((expected[0] + expected[1], expected[1] + expected[0]))
 
 
 def test_types_that_are_copied(tmp_path: Path) -> None:
