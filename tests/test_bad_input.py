@@ -202,7 +202,7 @@ def test_a_list_with_one_entry_per_element() -> None:
 def test_a_pattern_that_is_an_array() -> None:
     with pytest.raises(fi.ArgumentTypeError, match="got ndarray; the array comes first, then the pattern"):
         fi.rearrange("y x -> x y", ARRAY)  # type: ignore[arg-type]
-    with pytest.raises(fi.ArgumentTypeError, match=r"a pattern is text such as .* got NoneType$"):
+    with pytest.raises(fi.ArgumentTypeError, match=r"a pattern must be text such as .* got NoneType$"):
         fi.rearrange(ARRAY, None)  # type: ignore[arg-type]
 
 

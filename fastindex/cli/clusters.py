@@ -90,7 +90,7 @@ def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None, cast: dict
         run(*arguments, **cast)
     except KilledWorker as error:
         raise click.ClickException(
-            f"workers ended again and again at one task, most likely for want of memory; give each more: {error}"
+            f"one task ended several workers, most likely for lack of memory; give each more: {error}"
         ) from None
     except (OSError, CancelledError, TimeoutError) as error:
         if isinstance(error, CancelledError) or client.status != "running":

@@ -295,7 +295,7 @@ def _value(name: str, value: str, text: str) -> Any:
     parts = value.split("/")
     if len(parts) != 1 + (name in ("tp", "cp")) or not all(part.isdecimal() for part in parts):
         shape = "SIZE/RANK" if name in ("tp", "cp") else "a number"
-        raise FastIndexError(f"{name} is {shape}, got {value!r} in {text!r}")
+        raise FastIndexError(f"{name} must be {shape}, got {value!r} in {text!r}")
     numbers = tuple(map(int, parts))
     return numbers if name in ("tp", "cp") else numbers[0]
 

@@ -54,7 +54,7 @@ def contiguous(a: Any, order: Order, stream: Any) -> Any:
     source = as_device_array(a, "a")
     if source.shape and _is_contiguous(source, order):
         return a
-    # NumPy gives at least one dimension.
+    # NumPy's result has at least one dimension.
     shape = source.shape or (1,)
     with queue_for(stream, (source,)) as queue:
         result, target = new_result(source, shape, source.dtype, queue.handle, order)
@@ -69,7 +69,7 @@ def _cast_between(source: DeviceArray, target: DeviceArray, casting: str) -> Cas
     Raises
     ------
     ArgumentTypeError, UnsupportedError, FastIndexError
-        `casting` does not allow it, or a dtype is none of XLA's.
+        `casting` does not allow it, or XLA has no such dtype.
     """
     check_casting(casting)
     if source.dtype == target.dtype:

@@ -20,7 +20,7 @@ from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.totals import Basis, Counted, ModuleUse, Peak, SortKey, Uses, totals_of
 
-#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this or of a multiple of it.
+#: libtpu 0.0.52 rounds the sum of temporaries up to a multiple of this number, or of a larger multiple of it.
 _ROUNDED_TO = 1 << 12
 _NO_MESSAGE = "no HLO instruction and no HloModule in the first 1.0 MiB, and no out-of-memory message"
 _UNREAD = "an out-of-memory message, which cannot be read as it is written here"

@@ -320,7 +320,7 @@ class HloScanner:
         if position >= limit and not at_end:
             self._resumes = True
         elif position > begin and text[position - 1] != 0x0A and _TEXT_ON_THIS_LINE.match(text, position):
-            self._complain("what follows the end of an instruction or a computation is neither", position)
+            self._complain("text after the end of an instruction or a computation", position)
         return position
 
     def _take_piece(self, begin: int, at_end: bool) -> int:

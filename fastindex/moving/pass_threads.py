@@ -104,7 +104,7 @@ def semaphore_at(address: int) -> Semaphore:
     Raises
     ------
     OSError
-        The system grants none.
+        The system cannot create one.
     """
     library = _library()
     if sys.platform == "darwin":

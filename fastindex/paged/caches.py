@@ -285,7 +285,7 @@ class Cache:
         self.total_kv_heads = self.kv_heads * self.tp[0] if total_kv_heads is None else total_kv_heads
         self.null_block = None if null_block is None else as_integer(null_block, "null_block")
         if self.null_block is not None and not 0 <= self.null_block < self.num_blocks:
-            raise FastIndexError(f"null_block {null_block} is none of the {self.num_blocks} blocks")
+            raise FastIndexError(f"null_block {null_block} is not one of the {self.num_blocks} blocks")
         check_interleave(self.interleave, self.block_size)
 
     def placed(self, **placement: Unpack[Placement]) -> Cache:
@@ -416,7 +416,7 @@ def size_and_rank(pair: Any, name: str) -> tuple[int, int]:
     (4, 1)
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ArgumentTypeError(f"{name} is (size, rank), got {pair!r}")
+        raise ArgumentTypeError(f"{name} must be (size, rank), got {pair!r}")
     size, rank = (as_integer(number, name) for number in pair)
     if not 0 <= rank < size:
         raise FastIndexError(f"{name}=({size}, {rank}): the rank must be from 0 to below the size")

@@ -258,7 +258,7 @@ def swap_blocks(cache: Cache, buffer: Any, pairs: Any, *, threads: int | None = 
     blocks = integers(pairs, "pairs")
     blocks = blocks if blocks.size else blocks.reshape(0, 2)
     if blocks.ndim != 2 or blocks.shape[1] != 2:
-        raise FastIndexError(f"pairs are (source, target), got an array of {blocks.shape}")
+        raise FastIndexError(f"pairs must be (source, target), got an array of {blocks.shape}")
     copy(cache, cache, buffer, buffer, blocks[:, 0], blocks[:, 1], threads=threads)
 
 

@@ -157,7 +157,7 @@ def read_text(text: str) -> NamedAxes:
     if any(size < 1 for size in shape.dimensions):
         raise FastIndexError(f"every dimension of a cache has at least one element, got {text!r}")
     if cuts_of(shape) is None:
-        raise UnsupportedError(f"a tile of {text!r} merges dimensions, so a head or token has no place alone")
+        raise UnsupportedError(f"a tile of {text!r} merges dimensions, so a head or a token has no separate offset")
     slots: dict[str, Numbers] = {}
     for d, name in enumerate(names):
         along = slots_along(shape, d, np.arange(shape.dimensions[d]))
@@ -170,7 +170,7 @@ def _axis_name(name: str, size: str, text: str) -> str:
     if name not in AXES:
         shown = f"dimension {name!r}" if name else f"the dimension of size {size} without a name"
         raise FastIndexError(
-            f"{shown} of {text!r} is none of {', '.join(AXES)}; only the 2 of keys and values needs no name"
+            f"{shown} of {text!r} is not one of {', '.join(AXES)}; only the 2 of keys and values needs no name"
         )
     return name
 
@@ -322,7 +322,7 @@ def pool_of_tensors(tensors: Any, axes: str | None, sizes: Mapping[str, int]) ->
         raise FastIndexError(f"the elements of a tensor with strides of {first.strides} bytes overlap, or go backwards")
     element_type = element_type_of(first.dtype)
     if element_type is None:
-        raise ArgumentTypeError(f"a tensor of {first.dtype} holds no element type that there is")
+        raise ArgumentTypeError(f"no element type is stored as {first.dtype}")
     tables = _tables(first, axes if axes is not None else _guessed(first, halves, sizes), sizes)
     base = min(one.extent[0] for one in _all(layers))
     nbytes = max(one.extent[1] for one in _all(layers)) - base
@@ -375,7 +375,7 @@ def _factors(names: Sequence[str], size: int, sizes: Mapping[str, int], axes: st
     for place, (name, count) in enumerate(zip(names, counts, strict=True)):
         axis = "kv" if name == "2" else name
         if axis not in AXES:
-            raise FastIndexError(f"{name!r} of axes {axes!r} is none of 2, {', '.join(AXES)}")
+            raise FastIndexError(f"{name!r} of axes {axes!r} is not one of 2, {', '.join(AXES)}")
         yield axis, count, math.prod(counts[place + 1 :])
 
 

@@ -83,7 +83,7 @@ backwards=frozenset())
     """
     if not isinstance(text, str):
         hint = "; the array comes first, then the pattern" if hasattr(text, "dtype") else ""
-        raise ArgumentTypeError(f"a pattern is text such as 'b (h d) -> h b d', got {type(text).__name__}{hint}")
+        raise ArgumentTypeError(f"a pattern must be text such as 'b (h d) -> h b d', got {type(text).__name__}{hint}")
     return _parsed(text)
 
 
@@ -196,9 +196,9 @@ def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict
             number = size.__index__()  # type: ignore[attr-defined]
         except (AttributeError, TypeError):
             # An array with dimensions has __index__ too, but it raises TypeError.
-            raise ArgumentTypeError(f"the size of an axis is an integer, got {name}={size!r:.80}") from None
+            raise ArgumentTypeError(f"the size of an axis must be an integer, got {name}={size!r:.80}") from None
         if isinstance(size, bool) or number < 0:
-            raise FastIndexError(f"the size of an axis is 0 or more, got {name}={size!r}")
+            raise FastIndexError(f"the size of an axis must be 0 or more, got {name}={size!r}")
         found[name] = int(number)
     return found
 

@@ -118,7 +118,7 @@ def known_name(name: str) -> str:
     ('awq', 'pack_quantized', 'onnx_matmul_nbits')
     """
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
+        raise ArgumentTypeError(f"a format must be given by its name, got {name!r}")
     found = _by_letters().get(_letters(name))
     if found is None:
         raise FastIndexError(f"no format is called {name!r}; {_hint(name)}")

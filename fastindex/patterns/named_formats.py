@@ -110,30 +110,30 @@ def row_letters(text: str) -> str:
 def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(default):
-            raise FastIndexError(f"{name}: {parameter} is {len(default)} sizes such as {default}, got {value!r}")
+            raise FastIndexError(f"{name}: {parameter} must be {len(default)} sizes such as {default}, got {value!r}")
         return tuple(_checked_value(name, parameter, one, 1) for one in value)
     if isinstance(default, str) or default is None:
         if not isinstance(value, str):
-            raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
+            raise ArgumentTypeError(f"{name}: {parameter} must be text, got {value!r}")
         value = value.lower() if isinstance(default, str) or (name, parameter) in VALUES else value
         return _listed_value(name, parameter, value)
     if isinstance(default, bool):
         if value not in (False, True):
-            raise ArgumentTypeError(f"{name}: {parameter} is True or False, got {value!r}")
+            raise ArgumentTypeError(f"{name}: {parameter} must be True or False, got {value!r}")
         return bool(value)
     try:
         number = int(value.__index__())
     except AttributeError:
-        raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
+        raise ArgumentTypeError(f"{name}: {parameter} must be an integer, got {value!r}") from None
     if number < 1 and (name, parameter) not in VALUES:
-        raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+        raise FastIndexError(f"{name}: {parameter} must be above 0, got {value!r}")
     return _listed_value(name, parameter, number)
 
 
 def _listed_value(name: str, parameter: str, value: Any) -> Any:
     known = VALUES.get((name, parameter))
     if known is not None and value not in known:
-        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {value}")
+        raise FastIndexError(f"{name}: {parameter} must be one of {', '.join(map(str, known))}, got {value}")
     return value
 
 
@@ -304,7 +304,7 @@ def _number(text: str, one: Chosen) -> int:
     number, remainder = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
     if remainder or not number:
         given = _spelled({m: one.values[m] for m in _NAME.findall(text)})
-        raise FastIndexError(f"{one.row.name}: {text} is a whole number, got {given}")
+        raise FastIndexError(f"{one.row.name}: {text} must be a whole number, got {given}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Processors that kernels are compiled for on another machine: container images, wheels.
+"""Targets of kernels that are compiled on another machine, for container images and wheels.
 
 A level is a set of instructions that many processors have, by its name in the System V psABI: ``x86-64-v3`` (AVX2) and
 ``x86-64-v4`` (AVX-512), or ``aarch64`` (every 64-bit Arm processor). A kernel gives the same bytes on every level; its
@@ -27,7 +27,7 @@ class Level(NamedTuple):
     name : str
         As `fastindex warmup` takes it.
     architecture : str
-        As LLVM's triples begin.
+        The first part of LLVM's triples.
     processor : str
         By LLVM's name.
     instructions : frozenset of str

@@ -1,4 +1,4 @@
-"""Default layouts of program parameters in XLA's TPU compiler, and tile suggestions by them.
+"""Default layouts of program parameters in XLA's TPU compiler, and tile suggestions based on them.
 
 The rules were verified against libtpu 0.0.52 with jax 0.12.0.1 on 2026-11-27, for v2, v3, v4, v5e, v5p, v6e and tpu7x:
 6,000 random arrays of rank 0 to 5, 200 of each element type that JAX has; a sample is recorded in

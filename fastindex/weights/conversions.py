@@ -467,7 +467,7 @@ def _constant(given: Any, dtype: str, captures: Mapping[str, str], tensors: Mapp
         return Constant((np.arange(count, dtype=np.int64) // (count // groups)).astype(kind))
     if not isinstance(given, list | tuple) or kind.kind not in "iu":
         raise FastIndexError(
-            f'a constant is a list of integers or dimensions, or {{"count": ..., "groups": ...}}; got {shown(given)}'
+            f'a constant must be a list of integers, dimensions, or {{"count": ..., "groups": ...}}; got {shown(given)}'
         )
     return Constant(np.array([_number(one, captures, tensors) for one in given], kind))
 

@@ -192,7 +192,7 @@ def convert_checkpoint(
     if os.path.lexists(place):
         raise FastIndexError(f"{place} already exists; give another name")
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:
-        raise FastIndexError(f"max_shard_bytes is a number of bytes, got {shown(max_shard_bytes)}")
+        raise FastIndexError(f"max_shard_bytes must be a number of bytes, got {shown(max_shard_bytes)}")
     limit = memory_limit(max_memory)
     recipe = recipe_of(rules)
     found = read_tensors(source)

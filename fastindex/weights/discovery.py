@@ -163,11 +163,11 @@ class Discovery:
             It is none, as files of unknown origin may be.
         """
         if not isinstance(given, Mapping):
-            raise FastIndexError(f"a discovery is a mapping, got {shortened(given)}")
+            raise FastIndexError(f"a discovery must be a mapping, got {shortened(given)}")
         advice, reason, confirmed = given.get("advice"), given.get("reason"), given.get("confirmed", [])
         padding = given.get("padding", 0)
         if not isinstance(confirmed, list) or not all(is_sizes(sizes, 1) for sizes in confirmed):
-            raise _not_loaded(f"confirmed is a list of shapes, got {shortened(confirmed)}")
+            raise _not_loaded(f"confirmed must be a list of shapes, got {shortened(confirmed)}")
         if not all(text is None or isinstance(text, str) for text in (advice, reason)) or not is_sizes([padding], 0):
             raise _not_loaded("advice and reason are texts, and padding a number of bits")
         known = cls(padding=padding, advice=advice, reason=reason, confirmed=tuple(map(tuple, confirmed)))
@@ -232,12 +232,12 @@ def _with_table(known: Discovery, given: Mapping[str, Any]) -> Discovery:
     has_ones = given.get("has_ones", False)
     total = math.prod(sizes) * bits
     if type(width) is not int or not 1 <= width <= bits or total % width:
-        raise _not_loaded(f"unit_bits is a number of bits of which codes consist, got {shortened(width)}")
+        raise _not_loaded(f"unit_bits must be a number of bits of which codes consist, got {shortened(width)}")
     if listed is None or not is_sizes(listed, -1) or len(listed) * width > _MOST_PLACES or len(listed) * width % 8:
-        raise _not_loaded("places is a list of numbers, of whole bytes")
+        raise _not_loaded("places must be a list of numbers, of whole bytes")
     if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
         raise _not_loaded(
-            f"flipped_bits is a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}"
+            f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}"
         )
     table = np.array(listed, np.int64)
     if not np.array_equal(np.sort(table[table >= 0]), np.arange(total // width)):
@@ -296,10 +296,10 @@ single bit does that and is 1 and 1 for a word and its complement
     except (TypeError, ValueError, SyntaxError):
         raise ArgumentTypeError(f"dtype must be NumPy's type of a code, such as numpy.uint8, got {dtype!r}") from None
     if kind.kind not in "iub":
-        raise ArgumentTypeError(f"codes are integers, got dtype {kind}")
+        raise ArgumentTypeError(f"codes must be integers, got dtype {kind}")
     width = given or 8 * kind.itemsize
     if not 1 <= width <= 8 * kind.itemsize:
-        raise FastIndexError(f"bits is from 1 to {8 * kind.itemsize} for {kind}, got {bits!r}")
+        raise FastIndexError(f"bits must be from 1 to {8 * kind.itemsize} for {kind}, got {bits!r}")
     total = math.prod(sizes) * width
     if not 0 < total <= MOST_BITS:
         raise FastIndexError(

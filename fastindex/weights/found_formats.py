@@ -264,12 +264,12 @@ def found_growth(
 
 
 def found_format_of(given: Any, name: Any) -> FoundFormat:
-    """Return the format in an object of JSON, which may come from anyone.
+    """Return the format in an object of JSON, which may be untrusted.
 
     Raises
     ------
     FastIndexError
-        It is none that `to_json` makes.
+        `to_json` writes no such object.
     """
     check_own_name(name)
 
@@ -277,25 +277,25 @@ def found_format_of(given: Any, name: Any) -> FoundFormat:
         return FastIndexError(f"the format {name[:_MOST_SHOWN]!r}: {what}; write it with Discovery.to_json()")
 
     if not isinstance(given, Mapping):
-        raise fail(f"a mapping is expected, got {shortened(given)}")
+        raise fail(f"it must be a mapping, got {shortened(given)}")
     sizes, bits, dtype = checked_header(given, fail)
     layout, split = given.get("layout"), given.get("split")
     if layout is None and "places" in given:
         raise fail("it is not an order of digits, and only repack moves by a table; discover one with a layout")
     if not isinstance(layout, str):
-        raise fail(f"layout is a text, got {shortened(layout)}")
+        raise fail(f"layout must be text, got {shortened(layout)}")
     if not isinstance(split, list) or not all(is_sizes(parts, 1) and parts for parts in split):
-        raise fail(f"split is a list of lists of sizes, got {shortened(split)}")
+        raise fail(f"split must be a list of lists of sizes, got {shortened(split)}")
     stream, grows, order = given.get("stream"), given.get("grows", []), given.get("unit_order", [])
     if stream is not None and not (type(stream) is int and 0 <= stream < len(sizes)):
-        raise fail(f"stream is a dimension, got {shortened(stream)}")
+        raise fail(f"stream must be a dimension, got {shortened(stream)}")
     if not is_sizes(order, 0) or sorted(order) != list(range(len(order))) or len(order) not in (0, *UNIT_BITS):
-        raise fail(f"unit_order is an order of 8, 16, 32 or 64 bits, got {shortened(order)}")
+        raise fail(f"unit_order must be an order of 8, 16, 32 or 64 bits, got {shortened(order)}")
     flipped, has_ones = given.get("flipped_bits", 0), given.get("has_ones", False)
     if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
-        raise fail(f"flipped_bits is a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}")
+        raise fail(f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}")
     if not is_sizes(grows, 0) or len(grows) not in (0, len(sizes)):
-        raise fail(f"grows is a part of each dimension, got {shortened(grows)}")
+        raise fail(f"grows must have a part for each dimension, got {shortened(grows)}")
     parts = tuple(map(tuple, split))
     found = FoundFormat(name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones)
     wrong = _inconsistency(found)
@@ -314,13 +314,13 @@ def _inconsistency(found: FoundFormat) -> str | None:
     layout = shape.layout
     packed = layout.element_size_in_bits == width or (width >= 8 and not layout.element_size_in_bits)
     if str(shape.element_type) != f"u{width}" or layout.tiles or not packed or shape.dynamic_dimensions.count(True):
-        return f"layout is of u{width}, stored in {width} bits, without tiles, got {shortened(found.layout)}"
+        return f"layout must be of u{width}, stored in {width} bits, without tiles, got {shortened(found.layout)}"
     if shape.nbytes * 8 > _MOST_PACKED_BITS:
         return f"layout has {shape.nbytes} bytes, more than {_MOST_PACKED_BITS // 8}"
     for extent, parts in zip(found._extents(found.sizes), found.split, strict=True):
         inner = math.prod(parts[1:])
         if -(-extent // inner) != parts[0]:
-            return f"the parts {shortened(parts)} are not of {extent}"
+            return f"the parts {shortened(parts)} do not make {extent}"
     if any(part >= len(parts) for part, parts in zip(found.grows, found.split, strict=False)):
         return f"grows names parts that split lacks, got {shortened(found.grows)}"
     if found.grows:
@@ -328,9 +328,9 @@ def _inconsistency(found: FoundFormat) -> str | None:
         starts = np.cumsum([0, *map(len, found.split)])
         places = [int(starts[d]) + part for d, part in enumerate(found.grows)]
         if any(padded_sizes[at] != shape.dimensions[at] for at in places):
-            return f"what grows is padded, got {shortened(found.layout)}"
+            return f"a dimension that grows must not be padded, got {shortened(found.layout)}"
     if found.unit_order and shape.nbytes * 8 % len(found.unit_order):
-        return f"the layout is not of whole units of {len(found.unit_order)} bits"
+        return f"the layout must consist of whole units of {len(found.unit_order)} bits"
     return None
 
 
@@ -342,7 +342,7 @@ def check_own_name(name: Any) -> None:
     FastIndexError
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise FastIndexError(f"the name of a format is a word such as my_format, got {shortened(name)}")
+        raise FastIndexError(f"the name of a format must be a word such as my_format, got {shortened(name)}")
     try:
         known_name(name)
     except UnsupportedError:
@@ -361,11 +361,11 @@ def checked_header(given: Mapping[str, Any], fail: Any) -> tuple[tuple[int, ...]
     """
     sizes, bits, dtype = (given.get(key) for key in ("shape", "bits", "dtype"))
     if not is_sizes(sizes, 1) or not sizes or len(sizes) > len(_LETTERS):
-        raise fail(f"shape is a list of sizes, got {shortened(sizes)}")
+        raise fail(f"shape must be a list of sizes, got {shortened(sizes)}")
     if dtype not in ("bool", *(f"{kind}int{width}" for kind in ("", "u") for width in UNIT_BITS)):
-        raise fail(f"dtype is an integer type such as uint8, got {shortened(dtype)}")
+        raise fail(f"dtype must be an integer type such as uint8, got {shortened(dtype)}")
     if type(bits) is not int or not 1 <= bits <= 8 * np.dtype(dtype).itemsize:
-        raise fail(f"bits is a number of bits of {dtype}, got {shortened(bits)}")
+        raise fail(f"bits must be a number of bits of {dtype}, got {shortened(bits)}")
     if math.prod(sizes) * bits > MOST_BITS:
         raise fail(f"shape has more than {MOST_BITS} bits")
     return tuple(sizes), bits, dtype

@@ -90,7 +90,7 @@ class GatherPlan:
         """
         array = np.asarray(codes)
         if array.dtype.kind not in "iub" or array.dtype.itemsize != self._dtype.itemsize:
-            raise ArgumentTypeError(f"codes are {self._dtype}, or signed, got dtype {array.dtype}")
+            raise ArgumentTypeError(f"codes must be {self._dtype}, or signed, got dtype {array.dtype}")
         rank = len(self.shape)
         if array.shape[max(array.ndim - rank, 0) :] != self.shape:
             raise FastIndexError(
@@ -99,7 +99,9 @@ class GatherPlan:
         count = math.prod(array.shape[: array.ndim - rank])
         flat = np.ascontiguousarray(array).view(self._dtype).reshape(count, -1)
         if self.bits < 8 and flat.size and int(flat.max()) >> self.bits:
-            raise FastIndexError(f"codes of {self.bits} bits are from 0 to {(1 << self.bits) - 1}, got {flat.max()}")
+            raise FastIndexError(
+                f"codes of {self.bits} bits must be from 0 to {(1 << self.bits) - 1}, got {flat.max()}"
+            )
         target = _output(out, count * self.nbytes, flat)
         for part, packed in self._parts(flat, target.reshape(count, -1)):
             packed[...] = self._packed(part)
@@ -199,7 +201,7 @@ def _output(out: Any, nbytes: int, data: NDArray[Any]) -> NDArray[np.uint8]:
     if out is None:
         return np.empty(nbytes, np.uint8)
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable:
-        raise ArgumentTypeError(f"out is a contiguous NumPy array that can be written, got {type(out).__name__}")
+        raise ArgumentTypeError(f"out must be a contiguous NumPy array that can be written, got {type(out).__name__}")
     if out.nbytes != nbytes:
         raise FastIndexError(f"out must have {nbytes} bytes, it has {out.nbytes}")
     if np.may_share_memory(out, data):

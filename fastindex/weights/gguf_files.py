@@ -189,7 +189,7 @@ def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
         if key == "general.alignment":
             alignment = header.number(4)
             if kind != _U32 or alignment <= 0 or alignment & (alignment - 1):
-                raise header.error(f"general.alignment is a power of two in a u32, got {alignment}")
+                raise header.error(f"general.alignment must be a power of two in a u32, got {alignment}")
         elif key == "split.count" and kind == 2:
             if (count := header.number(2)) > 1:
                 raise UnsupportedError(

@@ -239,7 +239,7 @@ def recipe_of(given: Any) -> dict[str, Any]:
     recipe = {"formats": {}, "config": {}, "metadata": {}, "expects": {}, **given}
     for key in ("config", "metadata", "expects"):
         if not isinstance(recipe[key], Mapping):
-            raise ArgumentTypeError(f"{key} of a recipe is a mapping, got {shown(recipe[key])}")
+            raise ArgumentTypeError(f"{key} of a recipe must be a mapping, got {shown(recipe[key])}")
     if not all(isinstance(text, str) for text in recipe["metadata"].values()):
         raise ArgumentTypeError(f"metadata maps texts to texts, got {shown(recipe['metadata'])}")
     if not all(isinstance(values, list | tuple) for values in recipe["expects"].values()):

@@ -131,7 +131,7 @@ def checked_sizes(shape: Any) -> tuple[int, ...]:
         if any(isinstance(size, bool) for size in shape):
             raise TypeError
     except (TypeError, AttributeError):
-        raise ArgumentTypeError(f"shape is a sequence of sizes such as (4096, 11008), got {shape!r}") from None
+        raise ArgumentTypeError(f"shape must be a sequence of sizes such as (4096, 11008), got {shape!r}") from None
     if not sizes or any(size < 0 for size in sizes):
         raise FastIndexError(f"a shape has one size or more, none below 0, got {sizes}")
     return sizes
@@ -148,9 +148,9 @@ def checked_bits(bits: Any) -> int | None:
         return None
     number = integer_of(bits)
     if number is None:
-        raise ArgumentTypeError(f"bits is an integer such as 4, got {bits!r:.80}")
+        raise ArgumentTypeError(f"bits must be an integer such as 4, got {bits!r:.80}")
     if not 1 <= number <= 64:
-        raise FastIndexError(f"bits is from 1 to 64, got {number}")
+        raise FastIndexError(f"bits must be from 1 to 64, got {number}")
     return number
 
 
@@ -179,7 +179,7 @@ def _plain_value(name: str, value: Any) -> Any:
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
-        raise ArgumentTypeError(f"{name} is a number, a text or a pair of numbers, got {value!r}") from None
+        raise ArgumentTypeError(f"{name} must be a number, text or a pair of numbers, got {value!r}") from None
 
 
 def given_array(buffer: Any) -> NDArray[Any]:
@@ -363,7 +363,7 @@ def checked_out(out: Any, end: End, data: Bytes) -> tuple[Bytes, np.dtype[Any]]:
         As `checked_bytes`; or `out` cannot be written in place, or overlaps the input.
     """
     if engine_of(out) is not None or on_gpu(out):
-        raise UnsupportedError(f"out is an array in host memory, got {type(out).__name__}")
+        raise UnsupportedError(f"out must be an array in host memory, got {type(out).__name__}")
     target = out if isinstance(out, np.ndarray) else host_array(out)
     if not isinstance(out, np.ndarray) and not np.may_share_memory(target, host_array(out)):
         raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")

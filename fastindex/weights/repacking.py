@@ -163,7 +163,7 @@ def repack(
     ArgumentTypeError
         Plain elements of another dtype than the format's codes have.
     UnsupportedError
-        A format that is no permutation of bits; the message names the step that is none. An array on a GPU, or of Dask.
+        A format that is no permutation of bits; the message says why. An array on a GPU, or of Dask.
 
     Notes
     -----
@@ -239,7 +239,7 @@ def _by_table(
     found = source if isinstance(source, Discovery) else destination
     assert isinstance(found, Discovery)
     if PLAIN not in (source, destination):
-        raise UnsupportedError("a discovery without a layout is moved from and to 'plain' only; go by 'plain'")
+        raise UnsupportedError("a discovery without a layout moves from and to 'plain' only; convert to 'plain' first")
     if bits not in (None, found.bits) or parameters:
         raise FastIndexError(f"{NAME} has {found.bits} bits and no parameters, got bits={bits}, {parameters}")
     array = given_array(buffer)
@@ -287,7 +287,7 @@ def _by_blocks(
     if out is None:
         target = np.empty(sizes if destination == PLAIN else math.prod(sizes) // 2, np.uint8)
     elif not isinstance(out, np.ndarray) or not out.flags.c_contiguous or np.may_share_memory(out, given):
-        raise FastIndexError("out is a contiguous NumPy array that does not overlap the buffer")
+        raise FastIndexError("out must be a contiguous NumPy array that does not overlap the buffer")
     cuts = [(n * rows + a, n * rows + b) for n in range(count) for a, b in ((0, rows - last), (rows - last, rows))]
 
     def parts(array: NDArray[Any], name: str, what: str) -> list[NDArray[Any]]:
@@ -363,7 +363,7 @@ def layout_of(name: str, shape: Sequence[int], bits: int | None = None, **parame
     row = end.row
     if row is not None and (row.order or row.stored == "signed"):
         why = "orders the bits within a unit" if row.order else "stores two's complement"
-        raise UnsupportedError(f"{name} {why}, which no layout says; repack writes its bytes")
+        raise UnsupportedError(f"{name} {why}, which no layout expresses; repack writes its bytes")
     return end.side.shape
 
 

@@ -125,10 +125,10 @@ def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(given, Mapping) and {"rules"} <= set(given) <= {"rules", "formats"}:
         given = given["rules"]
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
+        raise ArgumentTypeError(f'rules must be a list of mappings, or {{"rules": [...]}}, got {shown(given)}')
     for one in given:
         if not isinstance(one, Mapping):
-            raise ArgumentTypeError(f"a rule is a mapping with names and other keys, got {shown(one)}")
+            raise ArgumentTypeError(f"a rule must be a mapping with names and other keys, got {shown(one)}")
         yield one
 
 
@@ -295,22 +295,22 @@ def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> Conv
         )
     names = [one["names"]] if isinstance(one["names"], str) else one["names"]
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentTypeError(f"names of a rule are a text, or a list of texts, got {shown(one['names'])}")
+        raise ArgumentTypeError(f"names of a rule must be text, or a list of texts, got {shown(one['names'])}")
     where = f"the rule for {shown(names[0])}"
     own = {key: value for key, value in one.items() if key in _OUTPUT_KEYS}
     outputs = one.get("outputs", [own])
     if "outputs" in one and own:
         raise FastIndexError(f"{where} has outputs, so {min(own)} belongs to one of these")
     if not isinstance(outputs, list | tuple) or not all(isinstance(output, Mapping) for output in outputs):
-        raise ArgumentTypeError(f"{where}: outputs are a list of mappings, got {shown(outputs)}")
+        raise ArgumentTypeError(f"{where}: outputs must be a list of mappings, got {shown(outputs)}")
     if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
         raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
     needs = one.get("needs", [])
     if not isinstance(needs, list | tuple) or not all(isinstance(name, str) for name in needs):
-        raise ArgumentTypeError(f"{where}: needs are a list of texts, got {shown(needs)}")
+        raise ArgumentTypeError(f"{where}: needs must be a list of texts, got {shown(needs)}")
     for name in needs:
         if captures_of(name) - _common(names):
-            raise FastIndexError(f"{where}: it needs {shown(name)}, which has a capture that its names have not")
+            raise FastIndexError(f"{where}: it needs {shown(name)}, which has a capture that its names lack")
     made = tuple(_output_of(where, names, output, formats) for output in outputs)
     return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), tuple(needs), made)
 
@@ -324,24 +324,24 @@ def _output_of(
     texts = {key: given[key] for key in _TEXT_KEYS if key in given}
     for key, text in texts.items():
         if not isinstance(text, str):
-            raise ArgumentTypeError(f"{where}: {key} is a text, got {shown(text)}")
+            raise ArgumentTypeError(f"{where}: {key} must be text, got {shown(text)}")
         check_characters(key, text)
         if key in ("name", "stack", "unstack") and captures_of(text) - _common(names):
-            raise FastIndexError(f"{where}: {key} is {shown(text)}, which has a capture that its names have not")
+            raise FastIndexError(f"{where}: {key} is {shown(text)}, which has a capture that its names lack")
     if len({"stack", "unstack", "name", "equals"} & set(given)) > 1:
         raise FastIndexError(f"{where}: an output has one of name, stack, unstack and equals; got {shown(list(given))}")
     join = given.get("join")
     if (type(join) is not int or join < 0) if len(names) > 1 else join is not None:
-        raise FastIndexError(f"{where}: join is the dimension along which several names are joined, got {shown(join)}")
+        raise FastIndexError(f"{where}: join must be the dimension along which names are joined, got {shown(join)}")
     if len(names) > 1 and not {"name", "equals"} & set(given):
-        raise FastIndexError(f"{where}: what several names become has a name")
+        raise FastIndexError(f"{where}: several joined names need a name for the result")
     if "unstack" in texts and not is_of_one_star(texts["unstack"]):
         raise FastIndexError(
             f"{where}: unstack is a name with one *, which stands for the number; got {given['unstack']!r}"
         )
     steps = given.get("steps", [])
     if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
-        raise ArgumentTypeError(f"{where}: steps are a list of texts, got {shown(steps)}")
+        raise ArgumentTypeError(f"{where}: steps must be a list of texts, got {shown(steps)}")
     made = format_rule_of(given["format"], formats) if "format" in given else None
     parsed = tuple(_step_of(where, step) for step in steps)
     return Output(
@@ -363,7 +363,7 @@ def _step_of(where: str, text: str) -> tuple[str, ...]:
     wanted = {"flip": 1, "part": 4}.get(kind, 2)
     if kind not in STEPS or len(words) != wanted:
         known = "; ".join(f"{name}{f' and {what}' if what else ''}" for name, what in STEPS.items())
-        raise FastIndexError(f"{where}: the step {shown(text)} is none of: {known}")
+        raise FastIndexError(f"{where}: the step {shown(text)} is not one of: {known}")
     for i, word in enumerate(words[1:]):
         number = re.fullmatch(r"-?\d{1,18}(/\d{1,18})?", word)
         if number is None or (number[1] and (kind == "add" or (kind != "multiply" and i == 0))) or word.endswith("/0"):
@@ -454,7 +454,7 @@ def formats_of(given: Any) -> dict[str, FoundFormat]:
     """
     formats = given.get("formats", {}) if isinstance(given, Mapping) else {}
     if not isinstance(formats, Mapping):
-        raise ArgumentTypeError(f"formats are a mapping of names to what was discovered, got {str(formats)[:200]}")
+        raise ArgumentTypeError(f"formats must be a mapping of names to what was discovered, got {str(formats)[:200]}")
     return {name: found_format_of(one, name) for name, one in formats.items()}
 
 
@@ -476,7 +476,7 @@ def format_rule_of(given: Any, formats: Mapping[str, FoundFormat]) -> Formats:
     """
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         keys = ", ".join(_FORMAT_KEYS)
-        raise ArgumentTypeError(f"the format of a rule is a mapping with {keys}, got {str(given)[:200]}")
+        raise ArgumentTypeError(f"the format of a rule must be a mapping with {keys}, got {str(given)[:200]}")
     if not {"from", "to"} <= set(given):
         raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
     source, target = (_format_of(given[key], formats) for key in ("from", "to"))

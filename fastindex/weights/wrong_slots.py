@@ -196,7 +196,7 @@ def _bytes_of(after: Any) -> Bytes:
     given = np.frombuffer(after, np.uint8) if isinstance(after, bytes | bytearray | memoryview) else host_array(after)
     if given.dtype.hasobject or given.dtype.kind in "SUMm":
         raise ArgumentTypeError(
-            f"a buffer is bytes or an array of numbers, got {type(after).__name__} of {given.dtype}"
+            f"a buffer must be bytes or an array of numbers, got {type(after).__name__} of {given.dtype}"
         )
     return np.ascontiguousarray(given).reshape(-1).view(np.uint8)
 

@@ -52,9 +52,9 @@ def test_descriptors_of_a_transfer() -> None:
 
 def test_what_is_not_understood() -> None:
     for text, message in {
-        "vllm LBNHC num_blocks=x": "num_blocks is a number, got 'x'",
-        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=2": "tp is SIZE/RANK, got '2'",
-        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=a/b": "tp is SIZE/RANK",
+        "vllm LBNHC num_blocks=x": "num_blocks must be a number, got 'x'",
+        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=2": "tp must be SIZE/RANK, got '2'",
+        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=a/b": "tp must be SIZE/RANK",
         "vllm NHD num_blocks=9 kv_heads=1 block_size=16 head_dim=8": "the layouts of vllm are",
         "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 heads=2": "'heads' in 'vllm",
         "vllm LBNHC num_blocks=9 num_blocks=8 block_size=16 head_dim=8": "and given once",

@@ -69,7 +69,7 @@ def test_heads_of_a_rank(heads: int, placement: dict[str, object], expected: ran
         (2, {"tp": (0, 0)}, "the rank must be"),
         (2, {"cp": (2, -1)}, "the rank must be"),
         (2, {"cp": (2, 0), "interleave": 5}, "interleave must divide the block size"),
-        (2, {"null_block": 8}, "null_block 8 is none"),
+        (2, {"null_block": 8}, "null_block 8 is not one"),
     ],
 )
 def test_placements_that_do_not_fit(heads: int, placement: dict[str, object], message: str) -> None:

@@ -121,7 +121,7 @@ def test_tensors_that_do_not_go_together() -> None:
         fp.Cache.from_tensors(np.broadcast_to(np.zeros((5, 4, 1, 8)), (5, 4, 3, 8)), axes)
     with pytest.raises(FastIndexError, match="num_blocks is 6, and axes"):
         fp.Cache.from_tensors(layers_of((5, 4, 3, 8), 1)[0], axes, num_blocks=6)
-    with pytest.raises(ArgumentTypeError, match="holds no element type"):
+    with pytest.raises(ArgumentTypeError, match="no element type is stored as"):
         fp.Cache.from_tensors(np.zeros((5, 4, 3, 8), "U1"), axes)
     with pytest.raises(ArgumentTypeError, match="must be an array or bytes"):
         fp.Cache.from_tensors([1, 2], axes)

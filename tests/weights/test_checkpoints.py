@@ -146,12 +146,12 @@ def test_rules_are_a_list_or_under_one_key(tmp_path: Path) -> None:
     assert "layers.q" in found[0]
     assert all(shapes == found[0] for shapes in found)
     for wrong in ("names", {"names": "*"}, {"rules": RULES, "more": 1}, {"rules": {"names": "*"}}, 3, {}):
-        with pytest.raises(fi.ArgumentTypeError, match="rules are a list of mappings"):
+        with pytest.raises(fi.ArgumentTypeError, match="rules must be a list of mappings"):
             fi.weights.pack_checkpoint(source, tmp_path / "out", wrong)  # type: ignore[arg-type]
         file.write_text(json.dumps(wrong))
         result = run_command(("pack", source, str(tmp_path / "out"), "--rules", str(file)))
         assert result.exit_code == 1
-        assert "rules are a list of mappings" in result.output
+        assert "rules must be a list of mappings" in result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -385,7 +385,7 @@ def test_damaged_headers(tmp_path: Path, seed: int) -> None:
         ([{"names": "layers.*.q.weight", "stack": "norm"}], "two arrays would be called 'norm'"),
         ([{"name": "norm"}], "a rule has names"),
         ([{"names": "norm", "layout": 3}], "all of a rule are texts"),
-        (["norm"], "a rule is a mapping"),
+        (["norm"], "a rule must be a mapping"),
     ],
 )
 def test_rules_that_do_not_fit(tmp_path: Path, rules: Any, reason: str) -> None:
@@ -736,8 +736,8 @@ def check_equal_bytes(path: Path, source: str) -> None:
         ({"from": "awq", "to": "marlin", "shape": [128, 100]}, "multiple|divi"),
         ({"from": "awq", "to": "marlin", "shape": [64, 192]}, "has 12288 bytes, awq of"),
         ({"from": "awq", "to": "marlin", "group_size": 3}, "neither awq nor marlin has a parameter"),
-        ({"from": "awq", "to": "marlin", "bits": "4"}, "bits is an integer"),
-        ("awq", "is a mapping with from"),
+        ({"from": "awq", "to": "marlin", "bits": "4"}, "bits must be an integer"),
+        ("awq", "must be a mapping with from"),
     ],
 )
 def test_formats_that_do_not_fit(tmp_path: Path, given: Any, reason: str) -> None:

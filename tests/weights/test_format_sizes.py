@@ -204,7 +204,7 @@ def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed
 
 def refused_parameter(error: str, name: str, parameters: dict[str, Any]) -> bool:
     """Whether an error names parameters whose quotient is no whole number."""
-    found = re.search(rf"{name}: (\S+) is a whole number, got (\w+=\d+(, \w+=\d+)*)", error)
+    found = re.search(rf"{name}: (\S+) must be a whole number, got (\w+=\d+(, \w+=\d+)*)", error)
     if found is None:
         return False
     values = {k: int(v) for k, v in (one.split("=") for one in found[2].split(", "))}

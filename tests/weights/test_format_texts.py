@@ -98,7 +98,7 @@ def test_the_layout_of_given_sizes_packs_as_repack_does(one: dict[str, Any], var
             break
         sizes = tuple(3 * variant["multiples"].get(letter, least) for letter in one["dimensions"])
         if variant["unit_order"] or variant["flipped_bits"]:
-            with pytest.raises(fi.UnsupportedError, match="which no layout says; repack writes its bytes"):
+            with pytest.raises(fi.UnsupportedError, match="which no layout expresses; repack writes its bytes"):
                 fi.weights.layout_of(name, sizes, bits, **parameters)
             continue
         layout, codes = fi.weights.layout_of(name, sizes, bits, **parameters), codes_of(sizes, bits)

@@ -304,7 +304,7 @@ BITS = fi.weights.discover(lambda c: fi.weights.repack(c, "plain", "gptq", bits=
 
 @pytest.mark.parametrize("given", [None, 3, "x", [], {}, {"layout": 3}, {"layout": None}, {"shape": [4]}])
 def test_json_that_is_no_discovery(given: Any) -> None:
-    with pytest.raises(fi.FastIndexError, match=r"to_json|is a mapping"):
+    with pytest.raises(fi.FastIndexError, match=r"to_json|must be a mapping"):
         fi.weights.Discovery.from_json(given)
 
 
@@ -345,12 +345,12 @@ def test_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("formats", "reason"),
     [
-        ([], "formats are a mapping"),
+        ([], "formats must be a mapping"),
         ({"awq": PAIRS.to_json()}, "is called 'awq' already"),
         ({"plain": PAIRS.to_json()}, "is called 'plain' already"),
         ({"kleidiai": PAIRS.to_json()}, "is called 'kleidiai' already"),
-        ({"my format": PAIRS.to_json()}, "is a word such as my_format"),
-        ({"mine": 3}, "'mine': a mapping is expected, got 3"),
+        ({"my format": PAIRS.to_json()}, "must be a word such as my_format"),
+        ({"mine": 3}, "'mine': it must be a mapping, got 3"),
         ({"mine": SWIZZLE.to_json()}, "'mine': it is not an order of digits"),
         ({"mine": {**PAIRS.to_json(), "bits": 5}}, "'mine'"),
         (

@@ -80,7 +80,7 @@ def _four_granules(
     finish: Callable[..., Any],
     put_each: Callable[..., None],
 ) -> Callable[..., None]:
-    """Make the function of a thread that moves four units, with what the next lane has read.
+    """Make the function of a thread that moves four units, with the bytes that the next lane has read.
 
     The functions get `run`: the table, the bytes of a run, the stride between rows, and the first and last address from
     which `read_bytes` can be read.
@@ -90,7 +90,7 @@ def _four_granules(
     in_bits : bool
         Whether source offsets are in bits, and the table begins with the loops.
     read_bytes : int
-        Of an aligned load.
+        Bytes of an aligned load.
     words_of_value : pair of int
         The value of a unit that lanes exchange: a tuple of tuples of words.
     extent : callable
@@ -419,7 +419,7 @@ def _interleaving(rows: int) -> Callable[..., None]:
 def deinterleave_rows_kernel(rows: int) -> Kernel:
     """Make the kernel that deinterleaves 1, 2 or 4 rows, the inverse of `interleave_rows_kernel`.
 
-    A unit is 16 / `rows` bytes of each row, aligned to as many. They are in one granule of the source, or in two, of
+    A unit is 16 / `rows` bytes of each row, aligned to that size. They are in one granule of the source, or in two, of
     which the next lane reads the second.
     """
     return _granule_kernel(f"deinterleave rows {rows}", [_deinterleaving(rows)], resident=2)

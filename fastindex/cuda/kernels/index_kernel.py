@@ -61,14 +61,14 @@ class InputForm:
 
 @dataclass(frozen=True, slots=True)
 class ProgramForm:
-    """What of a program a kernel is generated for; variables are numbered: inputs, then quotients.
+    """The part of a program that a kernel depends on; variables are numbered: inputs, then quotients.
 
     Attributes
     ----------
     quotients : tuple of (variables, wide)
     outputs : tuple of tuples of variables
     checks : tuple of variables
-        Of any check; without variables, there are no checks.
+        Variables of any check; empty if there are no checks.
     narrow : bool
         Whether sums have 32 bits.
     """
@@ -155,7 +155,7 @@ def _clipped_unsigned(value: Any, bound: Any, failed: Any, n: Any) -> Any:
     return bound - 1 if _beyond(value, bound) else value
 
 
-#: What makes an input one within its bound, by its treatment and whether it is signed.
+#: The functions that bring an input within its bound, by its treatment and whether it is signed.
 _WITHIN = {
     ("raise", True): _reported,
     ("raise", False): _reported,

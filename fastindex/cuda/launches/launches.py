@@ -57,7 +57,7 @@ VECTOR_TILES = {
     16: ((32, 32), (4, 256), (256, 4)),
 }
 
-#: The same of tiles that move element by element, or if elements are smaller than a word, in words at any alignment:
+#: The same for tiles that move element by element, or if elements are smaller than a word, in words at any alignment:
 #: rows, and stretches of columns, of 31 words.
 ELEMENT_TILES = {
     1: ((124, 124),),

@@ -51,7 +51,7 @@ class BytesAccessed:
         """Return the bytes read of each operand and written of each array of the result of an instruction."""
         opcode, details = computation.opcodes[place], computation.details[place]
         if opcode == "custom-call":
-            # XLA does not know what it does.
+            # XLA's analysis does not look into custom calls.
             return (), ()
         if opcode == "fusion" and details.callees:
             key = details.callees[0], details.kind
@@ -94,7 +94,7 @@ class BytesAccessed:
         """Return the bytes that a fusion reads of each parameter."""
         found = self._read_by.get(fused.name)
         if found is None:
-            # Nothing for a computation that calls itself, as damaged text may say.
+            # Damaged text may have a computation that calls itself: it reads nothing.
             self._read_by[fused.name] = ()
             self._depth += 1
             found = self._read_by[fused.name] = self._new_reads(fused) if self._depth < _DEEPEST else ()
@@ -105,7 +105,7 @@ class BytesAccessed:
         numbers = {
             place: fused.details[place].number
             for place, opcode in enumerate(fused.opcodes)
-            # Damaged text may have any number.
+            # In damaged text, numbers may be out of range.
             if opcode == "parameter" and 0 <= fused.details[place].number < len(fused)
         }
         reads = [0] * (max(numbers.values(), default=-1) + 1)
