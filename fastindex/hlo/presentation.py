@@ -138,7 +138,6 @@ def text_table(
     indent = 1 + sum(size + 3 for size in sizes)
     longest = max([len(titles[-1]), *(len(text) for _, last in shown for _, text in last)])
     room = min(longest, max(width - 1 - indent, _NARROWEST))
-    folded = re.compile(rf".{{1,{room}}}(?:\s+|$)|.{{{room}}}").findall
 
     def begun(cells: Sequence[str]) -> str:
         pairs = zip(cells, alignments, sizes, strict=True)
@@ -148,11 +147,36 @@ def text_table(
     for cells, last in shown:
         begin = begun(cells)
         for style, text in last:
-            for part in folded(text) if len(text) > room else (text,):
-                line = part.rstrip()
+            for line in _parts(text, room):
                 lines.append(begin + (f"{_CODES[style]}{line}\x1b[0m" if style and colours else line))
                 begin = " " * indent
     return lines
+
+
+def folded(text: str, width: int) -> str:
+    r"""Fold the lines of a text at a width, with an indent for what continues a line.
+
+    Examples
+    --------
+    >>> print(folded("module m\n  peak 7.8 KiB (estimated), at fusion.3 in main", width=32))
+    module m
+      peak 7.8 KiB (estimated), at
+        fusion.3 in main
+    """
+    lines = []
+    for line in text.split("\n"):
+        indent = len(line) - len(line.lstrip())
+        room = max(width - indent - 2, _NARROWEST)
+        first, *others = _parts(line[indent:], room if len(line) > width else width)
+        lines += [" " * indent + first, *(" " * (indent + 2) + part for part in others)]
+    return "\n".join(lines)
+
+
+def _parts(text: str, room: int) -> list[str]:
+    """Return a text in parts of at most some characters, divided at spaces if possible."""
+    if len(text) <= room:
+        return [text.rstrip()]
+    return [part.rstrip() for part in re.findall(rf".{{1,{room}}}(?:\s+|$)|.{{{room}}}", text)]
 
 
 #: Style for a fragment in an element of the class `fi-report`.

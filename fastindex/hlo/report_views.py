@@ -10,6 +10,7 @@ from fastindex.hlo.presentation import (
     Number,
     Style,
     TableRow,
+    folded,
     fragment_of,
     new_id,
     page_of,
@@ -128,7 +129,7 @@ def report_text(uses: Uses, sort: SortKey, top: int | None, width: int, all_name
     """Return the totals and the table of shapes."""
     titles = (*_IN_TERMINAL, "shape, cause, cheapest change and source")
     rows = [_text_row(use, len(uses.modules) > 1, all_names) for use in uses.sorted_uses(sort, top)]
-    lines = [visible(summary(uses))]
+    lines = [folded(visible(summary(uses)), width)]
     if rows:
         lines += [*text_table(titles, ">" * len(_IN_TERMINAL), rows, width, colours), ""]
     if len(rows) < len(uses.uses):

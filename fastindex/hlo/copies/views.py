@@ -11,6 +11,7 @@ from fastindex.hlo.copies.rows import CopyRow, CopySum, CopyTable
 from fastindex.hlo.presentation import (
     Number,
     TableRow,
+    folded,
     fragment_of,
     new_id,
     page_of,
@@ -101,7 +102,7 @@ def columns_of(rows: Iterable[CopyRow], titles: Iterable[str]) -> list[str]:
 
 def copies_text(table: CopyTable, top: int | None, width: int, all_moves: bool, colours: bool = False) -> str:
     """Return the totals and the table of rows."""
-    lines = [visible(summary(table, all_moves))]
+    lines = [folded(visible(summary(table, all_moves)), width)]
     rows = table.rows(all_moves)
     columns = columns_of(rows, ("moved", "measured", "trips", "cycles"))
     if rows:

@@ -292,7 +292,9 @@ def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(chunk if first else b"")
     except UnicodeDecodeError:
-        refuse(name, _BINARY)
+        # Comments and paths may be in another encoding.
+        if b"HloModule" not in chunk:
+            refuse(name, _BINARY)
     head = _COMMENT.sub(b"", chunk[:_LOOKED_AT]).lstrip()[:2000] if first else b""
     if first and b"HloModule" not in head and (head.startswith((b"module ", b"#loc")) or b"func.func" in head):
         refuse(name, "MLIR, not HLO; use compiled.as_text(), or lowered.as_text(dialect='hlo')")

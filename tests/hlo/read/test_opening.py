@@ -99,6 +99,13 @@ def test_compressed_texts_are_those_texts(ending: str, tmp_path: Path) -> None:
         assert fi.hlo.report(stream).total_nbytes == fi.hlo.report(TEXT).total_nbytes
 
 
+def test_bytes_of_another_encoding_in_a_comment(tmp_path: Path) -> None:
+    plain, file = tmp_path / "plain.txt", tmp_path / "coded.txt"
+    plain.write_bytes(TEXT.read_bytes())
+    file.write_bytes(TEXT.read_bytes() + "// gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n\n".encode("latin-1"))
+    assert answers(file) == answers(plain)
+
+
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
 def test_texts_in_utf_16_are_those_texts(mark: bytes, tmp_path: Path) -> None:
     plain, file = tmp_path / "plain.txt", tmp_path / "coded.txt"
