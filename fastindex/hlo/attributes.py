@@ -45,6 +45,9 @@ _INDICES = re.compile(rb'"indices":\[([^\]]*)\]')
 _QUOTED_NUMBER = re.compile(rb'"(\d+)"')
 #: The usual beginning of a fusion's attributes, as XLA prints them.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
+_SLICES = re.compile(
+    rb"\b(offset_dims|slice_sizes|update_window_dims|inserted_window_dims|input_batching_dims)=\{([\d,\s]*)\}"
+)
 _SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
 _SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
 
@@ -69,8 +72,9 @@ class Details:
     aliases : tuple of Alias
         ``output_to_operand_aliasing``.
     kind : str
-        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast". Of a
-        copy-start that the previous run of the program has done already: "CrossProgram".
+        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast", or
+        "Estimated" if its cost is given. Of a copy-start that the previous run of the program has done already:
+        "CrossProgram".
     number : int
         Number of a parameter; index of a get-tuple-element.
     sharding : str
@@ -78,6 +82,9 @@ class Details:
     shared : tuple of tuple of int, or None
         Groups of operands and results that share memory, as the TPU compiler lists them: results are numbered after the
         operands. None if the text has no such list.
+    slices : pair of tuples of int
+        Of a gather: ``offset_dims`` and ``slice_sizes``. Of a scatter: ``update_window_dims``, and the dimensions of
+        the operand that are not in them.
     """
 
     callees: tuple[str, ...] = ()
@@ -86,6 +93,7 @@ class Details:
     number: int = -1
     sharding: str = ""
     shared: tuple[tuple[int, ...], ...] | None = None
+    slices: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 NO_DETAILS = Details()
@@ -236,7 +244,22 @@ def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
         # The operands are contiguous in the memory of the result.
         return _WHOLE_OF_OPERANDS
     aliases = output_aliases(attributes)
-    return Details(aliases=aliases, shared=shared_in(attributes)) if aliases else details_of_shared(attributes)
+    kind = "Estimated" if b'"cost_estimate":' in attributes else ""
+    if aliases or kind:
+        return Details(aliases=aliases, kind=kind, shared=shared_in(attributes))
+    return details_of_shared(attributes)
+
+
+def _read_gather(operands: bytes, attributes: bytes) -> Details:
+    found = {name: _path(numbers) for name, numbers in _SLICES.findall(attributes)}
+    slices = found.get(b"offset_dims", ()), found.get(b"slice_sizes", ())
+    return Details(slices=slices, shared=shared_in(attributes))
+
+
+def _read_scatter(operands: bytes, attributes: bytes) -> Details:
+    found = {name: _path(numbers) for name, numbers in _SLICES.findall(attributes)}
+    others = found.get(b"inserted_window_dims", ()) + found.get(b"input_batching_dims", ())
+    return Details(slices=(found.get(b"update_window_dims", ()), others), shared=shared_in(attributes))
 
 
 def _read_copy_start(operands: bytes, attributes: bytes) -> Details:
@@ -269,6 +292,8 @@ DETAIL_READERS: dict[bytes, Callable[[bytes, bytes], Details]] = {
     b"async-start": _read_async_start,
     b"copy-start": _read_copy_start,
     b"custom-call": _read_custom_call,
+    b"gather": _read_gather,
+    b"scatter": _read_scatter,
     b"while": _read_while,
     b"conditional": _read_conditional,
 }

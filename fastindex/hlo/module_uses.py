@@ -14,6 +14,7 @@ from fastindex.hlo.attributes import MetadataReader
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.flow.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.flow.fast_memory import SPACES
 from fastindex.hlo.flow.liveness import UNIT_NBYTES, Liveness, liveness
 from fastindex.hlo.flow.walk import DEEPEST
 from fastindex.hlo.flow_rules import rule_of
@@ -329,12 +330,12 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
 
 
 def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, Liveness]:
-    """Compute the liveness in memory space 0, and in every other memory space that contains more than flags."""
+    """Compute the liveness in memory space 0, in the fast memory, and in each memory that contains more than flags."""
     sizes: dict[int, int] = {}
     for buffer in found.buffers:
         space = table.spaces[buffer.leaf]
         sizes[space] = sizes.get(space, 0) + table.nbytes[buffer.leaf]
-    spaces = [space for space, nbytes in sorted(sizes.items()) if space and nbytes >= _FLAGS_NBYTES]
+    spaces = [space for space in sorted(sizes) if space in SPACES or (space and sizes[space] >= _FLAGS_NBYTES)]
     return {space: liveness(found, table, space, on_tpu) for space in (0, *spaces)}
 
 

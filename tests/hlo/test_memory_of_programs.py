@@ -24,12 +24,10 @@ NAMES = (
     "offloaded_v5p", "host_moments_v6e", "sorts_v6e", "sorts_tpu7x", "graph_v4", "graph_v5p", "graph_v6e",
     "embedded_v5e", "embedded_tpu7x", "quantised_v5e", "quantised_v6e", "quantised_tpu7x", "solved_v5p", "spectra_v4",
     "fully_sharded_v5e", "fully_sharded_v5p", "fully_sharded_v6e", "tensor_parallel_tpu7x", "ring_v4", "ring_v6e",
-    "exchanged_v5p", "exchanged_tpu7x", "served_v4", "served_v6e",
+    "exchanged_v5p", "exchanged_tpu7x", "served_v4", "served_v6e", "segments_v4", "branched_v6e",
 )  # fmt: skip
 #: Where XLA's order of buffers in the fast memory depends on times that the text does not have: the largest difference.
-FAST_DIFFERENCES = {
-    "experts_v5p": 0.12, "graph_v4": 0.13, "quantised_v6e": 0.13, "quantised_tpu7x": 0.13,
-}  # fmt: skip
+FAST_DIFFERENCES = {"adam_tpu7x": 0.08, "graph_v6e": 0.15, "quantised_v6e": 0.13, "quantised_tpu7x": 0.13}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="the extra tpu is not installed")

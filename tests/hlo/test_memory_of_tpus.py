@@ -309,6 +309,7 @@ def test_offsets_in_the_fast_memory_are_aligned() -> None:
 
 
 FIRST, ROWS, SMALL = FAST.replace("256", "512"), MAIN.replace("256", "8"), "f32[8]{0:T(128)}"
+MANY = MAIN.replace("256", "64")
 READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
   %p = f32[] parameter(0)
   ROOT %q = f32[] parameter(1)
@@ -348,6 +349,28 @@ READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
 index_vector_dim=1, slice_sizes={{1,1024}}
 }}
 
+%gathering_many (p: f32[512,1024], q: s32[64]) -> f32[64,1024] {{
+  %p = {FIRST} parameter(0)
+  %q = s32[64]{{0:T(128)}} parameter(1)
+  ROOT %g = {MANY} gather(%p, %q), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, \
+index_vector_dim=1, slice_sizes={{1,1024}}
+}}
+
+%scattering (p: f32[8,1024], q: s32[512], r: f32[512,1024]) -> f32[8,1024] {{
+  %p = {ROWS} parameter(0)
+  %q = s32[512]{{0:T(512)}} parameter(1)
+  %r = {FIRST} parameter(2)
+  ROOT %s = {ROWS} scatter(%p, %q, %r), update_window_dims={{1}}, inserted_window_dims={{0}}, \
+scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=%region
+}}
+
+%scattering_within (p: f32[8,1024], q: s32[512], r: f32[512,1024]) -> f32[8,1024] {{
+  %p = {ROWS} parameter(0)
+  %q = s32[512]{{0:T(512)}} parameter(1)
+  %r = {FIRST} parameter(2)
+  ROOT %f = {ROWS} fusion(%p, %q, %r), kind=kCustom, calls=%scattering
+}}
+
 %updating (p: f32[512,1024], q: f32[8,1024], i: s32[]) -> f32[512,1024] {{
   %p = {FIRST} parameter(0)
   %q = {ROWS} parameter(1)
@@ -366,6 +389,8 @@ WHOLE_RESULT = FIRST.replace("S(1)", "")
         (WHOLE_RESULT, "fusion(%first), kind=kLoop, calls=%damaged", 4),
         # What a custom call reads is not known to the compiler.
         (WHOLE_RESULT, "custom-call(%first)", 4),
+        # Of gmm_v5e: unless the kernel estimates its cost.
+        (WHOLE_RESULT, 'custom-call(%first), backend_config={"cost_estimate":{"flops":"1"}}', 6),
         # Of fully_sharded_v5e: gathered in parts, by fusions that also compute something else.
         (f"({FIRST}, {SMALL})", "fusion(%first, %s), kind=kCustom, calls=%passing", 4),
         (ROWS, "slice(%first), slice={[0:8], [0:1024]}", 4),
@@ -375,6 +400,10 @@ WHOLE_RESULT = FIRST.replace("S(1)", "")
         # Of graph_v4: rows of an array.
         (ROWS, "gather(%first, %r)", 4),
         (ROWS, "fusion(%first, %r), kind=kCustom, calls=%gathering", 4),
+        # Of seg_v4: 64 rows of 4 KiB are in 8 times as many registers; a scatter within another fusion reads nothing.
+        (MANY, "fusion(%first, %rs), kind=kCustom, calls=%gathering_many", 6),
+        (ROWS, "fusion(%u, %all, %first), kind=kCustom, calls=%scattering", 6),
+        (ROWS, "fusion(%u, %all, %first), kind=kCustom, calls=%scattering_within", 4),
         (FIRST, "scatter(%first, %r, %u), to_apply=%region", 4),
         (FIRST, "scatter(%first, %r, %more), to_apply=%region", 6),
         (FIRST, "dynamic-update-slice(%first, %u, %i, %i)", 4),
@@ -388,6 +417,8 @@ def test_what_is_read_more_gets_its_place_first(result: str, reader: str, nbytes
         f"%a = {MAIN} parameter(0)",
         f"%s = {SMALL} constant({{...}})",
         "%r = s32[8]{0:T(128)} constant({...})",
+        "%rs = s32[64]{0:T(128)} constant({...})",
+        "%all = s32[512]{0:T(512)} constant({...})",
         "%i = s32[] constant(0)",
         f"%u = {ROWS} constant({{...}})",
         f"%more = {more.replace('S(1)', '')} constant({{...}})",
@@ -414,6 +445,49 @@ def test_what_is_fetched_for_the_next_run_gets_its_place_first() -> None:
         f"ROOT %r = {MAIN} custom-call(%d, %done.0)",
     )
     assert peaks(text)[1] == 5 * MIB
+
+
+def test_of_equal_values_the_one_that_is_there_longer_gets_its_place_first() -> None:
+    """Of flashg_v5p: the other one follows it, and leaves its place to a larger array."""
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%short = {FAST} negate(%a)",
+        f"%long = {FAST} negate(%a)",
+        f"%b = {MAIN} negate(%short)",
+        f"%c = {FIRST} custom-call(%b)",
+        f"%d = {MAIN} custom-call(%c)",
+        f"ROOT %r = {MAIN} add(%long, %d)",
+    )
+    assert peaks(text)[1] == 3 * MIB
+
+
+BRANCHES = f"""%reading (t: (f32[256,1024])) -> f32[256,1024] {{
+  %t = ({FAST}) parameter(0)
+  %e = {FAST} get-tuple-element(%t), index=0
+  %n = {MAIN} negate(%e)
+  %inner = {FAST} negate(%n)
+  ROOT %o = {MAIN} negate(%inner)
+}}
+
+%passing_by (t: (f32[256,1024])) -> f32[256,1024] {{
+  %t = ({FAST}) parameter(0)
+  %e = {FAST} get-tuple-element(%t), index=0
+  ROOT %o = {MAIN} negate(%e)
+}}
+"""
+
+
+def test_a_branch_gives_away_what_it_has_read() -> None:
+    """Of sw_v6e: what a branch computes after its last use of an array takes the place of that array."""
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        "%i = s32[] parameter(1)",
+        f"%x = {FAST} negate(%a)",
+        f"%t = ({FAST}) tuple(%x)",
+        f"ROOT %c = {MAIN} conditional(%i, %t, %t), branch_computations={{%reading, %passing_by}}",
+        before=BRANCHES,
+    )
+    assert peaks(text)[1] == MIB
 
 
 class Compiled:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Literal
 
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.flow.fast_memory import SPACES, FastUse, fast_uses
+from fastindex.hlo.flow.fast_memory import SPACES, FastUse, Program, ValueBuffer, fast_uses
 from fastindex.hlo.flow.walk import TooDeep, Walk
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -111,11 +113,15 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             begin, end = walk.entries[entry.shape(entry.root)].at(output)
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
+    own = [walk.find(value) for value in range(len(walk.leaf))] if walk.nbytes_read else []
+    for pair in walk.listed:
+        walk.join(*pair)
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
-    return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}), walk.clock, walk.schedule)
+    buffers = _collect(walk, arguments, {walk.find(value) for value in outputs}, own)
+    return ModuleBuffers(buffers, walk.clock, walk.schedule)
 
 
-def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]:
+def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[int]) -> list[Buffer]:
     roots = [walk.find(value) for value in range(len(walk.leaf))]
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
@@ -151,31 +157,53 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
         if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
             heir = numbers.get(taker)
             buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
-    if walk.nbytes_read:
-        _set_fast_uses(walk, buffers, numbers)
+    if own:
+        _set_fast_uses(walk, buffers, numbers, own)
     return buffers
 
 
-def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int]) -> None:
-    """Set the use of the values in the fast memory of a core."""
+def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], own: Sequence[int]) -> None:
+    """Set the use of the values in the fast memory of a core.
+
+    Values are joined only as far as they must share memory: `own` has the first one for each.
+    """
     read: Counter[int] = Counter()
     for value, nbytes in walk.nbytes_read.items():
-        read[walk.find(value)] += nbytes
-    moves = [(walk.find(value), walk.find(source)) for value, source in walk.moves]
+        read[own[value]] += nbytes
+    used: dict[int, list[int]] = {}
+    for value, steps in walk.uses.items():
+        used.setdefault(own[value], []).extend(steps)
+    moves = [(own[value], own[source]) for value, source in walk.moves]
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
-    groups = (
-        # Of the writers only the first one counts, and an asynchronous copy does not.
-        (
-            root,
-            buffers[numbers[root]].intervals,
-            read[root] + walk.nbytes_written.get(root, 0) * (root not in walk.returned),
-        )
-        for root in fast.union(*moves)
-        if root in numbers
-    )
-    found = fast_uses(groups, moves, walk.loops, {walk.find(value) for value in walk.across_programs})
+    values = []
+    for root in fast.union(*moves):
+        number = numbers.get(walk.find(root), -1)
+        if number >= 0:
+            # An asynchronous copy does not count as a writer.
+            written = 0 if root in walk.returned else walk.nbytes_written.get(root, 0)
+            ranges = buffers[number].intervals
+            end = walk.clock if buffers[number].role == "argument" else ranges[-1][1]
+            values.append(ValueBuffer(root, ranges, read[root], written, end, used.get(root, ())))
+    kept = {own[value] for value in walk.across_programs}
+    found = fast_uses(values, moves, _program_of(walk), kept)
     for root in fast:
         buffers[numbers[root]].fast = found[root]
+
+
+def _program_of(walk: Walk) -> Program:
+    """Return what a program does at each step, copies between memories excepted."""
+    events = [0] * (walk.clock + 2)
+    instructions = [(owner.name, place) for owner, place in zip(walk.owners, walk.places, strict=True)]
+    for _, group in groupby(range(len(walk.leaf)), instructions.__getitem__):
+        values = list(group)
+        if not walk.owners[values[0]].opcodes[walk.places[values[0]]].endswith(("-start", "-done")):
+            # A result with several arrays has a table, one more value.
+            events[walk.start[values[0]]] += len(values) > 1
+            for value in values:
+                events[walk.start[value]] += 1
+                events[walk.end[value]] += 1
+    nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
+    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)), walk.loops)
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:

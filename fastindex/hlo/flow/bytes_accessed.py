@@ -1,13 +1,15 @@
 """The bytes that an instruction reads of each operand and writes of its result, as XLA's cost analysis counts them.
 
-Source: ``xla/service/hlo_cost_analysis.cc`` (FusionParameterReadBytes, HandleFusion, HandleGather, HandleScatter,
-HandleSlice, HandleDynamicSlice, HandleDynamicUpdateSlice).
+Source: ``xla/service/hlo_cost_analysis.cc`` (Preprocess, FusionParameterReadBytes, HandleFusion, HandleSlice,
+HandleDynamicSlice, HandleDynamicUpdateSlice). A TPU gathers and scatters whole tiles: the counts are those that libtpu
+0.0.52 logs with ``TPU_VMODULE=algorithm=5``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fastindex.core.shape import Shape
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -16,6 +18,10 @@ from fastindex.hlo.shape_table import ShapeTable
 Accessed = tuple[Sequence[int], Sequence[int]]
 #: Limit on the nesting of fusions; beyond it, the bytes are not counted.
 _DEEPEST = 50
+#: Aliasing of a fusion within another one that only changes the tiles.
+_IS_OPERAND = (((), 0, ()),)
+#: Rows and columns of a vector register, which a TPU loads to gather a row or an element.
+_SUBLANES, _LANES = 8, 128
 
 
 class BytesAccessed:
@@ -41,7 +47,14 @@ class BytesAccessed:
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self._computations = module.computations
-        self._arrays = [[table.nbytes[leaf] for leaf in table.entry(text).leaves] for text in module.shapes]
+        self._table = table
+        self._leaves = [table.entry(text).leaves for text in module.shapes]
+        self._arrays = [[table.nbytes[leaf] for leaf in leaves] for leaves in self._leaves]
+        #: Of the results that are tuples only a fusion's count as written.
+        self._written = [
+            [0] * len(arrays) if text.startswith(b"(") else arrays
+            for text, arrays in zip(module.shapes, self._arrays, strict=True)
+        ]
         self._sizes = [sum(arrays) for arrays in self._arrays]
         self._fusions: dict[tuple[str, str], Accessed | None] = {}
         self._read_by: dict[str, Sequence[int]] = {}
@@ -50,7 +63,7 @@ class BytesAccessed:
     def of(self, computation: Computation, place: int) -> Accessed:
         """Return the bytes read of each operand and written of each array of the result of an instruction."""
         opcode, details = computation.opcodes[place], computation.details[place]
-        if opcode == "custom-call":
+        if opcode == "custom-call" and details.kind != "Estimated":
             # XLA's analysis does not look into custom calls.
             return (), ()
         if opcode == "fusion" and details.callees:
@@ -62,16 +75,38 @@ class BytesAccessed:
             if found is not None:
                 return found
         reads = [self._size(computation, operand) for operand in computation.operands(place)]
-        written = self._arrays[computation.shape(place)]
-        if opcode in ("slice", "dynamic-slice", "gather"):
+        written = self._written[computation.shape(place)]
+        if opcode in ("slice", "dynamic-slice"):
             return [*written, *reads[1:]], written
+        if opcode == "gather" and reads:
+            sizes = computation.details[place].slices[1]
+            source, result = self._array(computation, computation.operands(place)[0]), self._array(computation, place)
+            return [_nbytes_in_tiles(source, sizes, result), *reads[1:]], written
         if opcode == "dynamic-update-slice":
             return [0, *reads[1:]], reads[1:2]
         if opcode == "scatter":
             count = len(reads) // 2
-            updates = reads[count + 1 :]
-            return [*updates, *reads[count:]], updates
+            tiles = [self._scattered(computation, place, number) for number in range(count)]
+            return [*tiles, *reads[count:]], tiles
         return reads, written
+
+    def _scattered(self, computation: Computation, place: int, number: int) -> int:
+        """Return the bytes of the tiles that a scatter writes slices to, in one of its operands."""
+        window, others = computation.details[place].slices
+        operands = computation.operands(place)
+        target, updates = (self._array(computation, operands[at]) for at in (number, number - len(operands) // 2))
+        if updates is None:
+            return 0
+        if target is None or len(window) + len(others) != target.rank:
+            return _nbytes_in_tiles(None, (), updates)
+        within = iter(updates.dimensions[at] for at in window if at < updates.rank)
+        sizes = [1 if at in others else next(within, 1) for at in range(target.rank)]
+        return _nbytes_in_tiles(target, sizes, updates)
+
+    def _array(self, computation: Computation, place: int) -> Shape | None:
+        """Return the shape of the result of an instruction, if it is one array."""
+        leaves = self._leaves[computation.shape(place)] if place >= 0 else ()
+        return self._table.shapes[leaves[0]] if len(leaves) == 1 else None
 
     def _size(self, computation: Computation, place: int) -> int:
         return self._sizes[computation.shape(place)] if place >= 0 else 0
@@ -112,12 +147,16 @@ class BytesAccessed:
         shared = set()
         for place, opcode in enumerate(fused.opcodes):
             operands = fused.operands(place)
+            is_same = opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND
+            if is_same and len(operands) and operands[0] in numbers:
+                numbers[place] = numbers[operands[0]]
+                continue
             for operand in set(operands) & numbers.keys():
                 number, whole = numbers[operand], self._size(fused, operand)
                 is_first = operands[0] == operand
                 if opcode == "fusion":
                     inner = self._computations.get((*fused.details[place].callees, "")[0])
-                    sizes = self._reads(inner) if inner is not None else ()
+                    sizes = self._reads(inner) if inner is not None and not _is_custom(inner) else ()
                     reads[number] += sum(size for at, size in zip(operands, sizes, strict=False) if at == operand)
                 elif opcode == "slice" or (opcode == "dynamic-slice" and is_first):
                     reads[number] += self._size(fused, place)
@@ -131,3 +170,44 @@ class BytesAccessed:
                     shared.add(number)
                     reads[number] += whole
         return reads
+
+
+def _is_custom(fused: Computation) -> bool:
+    """Whether a fusion within another one ends in a scatter, or in a fusion for gathers or scatters."""
+    root = fused.root
+    return root >= 0 and (fused.opcodes[root] == "scatter" or fused.details[root].kind == "Custom")
+
+
+def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | None) -> int:
+    """Return the bytes of the tiles of an array that slices of it are in.
+
+    Parameters
+    ----------
+    array : Shape or None
+    sizes : sequence of int
+        Of one slice.
+    slices : Shape or None
+        Of all slices together, in which each takes rows of its own.
+
+    Examples
+    --------
+    Rows are gathered from tiles of 8 of them:
+
+    >>> array, slices = (Shape.parse(f"f32[{count},72]{{1,0:T(8,128)}}") for count in (900, 4000))
+    >>> _nbytes_in_tiles(array, (1, 72), slices) == 8 * slices.nbytes
+    True
+
+    Each of 500 elements, in 512 lanes, is loaded with a register of 4,096 bytes:
+
+    >>> array, slices = (Shape.parse(f"s32[{count}]{{0:T({tile})}}") for count, tile in ((4000, 1024), (500, 512)))
+    >>> _nbytes_in_tiles(array, (1,), slices) == 512 * 4096
+    True
+    """
+    if slices is None:
+        return 0
+    if array is None or array.layout is None or len(sizes) != array.rank or 0 in sizes:
+        return slices.nbytes
+    order = array.layout.minor_to_major
+    rows = sizes[order[1]] if array.rank > 1 else 1
+    lanes = _LANES if all(size == 1 for size in sizes) else 1
+    return slices.nbytes * lanes * -(-rows // _SUBLANES) * _SUBLANES // rows

@@ -2,15 +2,16 @@
 
 First the compiler places what it fetches for the next run, and keeps it throughout. Then it decides for one buffer
 after the other whether it gets fast memory, the most beneficial first: by the time that its readers save, divided by
-the square root of its size. Each goes into the smallest gap that is free from its first step to the last use of its
-value *in any memory*, even if it leaves the fast memory earlier. Gaps therefore stay open which live ranges do not
-explain. The time saved is not in the text; it is taken to be proportional to the bytes that are read and written, as
-for instructions limited by memory. Those limited by computation save less; which these are, the text does not say.
+the square root of its size; of equal ones, the one that is there longest. Each goes into the smallest gap that is free
+from its first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps
+therefore stay open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional
+to the bytes that are read and written, as for instructions limited by memory. Those limited by computation save
+nothing; which these are, the text does not say.
 
 Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
 ``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer),
 ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices only those by time). The alignment and
-the weight of loops are those of libtpu 0.0.52.
+the weight of loops are those of libtpu 0.0.52; with ``TPU_VMODULE=algorithm=5`` it logs its order, and why.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ UNIT_NBYTES = 1 << 12
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
 _MOST_BUFFERS = 2000
+#: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
+_MOST_BETWEEN_USES = 1 << 30
 
 Interval = tuple[int, int]
 
@@ -47,11 +50,17 @@ class FastUse(NamedTuple):
         Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
     is_kept : bool
         Whether it is fetched for the next run of the program.
+    events : int
+        Number of values that begin or end while it is there, in any memory; an argument ends with the program.
+    span : (int, int)
+        Its first and its last use, in any memory.
     """
 
     last: int
     nbytes: int
     is_kept: bool = False
+    events: int = 0
+    span: Interval = (0, 0)
 
 
 class FastBuffer(NamedTuple):
@@ -62,38 +71,96 @@ class FastBuffer(NamedTuple):
     nbytes : int
     parts : sequence of (int, int)
         First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
-    end : int
-        Its last step.
+    ranges : sequence of (int, int)
+        Its live ranges, in order of time.
     value : FastUse
     """
 
     nbytes: int
     parts: Sequence[tuple[int, int]]
-    end: int
+    ranges: Sequence[Interval]
     value: FastUse
 
     @property
-    def order(self) -> tuple[bool, float, int, int]:
+    def order(self) -> tuple[bool, float, int, int, int, int, int]:
         """Sort key: what is kept throughout, and then the most beneficial first."""
-        return not self.value.is_kept, -self.value.nbytes / math.sqrt(self.nbytes or 1), -self.nbytes, self.parts[0][0]
+        value = self.value
+        first, last = value.span
+        benefit = value.nbytes / math.sqrt(self.nbytes or 1)
+        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0]
+
+
+class Program:
+    """What a program does between two steps.
+
+    Parameters
+    ----------
+    elapsed : sequence of int
+        Bytes that it accesses before each step.
+    events : sequence of int
+        Number of values that begin or end before each step.
+    loops : sequence of (int, int)
+        First and last step of each loop.
+    """
+
+    def __init__(self, elapsed: Sequence[int], events: Sequence[int], loops: Sequence[Interval] = ()) -> None:
+        self._elapsed = elapsed
+        self._events = events
+        ordered = sorted(loops)
+        self._begins = [begin for begin, _ in ordered]
+        #: The least last step of a loop and of all that begin after it.
+        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
+
+    def events(self, first: int, last: int) -> int:
+        """Return the number of values that begin or end in these steps."""
+        return self._events[last + 1] - self._events[first]
+
+    def parts(self, first: int, second: int) -> bool:
+        """Whether a value is not kept between two uses: there is a whole loop, or too many bytes are accessed."""
+        place = bisect_right(self._begins, first)
+        if place < len(self._ends) and self._ends[place] < second:
+            return True
+        return self._elapsed[second] - self._elapsed[min(first + 1, second)] >= _MOST_BETWEEN_USES
+
+
+class ValueBuffer(NamedTuple):
+    """A buffer of a value, in any memory.
+
+    Attributes
+    ----------
+    number : int
+    ranges : sequence of (int, int)
+        Its live ranges.
+    read, written : int
+        Bytes that are read of it, and that its first writer writes.
+    end : int
+        Step at which the value ends.
+    uses : sequence of int
+        Steps at which it is used, other than to copy it.
+    """
+
+    number: int
+    ranges: Sequence[Interval]
+    read: int
+    written: int
+    end: int
+    uses: Sequence[int]
 
 
 def fast_uses(
-    groups: Iterable[tuple[int, Sequence[Interval], int]],
+    buffers: Iterable[ValueBuffer],
     moves: Iterable[tuple[int, int]],
-    loops: Sequence[Interval] = (),
+    program: Program,
     kept: Collection[int] = (),
 ) -> Mapping[int, FastUse]:
     """Return the use of the value of each buffer.
 
     Parameters
     ----------
-    groups : iterable of (int, sequence of (int, int), int)
-        A buffer, its live ranges, and the bytes that are read and written of its value there.
+    buffers : iterable of ValueBuffer
     moves : iterable of (int, int)
         Pairs of buffers of which one gets a copy of the other.
-    loops : sequence of (int, int)
-        First and last step of each loop. A value is not kept through a loop without a use of it.
+    program : Program
     kept : collection of int
         The buffers that are fetched for the next run of the program.
 
@@ -101,16 +168,18 @@ def fast_uses(
     --------
     A value at steps 0 to 9 in the main memory, of whose copy in fast memory 8 bytes are read, the last time at step 4:
 
-    >>> fast_uses([(0, [(0, 9)], 0), (1, [(1, 4)], 8)], [(1, 0)])[1]
-    FastUse(last=9, nbytes=8, is_kept=False)
+    >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
+    >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22)))[1]
+    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9))
 
-    It is used before and after a loop, but not in it:
+    Between steps 4 and 9, there is a loop:
 
-    >>> fast_uses([(0, [(0, 2), (9, 9)], 0), (1, [(1, 2)], 4)], [(1, 0)], [(3, 8)])[1]
-    FastUse(last=2, nbytes=4, is_kept=False)
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), [(5, 8)]))[1].last
+    4
     """
-    found = {buffer: (ranges, uses) for buffer, ranges, uses in groups}
-    members = {buffer: [buffer] for buffer in found}
+    found = {buffer.number: buffer for buffer in buffers}
+    members = {number: [number] for number in found}
     for first, second in moves:
         if first in members and second in members and members[first] is not members[second]:
             large, small = members[first], members[second]
@@ -118,41 +187,32 @@ def fast_uses(
                 large, small = small, large
             large += small
             members.update(dict.fromkeys(small, large))
-    between = _Loops(loops)
     uses: dict[int, FastUse] = {}
     for every in {id(every): every for every in members.values()}.values():
+        value = [found[number] for number in every]
+        earliest = min(value, key=lambda buffer: buffer.ranges[0][0])
+        # Of the writers only the first one counts.
+        count = sum(buffer.read for buffer in value) + earliest.written
+        span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
+        events = program.events(span[0], max(buffer.end for buffer in value))
         if len(every) == 1:
-            ranges, count = found[every[0]]
-            uses[every[0]] = FastUse(ranges[-1][1], count, every[0] in kept)
+            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
             continue
-        count = sum(found[buffer][1] for buffer in every)
-        runs = between.runs(sorted(each for buffer in every for each in found[buffer][0]))
-        for buffer in every:
-            end = found[buffer][0][-1][1]
-            uses[buffer] = FastUse(runs[bisect_right(runs, end, key=itemgetter(0)) - 1][1], count, buffer in kept)
+        at = sorted({step for buffer in value for step in buffer.uses})
+        for buffer in value:
+            last = _last_kept(at, buffer.ranges[-1][1], program)
+            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
     return uses
 
 
-class _Loops:
-    """The loops of a program, to find whether one runs between two steps."""
-
-    def __init__(self, loops: Sequence[Interval]) -> None:
-        ordered = sorted(loops)
-        self._begins = [begin for begin, _ in ordered]
-        #: The least last step of a loop and of all that begin after it.
-        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
-
-    def runs(self, ranges: Sequence[Interval]) -> list[Interval]:
-        """Join ranges, given in order, that have no whole loop between them."""
-        runs: list[Interval] = []
-        for start, end in ranges:
-            if runs:
-                place = bisect_right(self._begins, runs[-1][1])
-                if place == len(self._ends) or self._ends[place] >= start:
-                    runs[-1] = runs[-1][0], max(runs[-1][1], end)
-                    continue
-            runs.append((start, end))
-        return runs
+def _last_kept(uses: Sequence[int], end: int, program: Program) -> int:
+    """Return the last of the uses from a step on for which a value is kept without a copy."""
+    last = end
+    for use in uses[bisect_right(uses, end) :]:
+        if program.parts(last, use):
+            break
+        last = use
+    return last
 
 
 def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
@@ -163,24 +223,28 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     The second buffer ends before the first one begins, but its value is used again later, in the main memory:
 
     >>> read_twice, read_again_later = FastUse(5, 3 * 8192), FastUse(9, 8192)
-    >>> first = FastBuffer(8192, [(4, 8192)], 5, read_twice)
-    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], 2, read_again_later)])
+    >>> first = FastBuffer(8192, [(4, 8192)], [(4, 5)], read_twice)
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later)])
     16384
     """
     placed: list[_Rectangle] = []
     most = 0
     chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
-        last = max(buffer.end, buffer.value.last)
+        end = buffer.ranges[-1][1]
+        last = max(end, buffer.value.last)
         if len(buffer.parts) == 1:
-            parts, offset = buffer.parts, _smallest_gap(*buffer.parts[0], last, placed)
-        else:
-            orders = buffer.parts, buffer.parts[::-1]
-            offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
+            offset = _smallest_gap(buffer.nbytes, [*buffer.ranges[:-1], (buffer.ranges[-1][0], last)], placed)
+            top = offset + -(-buffer.nbytes // UNIT_NBYTES) * UNIT_NBYTES
+            for each in buffer.ranges:
+                insort(placed, (offset, top, *each))
+            most = max(most, offset + buffer.nbytes)
+            continue
+        orders = buffer.parts, buffer.parts[::-1]
+        offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
         most = max(most, offset + buffer.nbytes)
         for start, nbytes in parts:
-            end = -(-(offset + nbytes) // UNIT_NBYTES) * UNIT_NBYTES if len(parts) == 1 else offset + nbytes
-            insort(placed, (offset, end, start, buffer.end))
+            insort(placed, (offset, offset + nbytes, start, end))
             offset += nbytes
     return most
 
@@ -189,12 +253,13 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
 _Rectangle = tuple[int, int, int, int]
 
 
-def _smallest_gap(start: int, nbytes: int, last: int, placed: Sequence[_Rectangle]) -> int:
+def _smallest_gap(nbytes: int, ranges: Sequence[Interval], placed: Sequence[_Rectangle]) -> int:
     """Return the offset of the smallest gap that is free in all steps, or of the end of what is placed."""
     size = -(-nbytes // UNIT_NBYTES) * UNIT_NBYTES
+    start, last, is_one = ranges[0][0], ranges[-1][1], len(ranges) == 1
     smallest, offset, at = sys.maxsize, -1, 0
     for low, high, first, end in placed:
-        if first <= last and start <= end:
+        if first <= last and start <= end and (is_one or any(first <= b and a <= end for a, b in ranges)):
             if size <= low - at < smallest:
                 smallest, offset = low - at, at
             if high > at:

@@ -119,8 +119,8 @@ def _assigned_fast(buffers: list[Buffer], table: ShapeTable) -> int:
         if buffer.fast is not None:
             nbytes = table.nbytes[buffer.leaf]
             slices = [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
-            intervals = buffer.intervals
-            found.append(FastBuffer(nbytes, slices or [(intervals[0][0], nbytes)], intervals[-1][1], buffer.fast))
+            ranges = buffer.intervals
+            found.append(FastBuffer(nbytes, slices or [(ranges[0][0], nbytes)], ranges, buffer.fast))
     return fast_nbytes(found)
 
 

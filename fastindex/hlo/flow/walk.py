@@ -49,14 +49,19 @@ class Walk:
         self.places = array("i")
         self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
+        #: Pairs of lists of values that share memory by the choice of the TPU compiler, after it assigned fast memory.
+        self.listed: list[tuple[Values, Values]] = []
         #: Values whose buffers are written slice by slice, and values that are the results of asynchronous calls.
         self.whole: set[int] = set()
         self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
-        #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times; pairs of a
-        #: value and its copy; first and last step of each loop.
+        #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times, and at each
+        #: step; the steps at which each value is used, other than by copies; pairs of a value and its copy; first and
+        #: last step of each loop.
         self.nbytes_read: Counter[int] = Counter()
         self.nbytes_written: dict[int, int] = {}
+        self.nbytes_at: dict[int, int] = {}
+        self.uses: dict[int, list[int]] = {}
         self.moves: list[tuple[int, int]] = []
         self.loops: list[tuple[int, int]] = []
         #: Values that the previous run of the program leaves in memory for the next one.
@@ -102,6 +107,13 @@ class Walk:
         for value in values:
             end[value] = time
 
+    def use(self, values: Sequence[int], time: int) -> None:
+        """Extend live ranges to a step at which values are used, not only copied."""
+        self.see(values, time)
+        if self._fast:
+            for value in values:
+                self.uses.setdefault(value, []).append(time)
+
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
         self._depth += 1
@@ -138,16 +150,19 @@ class Walk:
             self.clock += 1
         self.schedule.append((computation, begin, self.clock))
         if computation.root >= 0:
-            self.see(results[computation.root], self.clock)
+            self.use(results[computation.root], self.clock)
         self._depth -= 1
         return results
 
     def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> None:
         """Count what an instruction reads of its operands and writes of its result."""
         weight, read = self._weight, self.nbytes_read
+        for operand in operands:
+            self.use(results[operand] if operand >= 0 else (), self.clock)
         for operand, nbytes in zip(operands, accessed[0], strict=False):
             for value in results[operand] if operand >= 0 else ():
                 read[value] += weight * nbytes
+        self.nbytes_at[self.clock] = weight * (sum(accessed[0]) + sum(accessed[1]))
         for value, nbytes in zip(values, accessed[1], strict=False):
             self.nbytes_written[value] = weight * nbytes
 
@@ -215,20 +230,35 @@ class Walk:
         called = self._callee(names[0]) if rule.flow == "call" and names else None
         if called is not None:
             return self.run(called, given)[called.root]
-        roots = []
-        if rule.flow == "conditional":
-            for number, name in enumerate(names, 1):
-                branch = self._callee(name)
-                if branch is not None:
-                    roots.append(self.run(branch, given[number : number + 1])[branch.root])
+        roots = self._branches(given, names) if rule.flow == "conditional" else []
         for values in given:
-            self.see(values, self.clock)
+            self.use([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
         values = self.new_values(self.leaves[computation.shape(place)], computation, place, self.clock)
         for root in roots:
             self.join(values, root)
         if rule.flow == "while" and given:
             self.join(values, given[0])
         return values
+
+    def _branches(self, given: list[Values], names: Sequence[str]) -> list[Values]:
+        """Walk the branches of a conditional; return the values of their roots.
+
+        Its operands are there until its end, but in fast memory each branch keeps them to its own last use.
+        """
+        roots = []
+        for values in given:
+            self.see(values, self.clock)
+        for number, name in enumerate(names, 1):
+            branch = self._callee(name)
+            if branch is not None:
+                inner: list[int] = []
+                for value in given[number] if number < len(given) else ():
+                    fast = (self.leaf[value],) if self.leaf[value] in self._fast else ()
+                    new = self.new_values(fast, branch, _parameter(branch), self.clock)
+                    self.join((value,), new)
+                    inner += new or (value,)
+                roots.append(self.run(branch, [tuple(inner)])[branch.root])
+        return roots
 
     def _callee(self, name: str) -> Computation | None:
         """Return a computation to walk; None (unknown result) if it is missing, empty or already walked."""
@@ -242,7 +272,7 @@ class Walk:
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
-            self.see(init, self.clock)
+            self.use(init, self.clock)
             callee = self._callee(name)
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
@@ -390,7 +420,7 @@ class Walk:
         results: list[Values],
         values: Values,
     ) -> None:
-        """Join the operands and results that the TPU compiler lists as sharing memory."""
+        """Record the operands and results that the TPU compiler lists as sharing memory."""
         spans = self.entries[shape].spans or ((0, len(values)),)
         for numbers in shared:
             taken = [
@@ -398,8 +428,7 @@ class Walk:
             ]
             given = [number - len(operands) for number in numbers if number >= len(operands)]
             taken += [values[spans[number][0] : spans[number][1]] for number in given if number < len(spans)]
-            for other in taken[1:]:
-                self.join(taken[0], other)
+            self.listed += [(taken[0], other) for other in taken[1:]]
 
     def _share_listed(
         self,

@@ -175,6 +175,21 @@ def _loops(found: dict[str, Program]) -> None:
     for target in ("v5e", "v5p"):
         found[f"lstm_{target}"] = Program(lstm, target, sizes, (0,))
 
+    def branched(x: Any, chosen: Any, w: Any) -> Any:
+        """Branches that need different memory, in a loop."""
+        branches = (
+            lambda x: x * 2, lambda x: jnp.tanh(x @ w) @ w.T, lambda x: jnp.sort(x, 1),
+            lambda x: jax.nn.softmax(x @ x.T) @ x,
+        )  # fmt: skip
+
+        def step(x: Any, number: Any) -> Any:
+            y = jax.lax.switch(number, branches, x)
+            return y, jax.lax.cond(number > 1, lambda y: jnp.sum(y @ w, 0), lambda y: jnp.zeros(w.shape[1]), y)
+
+        return jax.lax.scan(step, x, chosen)
+
+    found["branched_v6e"] = Program(branched, "v6e", ((f32, (300, 200)), (i32, (9,)), (f32, (200, 500))), (0,))
+
     def decoded(cache: Any, token: Any, w: Any, steps: Any) -> Any:
         """A while with a cache in its carry, updated in place, until a token or a step ends it."""
 
@@ -282,6 +297,19 @@ def _lookups(found: dict[str, Program]) -> None:
     sizes = (i32, (6000,)), (bf16, (6000, 60)), (f32, (50, 3000))
     for target in ("v6e", "tpu7x"):
         found[f"sorts_{target}"] = Program(sorts, target, sizes)
+
+    def segments(keys: Any, values: Any, w: Any) -> Any:
+        """Rows in the order of their keys; of each key the most and the mean."""
+        order = jnp.lexsort((values[:, 0], keys))
+        ranked, rows = keys[order], values[order]
+        number = jnp.cumsum(jnp.concatenate([jnp.zeros(1, bool), ranked[1:] != ranked[:-1]]))
+        most, total = (
+            function(rows, number, num_segments=500) for function in (jax.ops.segment_max, jax.ops.segment_sum)
+        )
+        count = jax.ops.segment_sum(jnp.ones_like(keys), number, num_segments=500)
+        return most, (total / jnp.maximum(count, 1)[:, None]) @ w, jax.lax.cummax(rows, 0)[::7]
+
+    found["segments_v4"] = Program(segments, "v4", ((i32, (4000,)), (f32, (4000, 24)), (f32, (24, 33))))
 
     def graph(h: Any, source: Any, target: Any, w: Any, labels: Any) -> Any:
         def squares(ws: Any) -> Any:
