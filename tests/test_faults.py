@@ -404,17 +404,19 @@ if sys.argv[2] == "planted":
     writing._unnamed_file = lambda parent: None
     writing.name_beside = lambda target: target
     writing.OutputFile._replace = lambda self: None
-while part.rows.get(checkpoints._KILLS, Row()).runs < 20 and not part.findings:
-    checkpoints.kill_until_whole(part, case, folder / "out", calls)
+is_full = sys.argv[2] == "full"
+row = checkpoints._FULL if is_full else checkpoints._KILLS
+while part.rows.get(row, Row()).runs < 20 and not part.findings:
+    checkpoints.stop_until_whole(part, case, folder / "out", calls, is_full)
 part.save()
 """
 
 
 @pytest.mark.in_turn(seconds=2)
 @pytest.mark.parametrize("job", ["pack", "convert"])
-@pytest.mark.parametrize("kind", ["right", "planted"])
+@pytest.mark.parametrize("kind", ["right", "full", "planted"])
 def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str, job: str) -> None:
-    """Twenty kills at random calls: the job ends as if there had been none; a file that is there early is found out."""
+    """Twenty kills, or full disks, at random calls: the job ends as if there had been none; a bug is found out."""
     command = [sys.executable, "-c", _KILLED, str(tmp_path), kind, job]
     subprocess.run(command, cwd=ROOT, check=True, timeout=HANG_SECONDS)
     saved = read(tmp_path / "tally")
@@ -424,4 +426,5 @@ def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str, job: str) -> None:
         assert any(sign in finding for finding in saved.findings for sign in signs), saved.findings
         return
     assert saved.findings == []
-    assert saved.rows["SIGKILL at calls of checkpoint jobs"].runs >= 20
+    row = "full disks under checkpoint jobs" if kind == "full" else "SIGKILL at calls of checkpoint jobs"
+    assert saved.rows[row].runs >= 20

@@ -300,7 +300,10 @@ def read_jax_layout(layout: Any) -> JaxLayout:
     """
     inner = getattr(layout, "layout", layout)
     if not hasattr(inner, "major_to_minor"):
-        raise UnsupportedError(f"{inner!r} is not a layout yet; the compiler chooses it")
+        raise UnsupportedError(
+            f"the layout is {inner!r}, so the compiler chooses it; take it from the array, or from input_formats or "
+            "output_formats of the compiled program"
+        )
     return JaxLayout(
         tuple(inner.major_to_minor)[::-1], tuple(map(tuple, inner.tiling or ())), inner.sub_byte_element_size_in_bits
     )

@@ -169,10 +169,18 @@ class Shape(SizedShape, ShownInNotebooks):
     def from_jax(source: Any, dimensions: Iterable[SupportsIndex] | None = None, element_type: Any = None) -> Shape:
         """Return the shape and layout of a JAX array, or of an array that a JAX ``Format`` or ``Layout`` is for.
 
+        Parameters
+        ----------
+        source : jax.Array, jax.ShapeDtypeStruct, or jax.experimental.layout.Format or Layout
+        dimensions : sequence of int, optional
+            Of the array that a format or layout is for.
+        element_type : ElementType, str or dtype, optional
+            Of that array.
+
         Raises
         ------
         UnsupportedError
-            The compiler chooses the layout, or the array is sharded: each shard has a separate buffer.
+            The compiler has not chosen the layout yet, or the array is sharded: each shard has a separate buffer.
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """

@@ -96,7 +96,7 @@ class _Parser(TokenReader, Generic[Built]):
             self.fail_at("write the braces without 'sharding='", 0)
         if self.token == "<" or self.text.lstrip("#").startswith("sdy"):
             self.fail_at("Shardy names a mesh of the module; write its axes: {mesh['x'=2,'y'=4], [{'x'}, {}]}", 0)
-        self.expect("{", "a sharding such as {devices=[2,4]<=[8]} or {replicated}")
+        self.expect("{", "a sharding such as {devices=[2,4]<=[8]} or {replicated} (Sharding.from_jax reads JAX's)")
         if self.token != "{":
             if self.taken("}"):
                 return self.build("tuple")

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
+from fastindex.algebra.casts import check_cast
+from fastindex.arrays.fills import element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS
 from fastindex.patterns.known_names import PLAIN, takes_any_width
 from fastindex.patterns.named_formats import row_letters
+from fastindex.weights.arithmetic import arithmetic, cast
 from fastindex.weights.expressions import (
     Alternating,
-    Cast,
     Constant,
     Expression,
     Field,
@@ -27,7 +27,6 @@ from fastindex.weights.expressions import (
     Moved,
     Part,
     Reversed,
-    Step,
     Stored,
     Transposed,
 )
@@ -120,7 +119,9 @@ def conversions_of(tensors: Mapping[str, Tensor], rules: Sequence[ConversionRule
         for tensor in those:
             _check_needs(rule, tensor, tensors)
         for output in rule.outputs:
-            for group, captures, name in _groups(rule, output, those):
+            with errors_about(f"the rule for {shown(rule.names[0])}"):
+                groups = list(_groups(rule, output, those))
+            for group, captures, name in groups:
                 with errors_about(f"{shown(group[0].name)}, by the rule for {shown(rule.names[0])}"):
                     found.extend(_made(output, group, captures, name, tensors, casting))
     if rules and not any(followed.values()):
@@ -186,7 +187,7 @@ def _groups(
         missing = next((pattern for pattern in rule.names if pattern not in mine), None)
         if missing is not None:
             raise FastIndexError(
-                f"the rule for {shown(rule.names[0])} joins {len(rule.names)} tensors: there is "
+                f"it joins {len(rule.names)} tensors: there is "
                 f"{shown(next(iter(mine.values())).name)}, and no {shown(filled(missing, dict(key)))}"
             )
         yield tuple(mine[pattern] for pattern in rule.names), dict(key), filled(output.name or "", dict(key))
@@ -358,7 +359,7 @@ def _cast(output: Output, made: Expression, casting: str) -> Expression:
     if given is None or given == element_type:
         return made
     check_cast(given, element_type, casting)
-    return Cast(made, element_type, casting)
+    return cast(made, element_type, casting)
 
 
 def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: bool = False) -> Expression:
@@ -368,18 +369,21 @@ def _stepped(output: Output, made: Expression, bits: int | None, is_flipped: boo
     for step in output.steps:
         if step[0] in ("add", "flip", "multiply"):
             if step != ("flip",) or not is_flipped:
-                made = _arithmetic(output, made, step, bits)
+                made = arithmetic(made, step, bits, output.remedy)
             continue
         at = int(step[1])
         size = made.sizes[at] if 0 <= at < len(made.sizes) else -1
         if size < 0 or (step[0] not in ("part", "reverse") and size % 2):
+            even = "" if step[0] in ("part", "reverse") else " of an even size"
             raise FastIndexError(
-                f"the step {' '.join(step)!r} wants a dimension of {list(made.sizes)}, with an even size for halves"
+                f"the step {' '.join(step)!r} is for a dimension{even}, the tensor is {list(made.sizes)}"
             )
         if step[0] == "part":
             made = Part(made, at, range(*(_index(word, size, step) for word in step[2:])))
             if not made.sizes[at]:
-                raise FastIndexError(f"the step {' '.join(step)!r} leaves nothing of dimension {at}, of {size}")
+                raise FastIndexError(
+                    f"the step {' '.join(step)!r} leaves nothing of dimension {at}, of {size}; {size} or 1/1 is its end"
+                )
         elif step[0] == "reverse":
             made = Reversed(made, at)
         elif step[0] == "swap":
@@ -394,54 +398,6 @@ def _index(word: str, size: int, step: Sequence[str]) -> int:
     if found.denominator != 1 or not 0 <= found <= size:
         raise FastIndexError(f"the step {' '.join(step)!r}: {word} is not an index of a dimension of {size}")
     return int(found)
-
-
-def _arithmetic(output: Output, made: Expression, step: tuple[str, ...], bits: int | None) -> Expression:
-    kind, dtype = step[0], made.dtype
-    element_type = element_type_of(dtype)
-    if kind == "multiply":
-        if element_type is None or not element_type.is_floating:
-            raise FastIndexError(f"the step {' '.join(step)!r} is for floats, and the tensor is {dtype}")
-        return Step(made, _scaled(dtype, float(Fraction(step[1]))), f"times {step[1]} is no {dtype}", output.remedy)
-    if dtype.kind not in "iu":
-        raise FastIndexError(f"the step {' '.join(step)!r} is for codes, and the tensor is {dtype}")
-    width = 8 * dtype.itemsize if bits is None else bits
-    if kind == "flip":
-        top = np.array(1 << (width - 1), f"u{dtype.itemsize}").view(dtype)
-        return Step(made, lambda values: (values ^ top, True), "", "")
-    number = int(step[1])
-    least = -(1 << (width - 1)) if dtype.kind == "i" else 0
-    low, high = max(least, least - number), min(least + (1 << width) - 1, least + (1 << width) - 1 - number)
-    if low > high:
-        raise FastIndexError(f"the step {' '.join(step)!r} leaves no code of {width} bits")
-
-    own = np.array(number % (1 << 8 * dtype.itemsize), "u8").astype(f"u{dtype.itemsize}").view(dtype)
-
-    def shifted(values: Any) -> Any:
-        return values + own, (values >= low) & (values <= high)
-
-    most = least + (1 << width) - 1
-    return Step(made, shifted, f"{number:+d} is not from {least} to {most}", output.remedy)
-
-
-@lru_cache
-def _scaled(dtype: np.dtype[Any], number: float) -> Callable[[Any], tuple[Any, Any]]:
-    """Return the product of floats and a number, as `change` of a `Step`."""
-    wide = np.result_type(dtype, np.float32)
-    factor = wide.type(number)
-
-    def scaled(values: Any) -> tuple[Any, Any]:
-        with np.errstate(all="ignore"):
-            given = values.astype(wide)
-            found = (given * factor).astype(dtype)
-            return found, (found.astype(wide) / factor == given) | (given != given)
-
-    if dtype.itemsize > 2:
-        return scaled
-    # NumPy's arithmetic is slow in half precision: look up the results of all 65,536 values.
-    kind = f"u{dtype.itemsize}"
-    products, exact = scaled(np.arange(1 << 8 * dtype.itemsize, dtype=kind).view(dtype))
-    return lambda values: (products[values.view(kind)], exact[values.view(kind)])
 
 
 def _number(given: Any, captures: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:

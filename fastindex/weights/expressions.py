@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -306,31 +306,6 @@ class Alternating(Expression):
         return np.moveaxis(mixed, 0, self._at)
 
 
-class Step(Expression):
-    """Arithmetic on each value; `change` returns the new values, and a mask or bool that is False if inexact."""
-
-    def __init__(
-        self, inner: Expression, change: Callable[[Array], tuple[Array, Array | bool]], what: str, remedy: str
-    ) -> None:
-        self._change, self._what, self._remedy = change, what, remedy
-        super().__init__(inner.sizes, inner.dtype, inner)
-
-    def may_fail(self) -> bool:
-        return bool(self._what) or super().may_fail()
-
-    def cost(self, box: Box) -> int:
-        # The comparison for exactness takes as much again.
-        return super().cost(box) + 2 * self._bytes_of(box)
-
-    def made(self, box: Box, parts: list[Array]) -> Array:
-        found, exact = self._change(parts[0])
-        if not np.all(exact):
-            at = np.unravel_index(int(np.argmin(exact)), parts[0].shape)
-            place = ", ".join(str(int(i) + along.start) for i, along in zip(at, box, strict=True))
-            raise FastIndexError(f"the value at ({place}) is {parts[0][at]}, and {self._what}; {self._remedy}")
-        return found
-
-
 class Cast(Expression):
     """A cast to another element type, as `fastindex.pack` casts."""
 
@@ -344,7 +319,8 @@ class Cast(Expression):
     def made(self, box: Box, parts: list[Array]) -> Array:
         shape = Shape(self._type, parts[0].shape)
         try:
-            made: Array = pack(np.ascontiguousarray(parts[0]), shape, casting=self._casting)
+            # Not ascontiguousarray, which gives scalars a dimension.
+            made: Array = pack(np.asarray(parts[0], order="C"), shape, casting=self._casting)
         except MisfitError as found:
             raise found.moved([along.start for along in box]) from None
         return made.view(self.dtype).reshape(parts[0].shape)

@@ -1,12 +1,13 @@
-"""SIGKILL at random calls of jobs on checkpoints, and headers and indices of checkpoints damaged at random.
+"""SIGKILL and full disks at random calls of jobs on checkpoints; headers and indices of checkpoints, damaged at random.
 
-A job that is killed, again and again, ends as if it had not been: nothing half is under a name, nothing is written
-twice, and the output is what the definition says. Headers are read, or refused with a reason; what is read lies
-within its file, does not overlap, and is what the format's own library reads, where that is installed.
+A job that is killed or finds its disk full, again and again, ends as if it had not been: nothing half is under a name,
+nothing is written twice, and the output is what the definition says. Headers are read, or refused with a reason; what
+is read lies within its file, does not overlap, and is what the format's own library reads, where that is installed.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -34,9 +35,12 @@ from tests.faults.tally import Tally
 from tests.oracles import reference
 
 #: What changes files: a job is killed at one of these.
-_CALLS = ("pwritev", "fsync", "link", "replace", "unlink", "mkdir", "rename")
-_KILLS, _HEADERS, _INDICES, _GGUF = (
+_CALLS = ("posix_fallocate", "pwritev", "fsync", "link", "replace", "unlink", "mkdir", "rename")
+#: Those that fail on a full disk.
+_NEED_ROOM = ("posix_fallocate", "pwritev", "fsync", "link", "mkdir")
+_KILLS, _FULL, _HEADERS, _INDICES, _GGUF = (
     "SIGKILL at calls of checkpoint jobs",
+    "full disks under checkpoint jobs",
     "headers of checkpoints, damaged",
     "indices of checkpoints, damaged",
     "headers of GGUF files, damaged",
@@ -142,7 +146,8 @@ def run(tally: Tally) -> None:
         calls = [_calls_of(case, folder / "first") for case in cases]
         while tally.going():
             for case, count in zip(cases, calls, strict=True):
-                kill_until_whole(tally, case, folder / "out", count)
+                for is_full in (False, True):
+                    stop_until_whole(tally, case, folder / "out", count, is_full)
             for _ in range(200):
                 _try_header(tally, folder / "x.safetensors")
                 _try_gguf(tally, folder / "x.gguf")
@@ -185,26 +190,40 @@ def _watch_calls(note: Callable[[str, tuple[Any, ...]], None]) -> None:
         setattr(os, call, watched)
 
 
-def kill_until_whole(tally: Tally, case: Case, out: Path, calls: int) -> None:
-    """Start a job until it ends, and kill it at random calls; a write that is cut off leaves half of its bytes."""
+def stop_until_whole(tally: Tally, case: Case, out: Path, calls: int, is_full: bool) -> None:
+    """Start a job until it ends, and stop it at random calls; a write that is cut off leaves half of its bytes.
+
+    Parameters
+    ----------
+    tally : Tally
+    case : Case
+    out : Path
+    calls : int
+        How many there are.
+    is_full : bool
+        Whether the disk is full from that call on, which the job reports; otherwise it is killed.
+    """
+    row = _FULL if is_full else _KILLS
     kept: dict[str, int] = {}
     begun = out.with_name("out.partial") if case.is_conversion else out
     for attempt in range(1000):
         at = tally.random.randrange(calls + 2) if attempt < 5 else tally.random.randrange(3 * calls)
-        tally.begin(f"kill {attempt} at call {at}")
+        tally.begin(f"{row}: attempt {attempt}, call {at}")
         child = os.fork()
         if child == 0:
-            _run_and_die(case, out, at)
+            _run_and_die(case, out, at, is_full)
         _, status = os.waitpid(child, 0)
-        is_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        tally.count(_KILLS, int(is_killed))
+        is_stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if is_full:
+            is_stopped = os.WIFEXITED(status) and os.WEXITSTATUS(status) == errno.ENOSPC
+        tally.count(row, int(is_stopped))
         wrong = what_is_wrong(case, out, kept)
-        if not is_killed and os.waitstatus_to_exitcode(status):
+        if not is_stopped and os.waitstatus_to_exitcode(status):
             wrong += f"; status {os.waitstatus_to_exitcode(status)}"
-        if not is_killed and not (out / "manifest.json").exists():
+        if not is_stopped and not (out / "manifest.json").exists():
             wrong += "; it ended without a manifest"
         if wrong:
-            tally.find(_KILLS, f"{wrong} after kill {attempt} at call {at} of {calls}")
+            tally.find(row, f"{wrong} in attempt {attempt}, stopped at call {at} of {calls}")
         if wrong or (out / "manifest.json").exists():
             break
         kept = {path.name: path.stat().st_ino for path in begun.glob("*[.-]*") if _is_listed(begun, path.name)}
@@ -212,16 +231,18 @@ def kill_until_whole(tally: Tally, case: Case, out: Path, calls: int) -> None:
     shutil.rmtree(begun, ignore_errors=True)
 
 
-def _run_and_die(case: Case, out: Path, at: int) -> None:
+def _run_and_die(case: Case, out: Path, at: int, is_full: bool) -> None:
     count = 0
 
     def note(call: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
         count += 1
-        if count > at:
+        if count > at and (call in _NEED_ROOM or not is_full):
             if call == "pwritev":
                 file, (content,), position = arguments
                 os.pwrite(file, content[: len(content) // 2], position)
+            if is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.kill(os.getpid(), signal.SIGKILL)
 
     status = 99
@@ -229,6 +250,8 @@ def _run_and_die(case: Case, out: Path, at: int) -> None:
         _watch_calls(note)
         case.run(out)
         status = 0
+    except OSError as error:
+        status = error.errno or status
     finally:
         os._exit(status)
 

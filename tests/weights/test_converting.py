@@ -1,7 +1,7 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
-Tests of: runtime.progress, weights.converting, weights.conversions, weights.expressions, weights.recipes,
-cli.moving.
+Tests of: runtime.progress, weights.converting, weights.conversions, weights.arithmetic, weights.expressions,
+weights.recipes, cli.moving.
 """
 
 from __future__ import annotations
@@ -458,11 +458,13 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "b.0", "steps": ["multiply 2"]}], "is for floats, and the tensor is uint8"),
     ([{"names": "a", "steps": ["multiply 3"]}], "'multiply 3' is not exact; a power of two"),
     ([{"names": "a", "steps": ["multiply 0"]}], "is not exact"),
-    ([{"names": "a", "steps": ["halves 1"]}], r"wants a dimension of \[6, 5\]"),
-    ([{"names": "a", "steps": ["part 2 0 1"]}], r"wants a dimension of \[6, 5\]"),
+    ([{"names": "a", "steps": ["halves 1"]}], r"is for a dimension of an even size, the tensor is \[6, 5\]"),
+    ([{"names": "a", "steps": ["part 2 0 1"]}], r"is for a dimension, the tensor is \[6, 5\]"),
     ([{"names": "a", "steps": ["part 0 0 1/4"]}], "1/4 is not an index of a dimension of 6"),
     ([{"names": "a", "steps": ["part 0 3 7"]}], "7 is not an index of a dimension of 6"),
     ([{"names": "a", "steps": ["part 0 3 3"]}], "leaves nothing"),
+    ([{"names": "a", "steps": ["part 0 1/2 1"]}], "leaves nothing of dimension 0, of 6; 6 or 1/1 is its end"),
+    ([{"names": "b*1", "stack": "c"}], r"^the rule for 'b\*1': 'b.1' is not to be stacked"),
     ([{"names": "a", "transpose": "a b c -> c b a"}], "names 3 dimensions, the tensor has 2"),
     ([{"names": "a", "field": "codes"}], "F32 has no field 'codes'; it is not blocks"),
     ([{"names": "a", "constant": ["c[0]"], "name": "x"}], "there is no dimension 0 of a tensor 'c'"),
@@ -680,6 +682,42 @@ def test_each_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
     assert [line.split()[5] for line in result.lines] == ["x.a", "x.b", "y.a", "y.b"]
     assert read.count(48) == 2
+
+
+CASTS = [
+    ("f4", [1.0, 65504.0, 65519.0, -np.inf, np.nan, 1e-9], "f16", None),
+    ("f4", [1.0, 65520.0], "f16", "65520"),
+    ("f4", [-3.4e38, 1.0], "bf16", "-3.39"),
+    ("f8", [1.0, -1e300], "f32", r"-1e\+300"),
+    ("f4", [448.0, 464.0, np.nan], "f8e4m3fn", None),
+    ("f4", [1.0, 465.0], "f8e4m3fn", "465"),
+    ("i4", [127, -128], "s8", None),
+    ("i4", [1, 128], "s8", "128"),
+    ("i8", [1, -(1 << 31) - 1], "s32", "-2147483649"),
+]
+
+
+@pytest.mark.parametrize(("given", "values", "target", "refused"), CASTS)
+def test_casts_of_values_out_of_range(
+    tmp_path: Path, given: str, values: list[float], target: str, refused: str | None
+) -> None:
+    """The result is NumPy's, or an error; "unsafe" does not check. A scalar stays one."""
+    tensors = {"a": np.array(values, given), "b": np.array(values[0], given)}
+    source, rules = saved(tmp_path / "in", tensors), [{"names": "*", "dtype": target}]
+    if refused is not None:
+        reason = rf"^a .*: the value at \(\d\) is {refused}.*, and {target} has no"
+        with pytest.raises(fi.FastIndexError, match=reason):
+            fi.weights.convert_checkpoint(source, tmp_path / "out", rules)
+        assert os.listdir(tmp_path) == ["in"]
+    casting = "same_kind" if refused is None else "unsafe"
+    fi.weights.convert_checkpoint(source, tmp_path / "out", rules, casting=casting)
+    dtype = fi.Shape(target, ()).element_type.numpy_dtype
+    found = fi.weights.convert_checkpoint(tmp_path / "out", tmp_path / "again", [])
+    assert {line.split("[")[1].split("]")[0] for line in found.lines} == {"", str(len(values))}
+    content = (tmp_path / "out" / "model.safetensors").read_bytes()
+    with np.errstate(all="ignore"):
+        expected = [one.astype(dtype).tobytes() for one in tensors.values()]
+    assert content.endswith((expected[0] + expected[1], expected[1] + expected[0]))
 
 
 def test_types_that_are_copied(tmp_path: Path) -> None:
