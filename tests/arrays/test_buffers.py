@@ -20,9 +20,9 @@ from fastindex.arrays.buffers import (
     check_output_buffer,
     new_array,
     new_buffer,
-    require_movable_pair,
 )
 from fastindex.core.sizes import check_movable
+from fastindex.moving.relayout_plans import require_movable_pair
 
 TILED = fi.Shape.parse("f32[3,5]{1,0:T(2,2)}")
 PACKED = fi.Shape.parse("u4[3,5]{1,0:E(4)}")
