@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.casts import check_cast
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import (
@@ -18,7 +19,7 @@ from fastindex.arrays.arrays import (
     holds,
     require_contiguous,
 )
-from fastindex.arrays.fills import check_cast, element_type_of, fill_pattern, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, fill_pattern, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.casts import Cast, cast_of, check_cast, check_casting
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.arrays.arrays import broadcast_strides, check_target, contiguous_strides
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.fills import check_cast, check_casting, element_type_of
+from fastindex.arrays.fills import element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.libraries import Order, new_device_array, new_result
