@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from fastindex.algebra.sides import RegroupedShape
 from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_option
 from fastindex.lazy import lazy_property
 
 #: Sources of at most 8 bits whose values are computed with instead of looked up.
@@ -29,6 +29,11 @@ _BYTES = ("s8", "u8")
 _AT_ONCE = 1 << 18
 _F16 = np.dtype(np.float16)
 _FLOATS = {_F16, np.dtype(np.float32), np.dtype(np.float64)}
+
+#: NumPy's rules for casts.
+Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+#: The rules, strictest first.
+RULES: tuple[str, ...] = get_args(Casting)
 
 
 @dataclass(frozen=True)
@@ -368,3 +373,32 @@ def is_same_kind(source: ElementType, target: ElementType) -> bool:
     if source.kind not in _KINDS or target.kind not in _KINDS:
         return source == target
     return _KINDS.index(source.kind) <= _KINDS.index(target.kind)
+
+
+def check_casting(casting: str) -> None:
+    """Raise FastIndexError unless `casting` is one of NumPy's rules."""
+    check_option("casting", casting, RULES)
+
+
+def check_cast(source: ElementType, target: ElementType, casting: str) -> Cast | None:
+    """Return the cast from one element type to another, which a casting rule has to allow; None if they are equal.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The rule does not allow it.
+    UnsupportedError
+        The types differ, and one of them is complex.
+    FastIndexError
+        There is no such rule.
+    """
+    check_casting(casting)
+    if source == target:
+        return None
+    cast = cast_of(source, target, casting != "unsafe")
+    needed = "safe" if is_safe(source, target) else "same_kind" if is_same_kind(source, target) else "unsafe"
+    if RULES.index(casting) < RULES.index(needed):
+        raise ArgumentTypeError(
+            f"{source} is not cast to {target} by the rule casting={casting!r}; casting={needed!r} allows it"
+        )
+    return cast

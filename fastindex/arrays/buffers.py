@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import bounds_of
+from fastindex.algebra.casts import bounds_of, check_cast
 from fastindex.arrays.arrays import (
     address_of,
     buffer_dtype,
@@ -23,11 +23,11 @@ from fastindex.arrays.arrays import (
     hint_for_bits,
     require_contiguous,
 )
-from fastindex.arrays.fills import check_cast, element_type_of
+from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_movable, slot_format
+from fastindex.core.sizes import slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -275,31 +275,3 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
     check_elements(found, shape, "out")
     check_target(found)
     return out
-
-
-def require_movable_pair(source: Shape, destination: Shape, casting: str) -> None:
-    """Raise an error unless two shapes are layouts of one array whose data can be moved.
-
-    Parameters
-    ----------
-    source, destination : Shape
-    casting : str
-        NumPy's rule for casts to a destination of another element type.
-
-    Raises
-    ------
-    FastIndexError
-        Other dimensions.
-    ArgumentTypeError
-        The rule does not allow the other element type.
-    UnsupportedError
-        As `check_movable`, or a cast of complex numbers.
-    """
-    if source.dimensions != destination.dimensions:
-        raise FastIndexError(
-            f"a relayout keeps the array: the dimensions of {source.cut_text()} and {destination.cut_text()} differ; "
-            "reshape and plan_rearrange give it other dimensions"
-        )
-    check_movable(source)
-    check_movable(destination)
-    check_cast(source.element_type, destination.element_type, casting)

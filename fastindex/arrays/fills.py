@@ -1,52 +1,18 @@
-"""Checks of casts, and the bytes of padding values."""
+"""The element types of arguments, and the bytes of padding values."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.casts import Cast, bounds_of, cast_of, is_safe, is_same_kind
+from fastindex.algebra.casts import bounds_of, check_cast
 from fastindex.core.element_types import BY_NAME, ElementType, xla_name
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_option
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
-
-#: NumPy's rules for casts.
-Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
-#: The rules, strictest first.
-RULES: tuple[str, ...] = get_args(Casting)
-
-
-def check_casting(casting: str) -> None:
-    """Raise FastIndexError unless `casting` is one of NumPy's rules."""
-    check_option("casting", casting, RULES)
-
-
-def check_cast(source: ElementType, target: ElementType, casting: str) -> Cast | None:
-    """Return the cast from one element type to another, which a casting rule has to allow; None if they are equal.
-
-    Raises
-    ------
-    ArgumentTypeError
-        The rule does not allow it.
-    UnsupportedError
-        The types differ, and one of them is complex.
-    FastIndexError
-        There is no such rule.
-    """
-    check_casting(casting)
-    if source == target:
-        return None
-    cast = cast_of(source, target, casting != "unsafe")
-    needed = "safe" if is_safe(source, target) else "same_kind" if is_same_kind(source, target) else "unsafe"
-    if RULES.index(casting) < RULES.index(needed):
-        raise ArgumentTypeError(
-            f"{source} is not cast to {target} by the rule casting={casting!r}; casting={needed!r} allows it"
-        )
-    return cast
 
 
 def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fastindex.arrays.fills import Casting
+from fastindex.algebra.casts import Casting
 from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.casts import Cast, cast_of, check_cast, check_casting
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
@@ -25,7 +25,7 @@ from fastindex.arrays.arrays import (
     require_contiguous,
 )
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.fills import check_cast, check_casting, element_type_of, fill_pattern, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, fill_pattern, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result

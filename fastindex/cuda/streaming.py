@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import Cast, cast_of
 from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.arrays.arrays import address_of
-from fastindex.arrays.buffers import require_movable_pair
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -25,6 +24,7 @@ from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.problem import loops_of_values, slot_move
+from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.moving.requests import relaying
 from fastindex.runtime.machine import this_machine
 

@@ -15,17 +15,10 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockwiseDep
 from dask.utils import parse_bytes
 
+from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
-from fastindex.arrays.buffers import memory_dimensions, require_movable_pair
-from fastindex.arrays.fills import (
-    Casting,
-    check_cast,
-    check_casting,
-    element_type_of,
-    fill_pattern,
-    logical_result,
-    value_bytes,
-)
+from fastindex.arrays.buffers import memory_dimensions
+from fastindex.arrays.fills import element_type_of, fill_pattern, logical_result, value_bytes
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
@@ -44,6 +37,7 @@ from fastindex.dask.chunks import (
 )
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.moving.rearranged_arrays import rearranged
+from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.runtime.threads import check_threads
 

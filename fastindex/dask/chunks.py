@@ -24,11 +24,11 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import MisfitError
+from fastindex.algebra.casts import Casting, MisfitError
 from fastindex.algebra.forms import IndexProgram
 from fastindex.algebra.segments import Box, box_shape, box_steps, common_steps, first_box, is_contiguous, slab_order
 from fastindex.arrays.arrays import common_shape
-from fastindex.arrays.fills import Casting, fill_pattern
+from fastindex.arrays.fills import fill_pattern
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError

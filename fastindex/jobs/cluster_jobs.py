@@ -22,16 +22,17 @@ import numpy as np
 from dask.layers import ArraySliceDep
 from distributed import Client, as_completed, futures_of
 
+from fastindex.algebra.casts import Casting
 from fastindex.algebra.segments import box_shape, slab_grid, slab_order
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import require_movable_pair
-from fastindex.arrays.fills import Casting, logical_result
+from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_movable
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
+from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.runtime.progress import Progress
 
 #: A task holds its input, its output, and data in transit to other workers, each more than once.

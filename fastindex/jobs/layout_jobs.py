@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from fastindex import cuda
+from fastindex.algebra.casts import check_casting
 from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import memory_dimensions, require_movable_pair
-from fastindex.arrays.fills import check_casting, fill_pattern, logical_result
+from fastindex.arrays.buffers import memory_dimensions
+from fastindex.arrays.fills import fill_pattern, logical_result
 from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_movable, check_placed
@@ -42,6 +43,7 @@ from fastindex.jobs.zarr_arrays import (
 )
 from fastindex.moving.box_jobs import BoxJob, BoxTarget, plan_boxes, resident_bytes
 from fastindex.moving.relayout_calls import plan_relayout
+from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.runtime.progress import Progress
 
 #: The memory that a job may use, the program itself included.

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.algebra.casts import MisfitError, first_misfit
+from fastindex.algebra.casts import MisfitError, check_cast, first_misfit
 from fastindex.algebra.segments import (
     SEGMENT_COST_BYTES,
     SOUGHT_SEGMENT_COST_BYTES,
@@ -30,7 +30,7 @@ from fastindex.algebra.segments import (
 )
 from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.buffers import memory_dimensions
-from fastindex.arrays.fills import check_cast, element_type_of
+from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.casts import check_cast
 from fastindex.algebra.segments import (
     SEGMENT_COST_BYTES,
     Box,
@@ -29,7 +30,6 @@ from fastindex.algebra.segments import (
     first_box,
     slab_grid,
 )
-from fastindex.arrays.fills import check_cast
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import Bytes

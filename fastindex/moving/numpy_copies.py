@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.casts import RULES, Cast, Casting, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.arrays.arrays import address_of, strides_overlap
 from fastindex.arrays.engines import on_gpu
-from fastindex.arrays.fills import RULES, Casting, element_type_of
+from fastindex.arrays.fills import element_type_of
 from fastindex.errors import UnsupportedError
 from fastindex.lazy import hook
 from fastindex.moving.moves.casts.plan import cast_passes

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import check_no_overlap, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
-from fastindex.arrays.fills import Casting, check_cast, check_casting, element_type_of, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.arrays.engines import place_of
-from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, logical_result
+from fastindex.arrays.fills import fill_pattern, logical_result
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
 from fastindex.errors import check_flag
 from fastindex.lazy import hook
-from fastindex.moving.relayout_plans import RelayoutPlan, plan_of, shaped
+from fastindex.moving.relayout_plans import RelayoutPlan, plan_of
 from fastindex.moving.requests import execute, packing, unpacking
 from fastindex.runtime.threads import check_threads
 
@@ -245,8 +246,8 @@ def relayout(
     plan = plan_relayout(source, destination, casting=casting)
     if fill is None and max_memory is None:
         return plan(buffer, out, threads, stream, as_array)
-    result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream, max_memory)
-    return shaped(result, plan.destination) if as_array else result
+    pattern = fill_pattern(plan.destination, fill)
+    return plan.apply(buffer, pattern, out, threads, stream, max_memory, as_array)
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:

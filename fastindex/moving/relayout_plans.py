@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.casts import check_cast
 from fastindex.arrays.arrays import address_of, buffer_dtype
-from fastindex.arrays.buffers import memory_dimensions, new_buffer, require_movable_pair
+from fastindex.arrays.buffers import memory_dimensions, new_buffer
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import slot_format
+from fastindex.core.sizes import check_movable, slot_format
 from fastindex.errors import FastIndexError, UnsupportedError, check_flag
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
@@ -286,7 +287,7 @@ class RelayoutPlan(ShownInNotebooks):
         if place_of(buffer, stream, out) == "dask":
             return self._lazily(buffer, threads=threads, as_array=as_array)
         if as_array:
-            return shaped(self(buffer, out, threads, stream), self.destination)
+            return _shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and counted:
             if out is None:
@@ -359,20 +360,52 @@ class RelayoutPlan(ShownInNotebooks):
         threads: int | None = None,
         stream: Any = None,
         max_memory: int | None = None,
+        as_array: bool = False,
     ) -> Any:
         """Move a buffer; `pattern` is one unpacked value for padding, None for the layout's padding value."""
         check_threads(threads)
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
-            return self._on_gpu(buffer, pattern, out, stream)
-        one = relaying(buffer, (self.source, self.destination), pattern, out, self._is_checked, threads, max_memory)
-        if max_memory is not None:
-            return execute_in_boxes(one, max_memory)
-        self._movement.run(address_of(one.source.array), address_of(one.target.array), pattern, threads)
-        return one.target.array
+            result = self._on_gpu(buffer, pattern, out, stream)
+        else:
+            one = relaying(buffer, (self.source, self.destination), pattern, out, self._is_checked, threads, max_memory)
+            result = one.target.array
+            if max_memory is not None:
+                result = execute_in_boxes(one, max_memory)
+            else:
+                self._movement.run(address_of(one.source.array), address_of(result), pattern, threads)
+        return _shaped(result, self.destination) if as_array else result
 
 
-def shaped(result: Any, destination: Shape) -> Any:
+def require_movable_pair(source: Shape, destination: Shape, casting: str) -> None:
+    """Raise an error unless two shapes are layouts of one array whose data can be moved.
+
+    Parameters
+    ----------
+    source, destination : Shape
+    casting : str
+        NumPy's rule for casts to a destination of another element type.
+
+    Raises
+    ------
+    FastIndexError
+        Other dimensions.
+    ArgumentTypeError
+        The rule does not allow the other element type.
+    UnsupportedError
+        As `check_movable`, or a cast of complex numbers.
+    """
+    if source.dimensions != destination.dimensions:
+        raise FastIndexError(
+            f"a relayout keeps the array: the dimensions of {source.cut_text()} and {destination.cut_text()} differ; "
+            "reshape and plan_rearrange give it other dimensions"
+        )
+    check_movable(source)
+    check_movable(destination)
+    check_cast(source.element_type, destination.element_type, casting)
+
+
+def _shaped(result: Any, destination: Shape) -> Any:
     """Return a buffer reshaped to the dimensions of its layout in memory order."""
     dimensions = memory_dimensions(destination)
     if dimensions is None:

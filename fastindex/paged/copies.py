@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import Cast, cast_of
+from fastindex.algebra.casts import Cast, Casting, cast_of, check_cast, check_casting
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_units_of
 from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
-from fastindex.arrays.fills import Casting, check_cast, check_casting
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.arrays.fills import check_cast, element_type_of, wanted_type
+from fastindex.algebra.casts import check_cast
+from fastindex.arrays.fills import element_type_of, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_table import PARAMETERS, ROWS

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastindex.arrays.fills import Casting, check_casting
+from fastindex.algebra.casts import Casting, check_casting
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import InputFile, open_raw, path_text, read_whole

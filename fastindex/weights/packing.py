@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastindex.arrays.fills import Casting, check_cast, check_casting, fill_pattern, wanted_type
+from fastindex.algebra.casts import Casting, check_cast, check_casting
+from fastindex.arrays.fills import fill_pattern, wanted_type
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import check_movable

@@ -7,6 +7,7 @@ of dimensions, and the order of their parts.
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -362,12 +363,33 @@ def _repeats(line: Places, period: int) -> bool:
 
 
 def _backwards(part: _Part, size: int, rank: int) -> str:
-    """Return the message for a digit of negative stride; plainer if it is the outermost one of a dimension."""
+    """Return the message for a digit of negative stride, with the pattern that reverses it; plainer if outermost."""
     where = f"dimension {part.dimension}" if part.dimension < rank else "the bits of a code"
     what = f"a digit of {part.size} runs backwards, whose values are {part.unit} apart"
     if part.size * part.unit == size:
         what = "its halves are swapped" if part.size == 2 else f"its {part.size} parts are in reverse order"
-    return f"it is a permutation of bits, but no order of digits: in {where}, {what}"
+    found = f"it is a permutation of bits, but no order of digits: in {where}, {what}"
+    if part.dimension == rank:
+        return found
+    return f"{found}; {_reversal(part, size, rank)} reverses it: discover the packer of codes rearranged so"
+
+
+def _reversal(part: _Part, size: int, rank: int) -> str:
+    """Return the call that reverses a digit of a dimension.
+
+    Examples
+    --------
+    >>> _reversal(_Part(0, 2, 4, -1), 8, 2)
+    "rearrange(codes, '(part a) b -> (-part a) b', part=2)"
+    """
+    names = list(string.ascii_lowercase[:rank])
+    own, outer, inner = names[part.dimension], size > part.size * part.unit, part.unit > 1
+    sizes = f", part={part.size}" if outer or inner else ""
+    sizes += f", inner={part.unit}" if outer and inner else ""
+    factors = [*([own] if outer else []), "*part", *(["inner" if outer else own] if inner else [])]
+    names[part.dimension] = f"({' '.join(factors)})" if sizes else f"*{own}"
+    pattern = " ".join(names)
+    return f"rearrange(codes, '{pattern.replace('*', '')} -> {pattern.replace('*', '-')}'{sizes})"
 
 
 def _spelled(

@@ -394,6 +394,19 @@ def test_allocations_without_tiles_or_a_shape(wrapped: str | None) -> None:
     assert report.problems == ()
 
 
+def test_mixed_lists_of_two_processes_are_said() -> None:
+    first = message(MESSAGES[1])
+    second = first.replace("Size: ", "Size: 1")
+    mixed = "".join(f"0: {a}\n1: {b}\n" for a, b in zip(first.split("\n"), second.split("\n"), strict=True))
+    report = fi.hlo.report(mixed)
+    assert [(use.count, use.nbytes) for use in report.uses] == [
+        (use.count, use.nbytes) for use in fi.hlo.report(first).uses
+    ]
+    (problem,) = report.problems
+    assert "mixed" in problem.message
+    assert "Size: 1" in mixed.split("\n")[problem.line - 1]
+
+
 def test_two_memory_spaces() -> None:
     vmem = {**MESSAGES[1], "space": "vmem", "used": "16.30M", "capacity": "16.00M"}
     report = fi.hlo.report(message(MESSAGES[1]) + message(vmem))

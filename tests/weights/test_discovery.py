@@ -97,6 +97,31 @@ def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, p
     assert found.confirmed in ((), (tuple(2 * size for size in shape),))
 
 
+REVERSED: list[Any] = [
+    lambda codes: pairs(np.roll(codes, len(codes) // 2, 0)),
+    lambda codes: pairs(codes[::-1]),
+    lambda codes: pairs(codes.reshape(len(codes), -1, 16, 2)[:, :, ::-1].reshape(codes.shape)),
+    lambda codes: pairs(codes.reshape(-1, 2, *codes.shape[1:])[:, ::-1].reshape(codes.shape)),
+]
+
+
+def pairs(codes: Any) -> Any:
+    return codes[:, 0::2] | codes[:, 1::2] << 4
+
+
+@pytest.mark.parametrize("packer", REVERSED)
+def test_a_digit_that_runs_backwards_is_reversed_first(packer: Any) -> None:
+    """By the pattern of the message; then the layout is found, and holds at other sizes."""
+    reason = fi.weights.discover(packer, (4, 64), np.uint8, bits=4).reason
+    said = re.search(r"rearrange\(codes, '(.*)'(?:, part=(\d+))?(?:, inner=(\d+))?\)", str(reason))
+    assert said is not None, reason
+    sizes = {name: int(number) for name, number in zip(("part", "inner"), said.groups()[1:], strict=True) if number}
+    found = fi.weights.discover(lambda codes: packer(fi.rearrange(codes, said[1], **sizes)), (4, 64), np.uint8, bits=4)
+    assert found.layout == "u4[4,64]{1,0:E(4)}"
+    codes = np.random.default_rng(0).integers(0, 16, (12, 96), dtype=np.uint8)
+    assert fi.weights.repack(fi.rearrange(codes, said[1], **sizes), "plain", found).tobytes() == packer(codes).tobytes()
+
+
 def test_every_source_bit_is_said() -> None:
     found = fi.weights.discover(lambda codes: codes[:, 0::2] | codes[:, 1::2] << 4, (3, 4), np.uint8, 4)
     assert found.places.tolist() == list(range(48))
