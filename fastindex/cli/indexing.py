@@ -233,6 +233,8 @@ def paged(
     from fastindex import paged as fp
 
     found = _cache_of(cache)
+    if draw and (position or target is not None or as_json):
+        raise click.UsageError("--draw is for CACHE alone, without POSITION, --to and --json")
     if position:
         slots = _slots(found, _numbers(blocks, "--blocks"), position, tokens)
         click.echo(json.dumps({"slots": slots}) if as_json else "\n".join(map(str, slots)))
@@ -264,28 +266,34 @@ def paged(
 
 def _cache_of(text: str) -> Cache:
     """Return the cache for a text, or for an engine, a layout and sizes; either may have options ``name=value``."""
-    from fastindex.paged.caches import Cache
+    from fastindex.paged.caches import Cache, PresetOptions
 
-    words = text.split()
-    pairs = [word for word in words if "=" in word and "[" not in word]
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        options[name] = _value(name, value, text)
-    others = [word for word in words if word not in pairs]
-    try:
-        if len(others) == 2 and "[" not in text:
-            return Cache.preset(others[0], others[1], **options)
-        return Cache(" ".join(others), **options)
-    except TypeError as error:
-        raise FastIndexError(f"{text!r}: {str(error).rpartition('.')[2]}") from None
+    end = max(text.rfind("]"), text.rfind("}")) + 1
+    others, options = [], dict[str, Any]()
+    for word in text[end:].split():
+        name, sign, value = word.partition("=")
+        if not sign:
+            others.append(word)
+        elif name not in PresetOptions.__annotations__ or name in options:
+            known = ", ".join(PresetOptions.__annotations__)
+            raise FastIndexError(f"{name!r} in {text!r} must be one of {known}, and given once")
+        else:
+            options[name] = _value(name, value, text)
+    if end:
+        return Cache(" ".join([text[:end], *others]), **options)
+    if len(others) != 2:
+        raise FastIndexError(
+            f"a cache is a shape such as bf16[num_blocks=8,block_size=16,head_dim=64], or an engine, a layout and "
+            f"sizes, such as vllm BLNHC num_blocks=8 block_size=16 head_dim=64; got {text!r}"
+        )
+    return Cache.preset(others[0], others[1], **options)
 
 
 def _value(name: str, value: str, text: str) -> Any:
     if name == "dtype":
         return value
-    parts = value.split("/") if name in ("tp", "cp") else [value]
-    if not all(part.isdecimal() for part in parts):
+    parts = value.split("/")
+    if len(parts) != 1 + (name in ("tp", "cp")) or not all(part.isdecimal() for part in parts):
         shape = "SIZE/RANK" if name in ("tp", "cp") else "a number"
         raise FastIndexError(f"{name} must be {shape}, got {value!r} in {text!r}")
     numbers = tuple(map(int, parts))

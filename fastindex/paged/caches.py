@@ -251,6 +251,9 @@ class Cache:
         return cache
 
     def _fill(self, pool: Pool, placement: Placement) -> None:
+        unknown = [name for name in placement if name not in Placement.__annotations__]
+        if unknown:
+            raise ArgumentTypeError(f"{unknown[0]!r} is none of the options {', '.join(Placement.__annotations__)}")
         self._pool = pool
         self.planes: dict[str, Plane] = {plane.name: plane for plane in pool.planes}
         if len(self.planes) < len(pool.planes):

@@ -32,6 +32,7 @@ def test_slots_of_tokens() -> None:
     assert json.loads(run(f"{text} cp=2/1 interleave=2", "--blocks", "3", "1", "2", "--json").stdout) == {
         "slots": [-1, 48]
     }
+    assert run(text.replace(",", ", "), "--blocks", "3,7", "16").stdout == "112\n"
     past = run(text, "--blocks", "3,7", "--tokens", "20", "20")
     assert past.exit_code == 1
     assert "has position 20, and the request has 20 tokens" in past.stderr
@@ -52,16 +53,20 @@ def test_descriptors_of_a_transfer() -> None:
 def test_what_is_not_understood() -> None:
     for text, message in {
         "vllm LBNHC num_blocks=x": "num_blocks must be a number, got 'x'",
-        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=2": "tp must be (size, rank)",
+        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=2": "tp must be SIZE/RANK, got '2'",
         "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 tp=a/b": "tp must be SIZE/RANK",
         "vllm NHD num_blocks=9 kv_heads=1 block_size=16 head_dim=8": "the layouts of vllm are",
-        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 heads=2": "heads",
+        "vllm LBNHC num_blocks=9 kv_heads=1 block_size=16 head_dim=8 heads=2": "'heads' in 'vllm",
+        "vllm LBNHC num_blocks=9 num_blocks=8 block_size=16 head_dim=8": "and given once",
+        "vllm LBNHC num_blocks=9 block_size=16 head_dim": "or an engine, a layout and sizes",
+        "bf16[num_blocks=8, block_size=16, head_dim=8] dtype=f32": "'dtype' is none of the options tp",
         "bf16[4]": "without a name",
     }.items():
         result = run(text)
         assert result.exit_code == 1, text
         assert message in result.stderr, result.stderr
     assert run(SOURCE, "--blocks", "a", "0").exit_code == 2
+    assert "--draw is for CACHE alone" in run(SOURCE, "--to", TARGET, "--draw").stderr
     for option in ("--blocks", "--to-blocks", "--tokens"):
         unused = run(SOURCE, option, "3")
         assert unused.exit_code == 2

@@ -298,7 +298,7 @@ def test_swapped_blocks(engine: str) -> None:
         fp.swap_blocks(cache, pool, [(1, 2), (3, 2)])
     with pytest.raises(FastIndexError, match="null block"):
         fp.swap_blocks(cache, pool, [(1, 0)])
-    with pytest.raises(FastIndexError, match=r"pairs are \(source, target\)"):
+    with pytest.raises(FastIndexError, match=r"pairs must be \(source, target\)"):
         fp.swap_blocks(cache, pool, [1, 2, 3, 4])
 
 

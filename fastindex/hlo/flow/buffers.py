@@ -203,7 +203,7 @@ def _program_of(walk: Walk) -> Program:
                 events[walk.start[value]] += 1
                 events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
-    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)), walk.loops)
+    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)))
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:

@@ -21,7 +21,6 @@ import math
 import sys
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -90,37 +89,19 @@ class FastBuffer(NamedTuple):
         return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0]
 
 
-class Program:
-    """What a program does between two steps.
+class Program(NamedTuple):
+    """What a program does before each step.
 
-    Parameters
+    Attributes
     ----------
-    elapsed : sequence of int
-        Bytes that it accesses before each step.
+    nbytes : sequence of int
+        Bytes that it accesses.
     events : sequence of int
-        Number of values that begin or end before each step.
-    loops : sequence of (int, int)
-        First and last step of each loop.
+        Number of values that begin or end.
     """
 
-    def __init__(self, elapsed: Sequence[int], events: Sequence[int], loops: Sequence[Interval] = ()) -> None:
-        self._elapsed = elapsed
-        self._events = events
-        ordered = sorted(loops)
-        self._begins = [begin for begin, _ in ordered]
-        #: The least last step of a loop and of all that begin after it.
-        self._ends = list(accumulate((end for _, end in reversed(ordered)), min))[::-1]
-
-    def events(self, first: int, last: int) -> int:
-        """Return the number of values that begin or end in these steps."""
-        return self._events[last + 1] - self._events[first]
-
-    def parts(self, first: int, second: int) -> bool:
-        """Whether a value is not kept between two uses: there is a whole loop, or too many bytes are accessed."""
-        place = bisect_right(self._begins, first)
-        if place < len(self._ends) and self._ends[place] < second:
-            return True
-        return self._elapsed[second] - self._elapsed[min(first + 1, second)] >= _MOST_BETWEEN_USES
+    nbytes: Sequence[int]
+    events: Sequence[int]
 
 
 class ValueBuffer(NamedTuple):
@@ -173,9 +154,9 @@ def fast_uses(
     >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22)))[1]
     FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9))
 
-    Between steps 4 and 9, there is a loop:
+    Between steps 4 and 9, a gibibyte is accessed:
 
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), [(5, 8)]))[1].last
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 6 + [1 << 30] * 4, range(22)))[1].last
     4
     """
     found = {buffer.number: buffer for buffer in buffers}
@@ -194,22 +175,22 @@ def fast_uses(
         # Of the writers only the first one counts.
         count = sum(buffer.read for buffer in value) + earliest.written
         span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
-        events = program.events(span[0], max(buffer.end for buffer in value))
+        events = program.events[max(buffer.end for buffer in value) + 1] - program.events[span[0]]
         if len(every) == 1:
             uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
             continue
         at = sorted({step for buffer in value for step in buffer.uses})
         for buffer in value:
-            last = _last_kept(at, buffer.ranges[-1][1], program)
+            last = _last_kept(at, buffer.ranges[-1][1], program.nbytes)
             uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
     return uses
 
 
-def _last_kept(uses: Sequence[int], end: int, program: Program) -> int:
-    """Return the last of the uses from a step on for which a value is kept without a copy."""
+def _last_kept(uses: Sequence[int], end: int, nbytes: Sequence[int]) -> int:
+    """Return the last of the uses from a step on between which the program accesses few enough bytes."""
     last = end
     for use in uses[bisect_right(uses, end) :]:
-        if program.parts(last, use):
+        if nbytes[use] - nbytes[min(last + 1, use)] >= _MOST_BETWEEN_USES:
             break
         last = use
     return last

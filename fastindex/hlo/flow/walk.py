@@ -56,14 +56,12 @@ class Walk:
         self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
         #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times, and at each
-        #: step; the steps at which each value is used, other than by copies; pairs of a value and its copy; first and
-        #: last step of each loop.
+        #: step; the steps at which each value is used, other than by copies; pairs of a value and its copy.
         self.nbytes_read: Counter[int] = Counter()
         self.nbytes_written: dict[int, int] = {}
         self.nbytes_at: dict[int, int] = {}
         self.uses: dict[int, list[int]] = {}
         self.moves: list[tuple[int, int]] = []
-        self.loops: list[tuple[int, int]] = []
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
@@ -150,7 +148,9 @@ class Walk:
             self.clock += 1
         self.schedule.append((computation, begin, self.clock))
         if computation.root >= 0:
-            self.use(results[computation.root], self.clock)
+            # XLA counts a tuple as a use of its elements, but the end of the program as none.
+            note = self.use if computation.opcodes[computation.root] == "tuple" else self.see
+            note(results[computation.root], self.clock)
         self._depth -= 1
         return results
 
@@ -268,7 +268,6 @@ class Walk:
     def _loop(self, computation: Computation, place: int, init: Values, names: Sequence[str]) -> Values:
         """Walk a loop: its operand, its parameters, the root of its body and its result share buffers."""
         leaves = self.leaves[computation.shape(place)]
-        begin = self.clock
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
@@ -281,7 +280,6 @@ class Walk:
                 if is_body:
                     self.join(init, root)
         self._weight //= LOOP_WEIGHT
-        self.loops.append((begin, self.clock))
         values = self.new_values(leaves, computation, place, self.clock)
         self.join(init, values)
         return values
