@@ -365,32 +365,7 @@ def test_read_only_out() -> None:
         fi.relayout(BUFFER, SHAPE, "f32[6,10]", out=read_only(np.zeros(60, np.float32)))
 
 
-@pytest.mark.parametrize(
-    "out", [np.zeros(SLOTS - 1, np.float32), np.zeros(SLOTS, np.float64), np.zeros((2, SLOTS), np.float32)]
-)
-def test_wrong_out_of_pack(out: Any) -> None:
-    before = out.copy()
-    with pytest.raises((ValueError, TypeError)):
-        fi.pack(ARRAY + 1, SHAPE, out=out)
-    np.testing.assert_array_equal(out, before)
-
-
 # Buffers and arrays
-
-
-@pytest.mark.parametrize("change", [-1, 1, -SLOTS])
-def test_buffers_of_the_wrong_size(change: int) -> None:
-    buffer = np.zeros(SLOTS + change, np.float32)
-    for call in (
-        lambda data: fi.unpack(data, SHAPE),
-        lambda data: fi.relayout(data, SHAPE, "f32[6,10]"),
-        lambda data: fi.plan_relayout(SHAPE, "f32[6,10]")(data),
-    ):
-        for data in (buffer, buffer.tobytes(), buffer.view(np.uint8)):
-            with pytest.raises(fi.FastIndexError, match=rf"{SLOTS}|{4 * SLOTS}"):
-                call(data)
-    with pytest.raises(fi.FastIndexError):
-        fi.unpack(b"\0\0\0", SHAPE)
 
 
 @pytest.mark.parametrize("shape", [(10, 6), (60,), (6, 10, 1), (6, 9), ()])
@@ -401,7 +376,7 @@ def test_arrays_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "f2", "c8", "U1", "O"])
 def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
-    with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
+    with pytest.raises(fi.ArgumentTypeError, match="needs an array of dtype float32, got"):
         fi.pack(np.zeros((6, 10), dtype), SHAPE, casting="no")
     if dtype in ("f8", "i4", "c8"):
         with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
@@ -413,6 +388,7 @@ def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
     [
         ("f32[6,10]", "f32[10,6]"),
         ("f32[6,10]", "f32[60]"),
+        ("f32[6,10]", "f32[6,10,1]"),
         ("f32[6,10]", "bf16[10,6]"),
     ],
 )

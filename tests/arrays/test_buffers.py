@@ -10,53 +10,55 @@ import pytest
 
 import fastindex as fi
 from fastindex import ArgumentTypeError
-from fastindex.arrays.arrays import check_no_overlap, described
-from fastindex.arrays.buffers import (
-    aligned_bytes,
-    as_buffer_bytes,
-    as_logical_array,
-    buffer_dtype,
-    check_output_array,
-    check_output_buffer,
-    new_array,
-    new_buffer,
-)
-from fastindex.core.sizes import check_movable
-from fastindex.moving.relayout_plans import require_movable_pair
 
-TILED = fi.Shape.parse("f32[3,5]{1,0:T(2,2)}")
-PACKED = fi.Shape.parse("u4[3,5]{1,0:E(4)}")
+TILED = "f32[3,5]{1,0:T(2,2)}"
+ARRAY = np.arange(15, dtype=np.float32).reshape(3, 5)
+
+#: The functions that read a buffer of `TILED`.
+READERS: list[Callable[[Any], Any]] = [
+    lambda buffer: fi.unpack(buffer, TILED),
+    lambda buffer: fi.relayout(buffer, TILED, "f32[3,5]"),
+    fi.plan_relayout(TILED, "f32[3,5]"),
+]
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 def test_new_memory_begins_at_a_line(size: int) -> None:
-    for memory in (aligned_bytes(size), new_buffer(fi.Shape("u8", (size,))), new_array(fi.Shape("u8", (size,)))):
+    buffer = fi.pack(np.zeros(size, np.uint8), f"u8[{size}]")
+    for memory in (buffer, fi.unpack(buffer, f"u8[{size}]")):
         assert memory.nbytes == size
         assert memory.flags.writeable
         assert not size or memory.__array_interface__["data"][0] % 64 == 0
 
 
-def test_new_buffers_and_arrays_have_the_type_of_the_shape() -> None:
-    assert (new_buffer(TILED).dtype, new_buffer(TILED).shape) == (np.dtype(np.float32), (24,))
-    assert (new_array(TILED).dtype, new_array(TILED).shape) == (np.dtype(np.float32), (3, 5))
-    assert (new_buffer(PACKED).dtype, new_buffer(PACKED).shape) == (np.dtype(np.uint8), (8,))
-    assert new_array(PACKED).shape == (3, 5)
-    assert new_array(fi.Shape.parse("f64[]")).shape == ()
-    wide = fi.Shape.parse("pred[3]{0:E(32)}")
-    assert buffer_dtype(wide) == np.uint8
-    assert new_buffer(wide).shape == (12,)
+@pytest.mark.parametrize(
+    ("text", "dtype", "slots"),
+    [
+        (TILED, np.float32, 24),
+        ("u4[3,5]{1,0:E(4)}", np.uint8, 8),
+        ("pred[3]{0:E(32)}", np.uint8, 12),
+        ("f64[]", np.float64, 1),
+    ],
+)
+def test_new_buffers_and_arrays_have_the_type_of_the_shape(text: str, dtype: Any, slots: int) -> None:
+    shape = fi.Shape.parse(text)
+    buffer = fi.pack(np.zeros(shape.dimensions, shape.element_type.numpy_dtype), text)
+    array = fi.unpack(buffer, text)
+    assert (buffer.dtype, buffer.shape) == (dtype, (slots,))
+    assert (array.dtype, array.shape) == (shape.element_type.numpy_dtype, shape.dimensions)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int8, "V1"])
 def test_buffers_are_of_the_element_type_or_bytes(dtype: Any) -> None:
-    memory = np.arange(96, dtype=np.uint8)
-    assert as_buffer_bytes(memory.view(dtype), TILED).tobytes() == memory.tobytes()
+    memory = fi.pack(ARRAY, TILED).view(dtype)
+    assert all(np.array_equal(np.ravel(read(memory)), np.ravel(ARRAY)) for read in READERS)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float64, np.uint32, np.complex64, "V4", bool, ">f4"])
 def test_buffers_of_another_type(dtype: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"holds float32 or raw bytes"):
-        as_buffer_bytes(np.zeros(96, np.uint8).view(dtype), TILED)
+    for read in READERS:
+        with pytest.raises(ArgumentTypeError, match=r"holds float32 or raw bytes"):
+            read(np.zeros(96, np.uint8).view(dtype))
 
 
 def test_bits_read_as_unsigned_integers_are_to_be_viewed() -> None:
@@ -72,14 +74,22 @@ def test_bits_read_as_unsigned_integers_are_to_be_viewed() -> None:
     [
         (np.zeros(23, np.float32), "takes 96 bytes"),
         (np.zeros(25, np.float32), "got 100"),
+        (np.zeros(0, np.float32), "takes 96 bytes"),
+        (np.zeros(97, np.uint8), "got 97"),
         (np.zeros((4, 6), np.float32), "one dimension, got 2"),
         (np.zeros((), np.float32), "one dimension, got 0"),
         (bytes(95), "got 95"),
+        (bytes(3), "got 3"),
+        (None, "a buffer"),
+        (3, "a buffer"),
+        ("text", "reads a file"),
+        (object(), "a buffer"),
     ],
 )
 def test_buffers_of_another_form(buffer: Any, message: str) -> None:
-    with pytest.raises(fi.FastIndexError, match=message):
-        as_buffer_bytes(buffer, TILED)
+    for read in READERS:
+        with pytest.raises(fi.FastIndexError, match=message):
+            read(buffer)
 
 
 @pytest.mark.parametrize(
@@ -105,39 +115,33 @@ def test_a_square_may_be_in_memory_order() -> None:
     assert fi.relayout(square.reshape(-1), "f32[4,4]{0,1}", "f32[4,4]", as_array=True).tolist() == square.T.tolist()
 
 
-@pytest.mark.parametrize("buffer", [None, 3, "text", object()])
-def test_what_is_no_buffer(buffer: Any) -> None:
-    with pytest.raises((ArgumentTypeError, fi.FastIndexError)):
-        as_buffer_bytes(buffer, TILED)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_output_buffers(dtype: Any) -> None:
+    out = fi.pack(np.zeros_like(ARRAY), TILED).view(dtype)
+    assert fi.pack(ARRAY, TILED, out=out) is out
+    assert out.tobytes() == fi.pack(ARRAY, TILED).tobytes()
 
 
-def test_logical_arrays() -> None:
-    array = np.arange(15, dtype=np.float32).reshape(3, 5)
-    assert as_logical_array(array, TILED) is array
-    swapped = as_logical_array(array.astype(">f4"), TILED)
-    assert swapped.dtype == np.dtype(np.float32)
-    np.testing.assert_array_equal(swapped, array)
-    np.testing.assert_array_equal(as_logical_array(array[:, ::-1], TILED), array[:, ::-1])
-    with pytest.raises(ArgumentTypeError, match="needs an array of dtype float32, got float64"):
-        as_logical_array(array.astype(np.float64), TILED)
-    with pytest.raises(fi.FastIndexError, match=r"dimensions \(3, 5\), the array has \(5, 3\)"):
-        as_logical_array(array.T, TILED)
-
-
-def test_output_buffers() -> None:
-    out = np.zeros(24, np.float32)
-    assert check_output_buffer(out, TILED) is out
-    raw = np.zeros(96, np.uint8)
-    assert check_output_buffer(raw, TILED) is raw
-    with pytest.raises(ArgumentTypeError, match="must be a NumPy array, got bytearray"):
-        check_output_buffer(bytearray(96), TILED)
-    with pytest.raises(fi.FastIndexError, match="contiguous"):
-        check_output_buffer(np.zeros(48, np.float32)[::2], TILED)
-    with pytest.raises(fi.FastIndexError, match="contiguous"):
-        check_output_buffer(out[::-1], TILED)
-    out.flags.writeable = False
-    with pytest.raises(fi.FastIndexError, match="read-only"):
-        check_output_buffer(out, TILED)
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (bytearray(96), "must be a NumPy array, got bytearray"),
+        (np.zeros(48, np.float32)[::2], "contiguous"),
+        (np.zeros(24, np.float32)[::-1], "contiguous"),
+        (np.frombuffer(bytes(96), np.float32), "read-only"),
+        (np.zeros(23, np.float32), "takes 96 bytes"),
+        (np.zeros(24), "float64"),
+        (np.zeros((2, 24), np.float32), "one dimension"),
+    ],
+)
+def test_wrong_output_buffers(out: Any, message: str) -> None:
+    for write in (
+        lambda: fi.pack(ARRAY + 1, TILED, out=out),
+        lambda: fi.relayout(np.ravel(ARRAY + 1), "f32[3,5]", TILED, out=out),
+    ):
+        with pytest.raises(fi.FastIndexError, match=message):
+            write()
+    assert not np.any(np.frombuffer(out, np.uint8) if isinstance(out, bytearray) else out)
 
 
 FITTING: list[Callable[[], Any]] = [
@@ -152,7 +156,8 @@ FITTING: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("make", FITTING)
 def test_output_arrays_of_any_strides(make: Callable[[], Any]) -> None:
     out = make()
-    assert check_output_array(out, TILED) is out
+    assert fi.unpack(fi.pack(ARRAY, TILED), TILED, out=out) is out
+    np.testing.assert_array_equal(out, ARRAY)
 
 
 @pytest.mark.parametrize(
@@ -162,50 +167,32 @@ def test_output_arrays_that_overlap_themselves(strides: tuple[int, int]) -> None
     memory = np.zeros(200, np.float32)[100:]
     out = np.lib.stride_tricks.as_strided(memory, (3, 5), strides, writeable=True)
     with pytest.raises(fi.FastIndexError, match="overlap"):
-        check_output_array(out, TILED)
+        fi.unpack(fi.pack(ARRAY, TILED), TILED, out=out)
 
 
 def test_strides_of_size_one_do_not_matter() -> None:
-    memory = np.zeros(5, np.float32)
-    out = np.lib.stride_tricks.as_strided(memory, (1, 5), (0, 4), writeable=True)
-    assert check_output_array(out, fi.Shape.parse("f32[1,5]")) is out
+    out = np.lib.stride_tricks.as_strided(np.zeros(5, np.float32), (1, 5), (0, 4), writeable=True)
+    assert fi.unpack(ARRAY[0], "f32[1,5]", out=out) is out
 
 
-def test_wrong_output_arrays() -> None:
-    for out, message in (
-        (np.zeros((3, 5)), "dtype float64"),
-        ([[0] * 5] * 3, "got list"),
-        (np.zeros((3, 5), ">f4"), "dtype"),
-    ):
-        with pytest.raises(ArgumentTypeError, match=message):
-            check_output_array(out, TILED)
-    with pytest.raises(fi.FastIndexError, match="out has"):
-        check_output_array(np.zeros((5, 3), np.float32), TILED)
-    with pytest.raises(fi.FastIndexError, match=r"read-only"):
-        check_output_array(np.broadcast_to(np.float32(0), (3, 5)), TILED)
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (np.zeros((3, 5), np.int32), ArgumentTypeError, "s32"),
+        ([[0] * 5] * 3, ArgumentTypeError, "got list"),
+        (np.zeros((3, 5), ">f4"), ArgumentTypeError, "dtype"),
+        (np.zeros((5, 3), np.float32), fi.FastIndexError, "out has"),
+        (np.broadcast_to(np.float32(0), (3, 5)), fi.FastIndexError, "read-only"),
+    ],
+)
+def test_wrong_output_arrays(out: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fi.unpack(fi.pack(ARRAY, TILED), TILED, out=out, casting="no")
 
 
-def test_outputs_may_not_share_memory_with_the_input() -> None:
+@pytest.mark.parametrize("start", [0, 1, 49])
+def test_outputs_may_not_share_memory_with_the_input(start: int) -> None:
     memory = np.zeros(100, np.uint8)
-    check_no_overlap(described(memory[:50]), (described(memory[50:]),))
-    for start in (0, 1, 49):
-        with pytest.raises(fi.FastIndexError, match="overlaps the input"):
-            check_no_overlap(described(memory[:50]), (described(memory[start : start + 50]),))
-
-
-def test_pairs_are_layouts_of_one_array() -> None:
-    require_movable_pair(TILED, fi.Shape.parse("f32[3,5]{0,1}"), "no")
-    require_movable_pair(fi.Shape.parse("f32[<=3,5]"), fi.Shape.parse("f32[3,5]"), "no")
-    for other in ("f32[5,3]", "s32[5,3]", "f32[3,5,1]", "f32[15]"):
-        with pytest.raises(fi.FastIndexError, match="keeps the array"):
-            require_movable_pair(TILED, fi.Shape.parse(other), "no")
-    with pytest.raises(fi.ArgumentTypeError, match="not cast"):
-        require_movable_pair(TILED, fi.Shape.parse("s32[3,5]"), "no")
-    with pytest.raises(fi.UnsupportedError, match=r"E\(3\)"):
-        require_movable_pair(fi.Shape.parse("u2[3]"), fi.Shape.parse("u2[3]{0:E(3)}"), "no")
-
-
-@pytest.mark.parametrize("text", ["f32[?]", "(f32[2])", "token[]", "u8[3]{0:E(12)}", "f32[3]{0:E(16)}"])
-def test_what_does_not_move(text: str) -> None:
-    with pytest.raises(fi.UnsupportedError):
-        check_movable(fi.Shape.parse(text))
+    fi.relayout(memory[:50], "u8[50]", "u8[50]", out=memory[50:])
+    with pytest.raises(fi.FastIndexError, match="overlaps the input"):
+        fi.relayout(memory[:50], "u8[50]", "u8[50]", out=memory[start : start + 50])

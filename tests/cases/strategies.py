@@ -337,3 +337,14 @@ def shape_pairs() -> Any:
     from hypothesis import strategies
 
     return strategies.composite(lambda draw: draw_pair(HypothesisSource(draw)))()
+
+
+def factors(rng: random.Random, count: int) -> list[int]:
+    """Return sizes whose product is `count`, at least 1, in a random order."""
+    sizes = []
+    while count > 1:
+        sizes.append(rng.choice([size for size in range(2, count + 1) if count % size == 0]))
+        count //= sizes[-1]
+    sizes += [1] * (rng.random() < 0.3)
+    rng.shuffle(sizes)
+    return sizes

@@ -136,7 +136,7 @@ def wrong_in_first_use(seed: int, forks: int, seconds: float) -> str:
 def in_a_fork(task: Callable[[], bool]) -> int:
     """Return the exit status of a task in a forked child, 3 if it hangs."""
     with warnings.catch_warnings():
-        # Python 3.12 and later warn of other threads; that a child works all the same is the point.
+        # Python 3.12 and later, and JAX, warn of other threads; that a child works all the same is the point.
         warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:

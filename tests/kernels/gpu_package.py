@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
@@ -28,6 +29,12 @@ def to_gpu(array: Any) -> Any:
 def to_host(array: Any, dtype: Any = None) -> NDArray[Any]:
     found = array.copy_to_host()
     return found if dtype is None else found.view(dtype)
+
+
+def error_of(call: Any, *arguments: Any, **options: Any) -> tuple[type, str]:
+    with pytest.raises(fi.FastIndexError) as caught:
+        call(*arguments, **options)
+    return type(caught.value), str(caught.value)
 
 
 def linear_index(shape: str, indices: Any, threads: int = 1, **options: Any) -> Any:

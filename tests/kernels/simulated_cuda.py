@@ -24,7 +24,7 @@ from fastindex.cuda.kernels.device import SIMULATED
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package
-from tests.kernels.gpu_package import to_gpu, to_host
+from tests.kernels.gpu_package import error_of, to_gpu, to_host
 from tests.oracles import reference
 from tests.oracles.comparison import (
     differences_in_conversion,
@@ -172,12 +172,6 @@ def test_numpy_drop_ins() -> None:
 
 
 # Errors are the CPU's
-
-
-def error_of(call: Any, *arguments: Any, **options: Any) -> tuple[type, str]:
-    with pytest.raises(fi.FastIndexError) as caught:
-        call(*arguments, **options)
-    return type(caught.value), str(caught.value)
 
 
 def test_the_first_offender_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 import fastindex as fi
 from tests.cases import strategies
 from tests.cases.sharding_texts import random_case
-from tests.kernels.gpu_package import to_gpu, to_host
+from tests.kernels.gpu_package import error_of, to_gpu, to_host
 
 LISTED = "{devices=[2,2]0,3,1,2}"
 COUNTED = "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}"
@@ -72,12 +72,6 @@ def test_out_with_strides_and_inputs_without_memory(sharding: str) -> None:
         assert [to_host(one).tolist() for one in found] == [
             one.tolist() for one in fi.sharding.unshard_index(SHAPE, sharding, *places, "mark")
         ]
-
-
-def error_of(call: Any, *arguments: Any, **options: Any) -> tuple[type, str]:
-    with pytest.raises(fi.FastIndexError) as caught:
-        call(*arguments, **options)
-    return type(caught.value), str(caught.value)
 
 
 @pytest.mark.parametrize(("sharding", "padding"), [(LISTED, 9), (COUNTED, 18)])

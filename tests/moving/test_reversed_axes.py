@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from typing import Any
 
 import numpy as np
@@ -16,52 +15,9 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from tests.cases import strategies
+from tests.oracles.rearranged import by_numpy, random_case
 
 DTYPES = [np.uint8, np.uint16, np.float32, np.float64, np.complex128]
-
-
-class RandomPattern:
-    """A pattern, and its definition by NumPy's functions."""
-
-    def __init__(self, rng: random.Random, most: int = 400) -> None:
-        count = rng.randint(1, 5)
-        self.names = [f"a{i}" for i in range(count)]
-        while True:
-            self.sizes = [rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33]) for _ in self.names]
-            if math.prod(self.sizes) <= most:
-                break
-        self.backwards = {name for name in self.names if rng.random() < 0.5}
-        self.order = rng.sample(self.names, count)
-        self.groups = [self._grouped(rng, self.names), self._grouped(rng, self.order)]
-        self.known = dict(zip(self.names, self.sizes, strict=True))
-
-    def _grouped(self, rng: random.Random, names: list[str]) -> list[list[str]]:
-        groups: list[list[str]] = []
-        for name in names:
-            if groups and rng.random() < 0.5:
-                groups[-1].append(name)
-            else:
-                groups.append([name])
-        return groups
-
-    @property
-    def text(self) -> str:
-        left, right = (
-            " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in groups)
-            for groups in (
-                self.groups[0],
-                [[f"-{name}" if name in self.backwards else name for name in group] for group in self.groups[1]],
-            )
-        )
-        return f"{left} -> {right}"
-
-    def shape(self, side: int) -> tuple[int, ...]:
-        return tuple(math.prod(self.known[name] for name in group) for group in self.groups[side])
-
-    def expected(self, array: NDArray[Any]) -> NDArray[Any]:
-        split = array.reshape(self.sizes)
-        split = split[tuple(slice(None, None, -1 if name in self.backwards else 1) for name in self.names)]
-        return np.ascontiguousarray(split.transpose([self.names.index(n) for n in self.order])).reshape(self.shape(1))
 
 
 def values_of(shape: tuple[int, ...], dtype: Any, seed: int) -> NDArray[Any]:
@@ -74,15 +30,15 @@ def test_random_patterns(seed: int) -> None:
     """Fifty patterns a seed: arrays of any strides, of all element sizes."""
     rng = random.Random(seed)
     for _ in range(50):
-        one, dtype = RandomPattern(rng), rng.choice(DTYPES)
-        array = values_of(one.shape(0), dtype, seed)
+        one, dtype = random_case(rng, 400, backwards=True), rng.choice(DTYPES)
+        array = values_of(one.dimensions, dtype, seed)
         if rng.random() < 0.5:
             # The same values in another order in memory.
             order = rng.sample(range(array.ndim), array.ndim)
             steps = tuple(slice(None, None, rng.choice([1, -1])) for _ in order)
             array = np.ascontiguousarray(array.transpose(order)[steps])[steps].transpose(np.argsort(order))
-        found = fi.rearrange(array, one.text, **one.known)
-        assert found.tobytes() == one.expected(array).tobytes(), (one.text, one.known, dtype)
+        found = fi.rearrange(array, one.pattern, **one.sizes)
+        assert found.tobytes() == by_numpy(array, one).tobytes(), (one, dtype)
 
 
 def layout_of(rng: random.Random, shape: tuple[int, ...], kind: str) -> str:
@@ -99,24 +55,24 @@ def test_random_layouts(seed: int) -> None:
     rng = random.Random(seed)
     moved = 0
     for _ in range(20):
-        one = RandomPattern(rng)
+        one = random_case(rng, 400, backwards=True)
         kind, dtype = rng.choice([("u4", np.uint8), ("u8", np.uint8), ("u16", np.uint16), ("f32", np.float32)])
-        source, target = (layout_of(rng, one.shape(side), kind) for side in (0, 1))
-        array = values_of(one.shape(0), dtype, seed)
+        source, target = (layout_of(rng, shape, kind) for shape in (one.dimensions, one.merged))
+        array = values_of(one.dimensions, dtype, seed)
         array = array & 15 if kind == "u4" else array
         try:
-            plan = fi.plan_rearrange(one.text, source, target, **one.known)
+            plan = fi.plan_rearrange(one.pattern, source, target, **one.sizes)
             buffer = plan(fi.pack(array, source))
             inverse = plan.inverse()
         except fi.UnsupportedError as error:
             assert "backwards" in str(error)  # noqa: PT017
             continue
         moved += 1
-        expected = fi.pack(one.expected(array), target)
-        assert buffer.tobytes() == expected.tobytes(), (one.text, one.known, source, target)
+        expected = fi.pack(by_numpy(array, one), target)
+        assert buffer.tobytes() == expected.tobytes(), (one, source, target)
         assert inverse(buffer).tobytes() == fi.pack(array, source).tobytes()
-        plain = fi.plan_rearrange(re.sub(r"-(?=a)", "", one.text), source, target, **one.known)
-        assert (plan == plain) == all(one.known[name] == 1 for name in one.backwards)
+        plain = fi.plan_rearrange(one.pattern.replace("-a", "a"), source, target, **one.sizes)
+        assert (plan == plain) == all(one.axes[name] == 1 for name in one.backwards)
     assert moved > 3
 
 

@@ -6,16 +6,15 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import fastindex as fi
 from tests.cases.hangs import HANG_SECONDS
+from tests.faults.forks import in_a_fork
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "bf16[700,701]{1,0:T(8,128)(2,1)}"
@@ -69,24 +68,6 @@ for caller in callers:
 assert answers == [(17, True)] * 6, answers
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True, timeout=HANG_SECONDS)
-
-
-def in_a_fork(task: Any) -> int:
-    """Run a task in a forked child; its exit status, or the negative number of the signal that ended it."""
-    with warnings.catch_warnings():
-        # Python 3.12 and later, and JAX, warn of other threads; that a child works all the same is the point.
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            watchdog = threading.Timer(120, os._exit, (3,))
-            watchdog.daemon = True
-            watchdog.start()
-            status = 0 if task() else 2
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

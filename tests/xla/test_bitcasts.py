@@ -11,7 +11,7 @@ import pytest
 import fastindex as fi
 from fastindex import Shape, xla
 from fastindex.xla import bitcasts
-from tests.cases.strategies import OTHER_SEEDS, random_pair, random_shape, seeds
+from tests.cases.strategies import OTHER_SEEDS, factors, random_pair, random_shape, seeds
 from tests.oracles import reference
 from tests.oracles.reference import ReferenceShape
 
@@ -36,16 +36,6 @@ def is_reshape_bitcast(a: ReferenceShape, b: ReferenceShape) -> bool:
 def is_transpose_bitcast(a: ReferenceShape, b: ReferenceShape, dimensions: tuple[int, ...]) -> bool:
     of_a, of_b = reference.linear_indices(a), reference.linear_indices(b)
     return same_buffer(a, b) and all(of_b[tuple(i[d] for d in dimensions)] == slot for i, slot in of_a.items())
-
-
-def factors(rng: random.Random, count: int) -> list[int]:
-    sizes = []
-    while count > 1:
-        sizes.append(rng.choice([size for size in range(2, count + 1) if count % size == 0]))
-        count //= sizes[-1]
-    sizes += [1] * (rng.random() < 0.3)
-    rng.shuffle(sizes)
-    return sizes
 
 
 def similar_shape(rng: random.Random, count: int) -> str:

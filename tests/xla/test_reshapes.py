@@ -12,7 +12,7 @@ import pytest
 import fastindex as fi
 from fastindex import Shape, xla
 from fastindex.core.integers import common_factors
-from tests.cases.strategies import seeds
+from tests.cases.strategies import factors, seeds
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_common_factors_are_the_finest_cut() -> None:
     for seed in seeds(300):
         rng = random.Random(seed)
         count = rng.choice((1, 6, 8, 12, 24, 36))
-        a, b = (_factors(rng, count) for _ in range(2))
+        a, b = (factors(rng, count) for _ in range(2))
         bounds = common_factors(a, b)
         assert bounds[0] == (0, 0)
         assert bounds[-1] == (len(a), len(b))
@@ -49,15 +49,6 @@ def test_common_factors_are_the_finest_cut() -> None:
                 parts = (math.prod(a[i:x]), math.prod(a[x:k]))
                 if parts == (math.prod(b[j:y]), math.prod(b[y:m])):
                     assert 1 in parts, (a, b, bounds)
-
-
-def _factors(rng: random.Random, count: int) -> list[int]:
-    sizes = [1] * rng.choice((0, 0, 1, 2))
-    while count > 1:
-        sizes.append(rng.choice([size for size in range(2, count + 1) if count % size == 0]))
-        count //= sizes[-1]
-    rng.shuffle(sizes)
-    return sizes
 
 
 def test_common_factors_need_the_same_product() -> None:
@@ -145,7 +136,7 @@ def test_aligned_layouts_are_found_where_there_are_any() -> None:
     for seed in seeds(200):
         rng = random.Random(seed)
         count = rng.choice((6, 8, 12, 24))
-        sizes, others = _factors(rng, count), _factors(rng, count)
+        sizes, others = factors(rng, count), factors(rng, count)
         order = tuple(rng.sample(range(len(sizes)), len(sizes)))
         a, b = Shape("f32", sizes, fi.Layout(order)), Shape("f32", others)
         found = xla.align_layouts(a, b)
@@ -162,7 +153,7 @@ def test_decomposed_bitcasts_are_bitcasts_step_by_step() -> None:
         count = rng.choice((1, 6, 8, 12, 24))
         a, b = (
             Shape("f32", sizes, fi.Layout(tuple(rng.sample(range(len(sizes)), len(sizes)))))
-            for sizes in (_factors(rng, count), _factors(rng, count))
+            for sizes in (factors(rng, count), factors(rng, count))
         )
         found = xla.decompose_bitcast(a, b)
         assert found is not None
