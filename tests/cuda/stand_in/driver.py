@@ -49,6 +49,4 @@ def environment(folder: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": path,
         "STAND_IN_LOG": str(folder / "log"),
         "NUMBA_CACHE_DIR": str(folder / "kept"),
-        # Memory is freed at once: what is read later is not there.
-        "NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT": "0",
     }
