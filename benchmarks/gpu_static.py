@@ -68,8 +68,8 @@ def kernels(part: str) -> None:
 
 
 def banks() -> None:
-    from fastindex.cuda.launches.banks import stage_skew, stage_ways
     from fastindex.cuda.launches.launches import FEW_BYTES
+    from fastindex.cuda.launches.records import stage_skew, stage_ways
 
     print("\nMost lanes that meet in a bank where rows are interleaved, over every number of rows:")
     for width in (1, 2, 4, 8):

@@ -12,8 +12,7 @@ HOOKS.update(
     for home, prefix, functions in (
         ("fastindex.show.picture", "", ("shape_html", "plan_html")),
         ("fastindex.show.shard_picture", "", ("reshard_html",)),
-        ("fastindex.cuda.relayouts", "cuda.", ("pack", "unpack", "rearrange", "DevicePlan")),
-        ("fastindex.cuda.strided_copies", "cuda.", ("copyto", "contiguous")),
+        ("fastindex.cuda.relayouts", "cuda.", ("pack", "unpack", "rearrange", "DevicePlan", "copyto", "contiguous")),
         ("fastindex.cuda.indices", "cuda.", ("convert",)),
         ("fastindex.dask.indices", "dask.", ("convert",)),
         ("fastindex.dask", "dask.", ("pack", "unpack", "relayout", "rearrange")),

@@ -19,7 +19,8 @@ case $system in
     suite=bookworm architecture=arm64 machine=aarch64
     # Kernels of all kinds, in plain runs and by threads.
     [ $# -gt 0 ] || set -- tests/core/test_digits.py tests/core/test_shape.py tests/core/test_reading.py tests/moving/test_relayouts.py \
-      tests/index/test_indices.py tests/runtime/test_threads.py tests/moving/test_pass_threads.py tests/kernels/test_relayout_kernels.py
+      tests/index/test_indices.py tests/runtime/test_threads.py tests/moving/test_pass_threads.py tests/kernels/test_relayout_kernels.py \
+      tests/paged/test_copies.py tests/paged/test_slots.py
     ;;
   testing)
     suite=testing architecture=$(dpkg --print-architecture) machine=$(uname -m)

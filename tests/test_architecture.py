@@ -139,7 +139,7 @@ LARGER = {
             "cuda.kernels.granules._shifting",
             "cuda.kernels.stages._staging",
             "cuda.kernels.tiles._transpose",
-            "cuda.kernels.word_tiles.word_transpose_kernel",
+            "cuda.kernels.tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),

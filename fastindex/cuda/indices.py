@@ -13,13 +13,12 @@ from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import Counted, Inputs, Window, check_first_size, coordinate_parts, last_input
 from fastindex.core.shape import Shape
 from fastindex.cuda import numbers as cuda_tables
-from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.arrays import DeviceArray, as_device_array, new_result
 from fastindex.cuda.index_programs import Operand, run
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import look_up_kernel
-from fastindex.cuda.libraries import new_result
 from fastindex.cuda.queues import Queue, Tables, queue_for, watched
-from fastindex.cuda.strided_copies import dense_copy, move
+from fastindex.cuda.relayouts import dense_copy, move
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.index.executors import BadElementError, ErrorOf, LookUp
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped
 from fastindex.cuda import numbers as cuda_tables
-from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.units import page_kernel
-from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, Tables, queue_for, watched
 from fastindex.errors import UnsupportedError

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.arrays import DeviceArray, JaxResult, kept_by_library, require_one_device, stream_handle
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.memory import simulated_memory
-from fastindex.cuda.libraries import JaxResult, kept_by_library, require_one_device, stream_handle
 
 _MOST_TABLES = 64
 

@@ -258,20 +258,21 @@ KERNEL_SOURCES = re.compile(
 )
 
 
-def kernel_sources() -> Iterator[str]:
-    """Yield the paths of all kernel sources within the package; none if it is in an archive."""
+def kernel_sources(with_gpu: bool) -> Iterator[str]:
+    """Yield the paths of kernel sources within the package, the GPU's or not; none if it is in an archive."""
     for folder, folders, names in os.walk(PACKAGE_FOLDER):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         inside = folder[len(PACKAGE_FOLDER) + 1 :].replace(os.sep, "/")
-        yield from filter(KERNEL_SOURCES.fullmatch, (f"{inside}/{name}" for name in sorted(names)))
+        if with_gpu or inside.split("/")[0] != "cuda":
+            yield from filter(KERNEL_SOURCES.fullmatch, (f"{inside}/{name}" for name in sorted(names)))
 
 
-@lru_cache(maxsize=1)
-def digest_of_sources() -> str:
-    """Return a digest of the sources of all kernels, their subroutines and their constants."""
+@lru_cache(maxsize=2)
+def digest_of_sources(with_gpu: bool = False) -> str:
+    """Return a digest of the sources of all kernels, their subroutines and their constants, or without the GPU's."""
     digest = hashlib.sha256()
     package = Path(PACKAGE_FOLDER)
-    found = list(kernel_sources())
+    found = list(kernel_sources(with_gpu))
     for source in found:
         digest.update(source.encode() + b"\0" + (package / source).read_bytes())
     for archive in (path for path in package.parents if not found and path.is_file()):

@@ -1,6 +1,6 @@
 """What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked.
 
-Tests of: arrays.engines, cuda.arrays, cuda.devices, cuda.libraries.
+Tests of: arrays.engines, cuda.arrays, cuda.devices.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.arrays.arrays import check_no_overlap, check_target
 from fastindex.arrays.engines import is_cuda_array, on_gpu
-from fastindex.cuda import libraries
-from fastindex.cuda.arrays import DeviceArray, as_device_array, dtype_of, tensor_of
-from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
+from fastindex.cuda import arrays
+from fastindex.cuda.arrays import (
+    DeviceArray,
+    as_device_array,
+    dtype_of,
+    kept_by_library,
+    new_device_array,
+    require_one_device,
+    stream_handle,
+    tensor_of,
+)
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -356,7 +364,7 @@ def test_cupy_arrays_are_made_on_the_stream_of_the_call(
         ),
     )
     monkeypatch.setitem(sys.modules, "cupy", module)
-    assert libraries._new_cupy(0, (4,), np.dtype(np.float32), handle, "C") == handle
+    assert arrays._new_cupy(0, (4,), np.dtype(np.float32), handle, "C") == handle
 
 
 # Without a GPU
@@ -381,7 +389,7 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(shape: Any, dtype: Any, stream: int, order: str) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(libraries, "_new_numba", full)
+    monkeypatch.setattr(arrays, "_new_numba", full)
     with pytest.raises(fi.cuda.DeviceMemoryError, match="the GPU has no memory for 80 bytes more"):
         new_device_array(described(), (10,), np.int64, 0)
 

@@ -4,8 +4,8 @@ It is the compiled code that runs, instruction by instruction, and the host's co
 two of the parts, and `.ci/run` others each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
 runtime of their own, which no stand-in driver serves.
 
-Tests of: cuda.index_programs, cuda.indices, cuda.pages, cuda.kernels.casts, cuda.kernels.cast_values,
-cuda.kernels.memory, cuda.kernels.mlir, cuda.kernels.tiles, cuda.kernels.word_tiles.
+Tests of: cuda.index_programs, cuda.indices, cuda.pages, cuda.kernels.casts, cuda.kernels.memory, cuda.kernels.mlir,
+cuda.kernels.tiles.
 """
 
 from __future__ import annotations

@@ -39,6 +39,25 @@ def test_the_host_side_with_a_stand_in_driver(tmp_path: Path) -> None:
     assert int(passed[1]) >= 10
 
 
+def test_threads_that_allocate_while_kernels_run(tmp_path: Path) -> None:
+    name = "libtsan.so"
+    command = ["gcc", f"-print-file-name={name}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=True).stdout.strip()
+    if found == name:
+        pytest.skip("gcc has no thread sanitizer")
+    environment = driver.environment(driver.build(tmp_path, "-fsanitize=thread", "-O1")) | {"LD_PRELOAD": found}
+    script = ROOT / "tests" / "cuda" / "stand_in" / "threads.py"
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.cuda.stand_in.emulated", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        cwd=ROOT,
+    )
+    assert (result.returncode, result.stdout) == (0, "right\n"), result.stderr[:6000]
+
+
 @pytest.mark.parametrize("executes", [True, False])
 def test_the_benchmark_runs_to_its_end(executes: bool, tmp_path: Path) -> None:
     """On the emulator every result is right; on a driver whose kernels move nothing it says so, and takes none."""

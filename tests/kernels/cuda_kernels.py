@@ -11,7 +11,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.granules import deinterleave_rows_kernel, interleave_rows_kernel, shift_kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.cuda.kernels.stages import staged_kernel
-from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel, word_transpose_kernel
 from fastindex.cuda.kernels.units import (
     copy_kernel,
     fill_kernel,
@@ -21,7 +21,6 @@ from fastindex.cuda.kernels.units import (
     packing_kernel,
     page_kernel,
 )
-from fastindex.cuda.kernels.word_tiles import word_transpose_kernel
 from fastindex.cuda.launches.launches import ELEMENT_TILES, STAGE_BYTES, VECTOR_BYTES, VECTOR_TILES, WORD_BYTES
 from fastindex.index.programs import conversion_program, linear_program, multi_program, tile_program
 

@@ -3,7 +3,7 @@
 Shared memory has 32 banks of 4 bytes. An access of a warp is served in phases: all lanes at once up to 4 bytes each,
 half of them for 8 bytes, a quarter for 16. Lanes of a phase that want different words of one bank wait for each other.
 
-Tests of: cuda.kernels.geometry, cuda.launches.banks.
+Tests of: cuda.kernels.geometry, cuda.launches.records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pytest
 import fastindex as fi
 from fastindex.algebra.loops import relayout_loops
 from fastindex.cuda.kernels.geometry import PaddedGeometry, SwizzledGeometry, WordGeometry, padded_bytes, skewed_place
-from fastindex.cuda.launches.banks import stage_skew
 from fastindex.cuda.launches.launches import (
     ELEMENT_TILES,
     FEW_BYTES,
@@ -27,7 +26,7 @@ from fastindex.cuda.launches.launches import (
     converting_launches,
     launches,
 )
-from fastindex.cuda.launches.records import Launch
+from fastindex.cuda.launches.records import Launch, stage_skew
 
 THREADS, WARP = 256, 32
 TILES = [(width, *room) for width, rooms in VECTOR_TILES.items() for room in rooms]

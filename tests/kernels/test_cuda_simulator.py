@@ -1,9 +1,8 @@
 """Runs the files `simulated_*` in a separate process: the simulator is chosen once, before Numba is imported.
 
-Tests of: cuda.index_programs, cuda.indices, cuda.strided_copies, cuda.transfers, cuda.kernels.casts,
-cuda.kernels.cast_values, cuda.kernels.units, cuda.launches.casts, cuda.kernels.index_kernel, cuda.kernels.lanes,
-cuda.kernels.loops, cuda.kernels.memory, cuda.kernels.partial_stores, cuda.kernels.registers, cuda.kernels.granules,
-cuda.kernels.stages, cuda.kernels.tiles, cuda.kernels.word_tiles, cuda.launches.chunks.
+Tests of: cuda.index_programs, cuda.indices, cuda.relayouts, cuda.movements, cuda.kernels.casts, cuda.kernels.units,
+cuda.launches.casts, cuda.kernels.index_kernel, cuda.kernels.registers, cuda.kernels.geometry, cuda.kernels.memory,
+cuda.kernels.granules, cuda.kernels.stages, cuda.kernels.tiles, cuda.launches.chunks.
 """
 
 from __future__ import annotations

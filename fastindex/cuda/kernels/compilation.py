@@ -131,7 +131,7 @@ def _stamp() -> tuple[str, ...]:
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
-    return (digest_of_sources(), COMPILER, *versions)
+    return (digest_of_sources(with_gpu=True), COMPILER, *versions)
 
 
 @lru_cache(maxsize=1)

@@ -20,8 +20,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import cuda, device_function, one_of, several
-from fastindex.cuda.kernels.lanes import begin_of_lane, following
-from fastindex.cuda.kernels.loops import (
+from fastindex.cuda.kernels.geometry import (
     DESTINATION,
     LOOP_BYTES,
     MAGIC,
@@ -33,9 +32,10 @@ from fastindex.cuda.kernels.loops import (
     places,
     quotient,
 )
-from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64
-from fastindex.cuda.kernels.partial_stores import put_eight, put_granule, put_word
+from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, put_eight, put_granule, put_word
 from fastindex.cuda.kernels.registers import (
+    begin_of_lane,
+    following,
     high_halves,
     low_halves,
     shifted_words,

@@ -127,9 +127,9 @@ def _beyond(value: Any, bound: Any) -> Any:
 
 @device_function
 def _reported(value: Any, bound: Any, failed: Any, n: Any) -> Any:
+    # The value is used all the same: what is computed from it is discarded.
     if _beyond(value, bound):
         lower_to(failed, n)
-        return np.int64(0)
     return value
 
 
@@ -245,9 +245,15 @@ class _Writer:
             return found or f"{kind}(0)"
 
         for i, (variables, wide) in enumerate(program.quotients, inputs):
-            magic, shift = f"load_int64({number()})", f"load_int64({number()})"
+            magic, shift = number(), number()
+            if program.narrow and not wide:
+                # Factors that are loaded as 32 bits make one instruction of their product.
+                product = f"uint64({total(variables)}) * uint64(number({magic}))"
+                body.append(f"v{i} = uint32(({product}) >> uint64(number({shift})))")
+                continue
             divide = "wide_quotient" if wide else "quotient"
-            body.append(f"v{i} = {kind}({divide}(int64({total(variables)}), {magic}, {shift}))")
+            given = f"int64({total(variables)}), load_int64({magic}), load_int64({shift})"
+            body.append(f"v{i} = {kind}({divide}({given}))")
         body += [f"y{i} = {total(variables)}" for i, variables in enumerate(program.outputs)]
         body += ["hole = False", f"table += {read}"]
         if program.checks:
@@ -328,6 +334,7 @@ def index_kernel(form: KernelForm) -> Kernel:
         "device_function": device_function,
         "int64": np.int64,
         "uint32": np.uint32,
+        "uint64": np.uint64,
         "number": LOAD[4] if form.program.narrow else load_int64,
         "quotient": _quotient,
         "wide_quotient": _wide_quotient,

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
-from fastindex.cuda.kernels.loops import four_places, quotient
+from fastindex.cuda.kernels.geometry import four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
     high_halves,
@@ -126,17 +126,27 @@ def page_kernel() -> Kernel:
 @cache
 def fill_kernel() -> Kernel:
     """Make the kernel that writes one unit, whose low and high 8 bytes are its last parameters; kinds as for copies."""
-    return unit_kernel("fill", [_filler(width) for width in WIDTHS])
+    write = one_of([_filler(width) for width in WIDTHS])
+
+    def fill_units(destination, source, table, count, loops, kind, low, high):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        # No loads to keep in flight: a place at a time, so that short rows of padding take no more than theirs.
+        for _ in range(4):
+            if n < count:
+                write(kind, destination + places(n, table, loops)[1], low, high)
+            n += THREADS
+
+    return Kernel(fill_units, "fill", resident=4)
 
 
-def _filler(width: int) -> tuple[Reader, Writer]:
-    unit, (_, write) = unit_of_numbers(width), _whole(width)
+def _filler(width: int) -> Callable[..., None]:
+    unit, store = unit_of_numbers(width), STORE[width]
 
     @device_function
-    def read(at: Any, extra: Any) -> Any:
-        return unit(extra[0], extra[1])
+    def write(at: Any, low: Any, high: Any) -> None:
+        store(at, unit(low, high))
 
-    return read, write
+    return write
 
 
 @cache

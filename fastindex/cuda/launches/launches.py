@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
-from fastindex.cuda.launches.banks import stage_skew
-from fastindex.cuda.launches.records import Launch, Tile
+from fastindex.cuda.launches.records import Launch, Tile, stage_skew
 from fastindex.cuda.launches.row_pieces import in_rows
 
 #: The most steps that the divisions of a kernel allow: larger nests are split.

@@ -28,13 +28,13 @@ def missing() -> str | None:
     return f"not installed: {', '.join(absent)}; pip install -e '.[test-cuda]'" if absent else None
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, *flags: str) -> Path:
     """Compile the driver into a folder for ``LD_LIBRARY_PATH``."""
     library = folder / "libcuda.so.1"
     emulator = HERE.parent / "ptx"
     sources = [HERE / "libcuda.c", HERE / "work.c", *(emulator / name for name in SOURCES)]
     # Nobody else's symbols take the place of its own.
-    command = ["gcc", "-w", *compiler_flags(), "-Wl,-Bsymbolic", "-o", library, *sources, "-ldl", "-lpthread"]
+    command = ["gcc", "-w", *compiler_flags(), *flags, "-Wl,-Bsymbolic", "-o", library, *sources, "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=HANG_SECONDS)
     (folder / "libcuda.so").symlink_to(library.name)
     return folder
@@ -49,4 +49,6 @@ def environment(folder: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": path,
         "STAND_IN_LOG": str(folder / "log"),
         "NUMBA_CACHE_DIR": str(folder / "kept"),
+        # Memory is freed at once: what is read later is not there.
+        "NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT": "0",
     }

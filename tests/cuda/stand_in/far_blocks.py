@@ -93,8 +93,10 @@ def bytes_at(places: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def memory_of(array: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array on the stand-in's GPU, as they lie."""
-    return np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(address_of(array)))
+    """Return the bytes of an array on the stand-in's GPU, as they lie; they keep the array."""
+    memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(address_of(array))
+    memory.array = array
+    return np.ctypeslib.as_array(memory)
 
 
 def some_written(target: Any, width: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from numba.core import event
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.cuda import index_programs, transfers
+from fastindex.cuda import index_programs, movements
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.kernels import compilation, device
 from fastindex.cuda.kernels.compilation import Kernel
@@ -271,7 +271,7 @@ def table_bytes_freed(stream: Any, sizes: str) -> int:
     buffer, out, calls = given(), given(), Calls()
     fi.plan_relayout(f"f32[{sizes}]{{1,0}}", f"f32[{sizes}]{{0,1}}")(buffer, out=out, stream=stream)
     (table,) = [line.split()[1] for line in calls.all("alloc")]
-    transfers.transfer.cache_clear()
+    movements.transfer.cache_clear()
     relayout_plans.plan_of.cache_clear()
     gc.collect()
     cuda.current_context().memory_manager.deallocations.clear()

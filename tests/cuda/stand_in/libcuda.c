@@ -3,7 +3,6 @@
 // What the tests ask about is written to the file that STAND_IN_LOG names, one line a call.
 #include "work.h"
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +12,6 @@
 
 typedef int R;
 enum { OK = 0, BAD_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, BAD_ADDRESS = 700 };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread intptr_t stack[64];
 static __thread int depth;
 static uint64_t next_handle = 0x1000;
@@ -23,7 +21,7 @@ static void say(const char *format, ...) {
   static FILE *log;
   const char *name = getenv("STAND_IN_LOG");
   if (!name) return;
-  pthread_mutex_lock(&lock);
+  work_lock();
   if (!log) log = fopen(name, "a");
   va_list rest;
   va_start(rest, format);
@@ -31,7 +29,7 @@ static void say(const char *format, ...) {
   va_end(rest);
   fputc('\n', log);
   fflush(log);
-  pthread_mutex_unlock(&lock);
+  work_unlock();
 }
 static void *fresh(void) { return (void *)(__atomic_add_fetch(&next_handle, 16, __ATOMIC_SEQ_CST)); }
 
@@ -41,10 +39,14 @@ enum { MOST_BLOCKS = 1 << 16 };
 static Block blocks[MOST_BLOCKS];
 static int block_count;   // places below it may be free again
 static int device_now(void) { return depth ? (int)(stack[depth - 1] & 0xff) - 1 : -1; }
-static Block *block_of(uintptr_t at) {
-  for (int i = block_count - 1; i >= 0; i--)
-    if (blocks[i].size && at >= blocks[i].at && at < blocks[i].at + blocks[i].size) return &blocks[i];
-  return 0;
+// The block that holds an address; its size is 0 if there is none.
+static Block block_of(uintptr_t at) {
+  Block found = {0};
+  work_lock();
+  for (int i = block_count - 1; i >= 0 && !found.size; i--)
+    if (blocks[i].size && at >= blocks[i].at && at < blocks[i].at + blocks[i].size) found = blocks[i];
+  work_unlock();
+  return found;
 }
 
 R cuInit(unsigned f) { return OK; }
@@ -112,35 +114,37 @@ R cuMemAlloc(uintptr_t *p, size_t n) {
   memory = (char *)memory + FENCE;
   // What nobody has written is neither zero nor what it was before.
   if (n <= MOST_FILLED) memset(memory, 0xcb, n);
-  pthread_mutex_lock(&lock);
+  work_lock();
   int place = 0;
   while (place < block_count && blocks[place].size) place++;
   if (place == MOST_BLOCKS) {
-    pthread_mutex_unlock(&lock);
+    work_unlock();
     given_back((char *)memory - FENCE, n);
     return OUT_OF_MEMORY;
   }
   if (place == block_count) block_count++;
   blocks[place] = (Block){(uintptr_t)memory, n ? n : 1, device_now()};
   if (work_is_run()) ptx_memory_add((uintptr_t)memory, n ? n : 1);
-  pthread_mutex_unlock(&lock);
+  work_unlock();
   *p = (uintptr_t)memory;
   say("alloc %zu on %d", n, device_now());
   return OK;
 }
 void work_release(uintptr_t p) {
-  Block *found = block_of(p);
-  if (!found) return;
-  if (found->size <= MOST_FILLED) memset((void *)found->at, 0xdd, found->size);
-  if (work_is_run()) ptx_memory_remove(found->at);
-  size_t size = found->size;
-  found->size = 0;
-  given_back((void *)(found->at - FENCE), size);
+  work_lock();
+  Block found = block_of(p);
+  for (int i = 0; i < block_count; i++)
+    if (blocks[i].at == found.at) blocks[i].size = 0;
+  if (found.size && work_is_run()) ptx_memory_remove(found.at);
+  work_unlock();
+  if (!found.size) return;
+  if (found.size <= MOST_FILLED) memset((void *)found.at, 0xdd, found.size);
+  given_back((void *)(found.at - FENCE), found.size);
 }
 R cuMemFree(uintptr_t p) {
-  Block *found = block_of(p);
-  if (!found || found->at != p) return BAD_VALUE;
-  say("free %zu", found->size);
+  Block found = block_of(p);
+  if (!found.size || found.at != p) return BAD_VALUE;
+  say("free %zu", found.size);
   work_finish_all();
   work_release(p);
   return OK;
@@ -154,33 +158,40 @@ R cuMemFreeAsync(uintptr_t p, void *s) {
 }
 R cuMemGetInfo(size_t *f, size_t *t) { *f = *t = free_bytes(); return OK; }
 R cuMemGetAddressRange(uintptr_t *b, size_t *n, uintptr_t p) {
-  Block *found = block_of(p);
-  if (!found) return 1;
-  if (b) *b = found->at;
-  if (n) *n = found->size;
+  Block found = block_of(p);
+  if (!found.size) return 1;
+  if (b) *b = found.at;
+  if (n) *n = found.size;
   return OK;
 }
 // Host memory that copies read and write when their turn comes; all other is read at the call.
 static struct { uintptr_t at; size_t size; } pinned[1024];
 static int is_pinned(uintptr_t at) {
-  for (int i = 0; i < 1024; i++)
-    if (pinned[i].size && at >= pinned[i].at && at < pinned[i].at + pinned[i].size) return 1;
-  return 0;
+  int found = 0;
+  work_lock();
+  for (int i = 0; i < 1024 && !found; i++)
+    found = pinned[i].size && at >= pinned[i].at && at < pinned[i].at + pinned[i].size;
+  work_unlock();
+  return found;
 }
 R cuMemAllocHost(void **p, size_t n) {
   *p = malloc(n ? n : 1);
+  work_lock();
   for (int i = 0; i < 1024; i++)
     if (!pinned[i].size) {
       pinned[i].at = (uintptr_t)*p, pinned[i].size = n ? n : 1;
       break;
     }
+  work_unlock();
   return OK;
 }
 R cuMemHostAlloc(void **p, size_t n, unsigned f) { return cuMemAllocHost(p, n); }
 R cuMemFreeHost(void *p) {
   work_finish_all();
+  work_lock();
   for (int i = 0; i < 1024; i++)
     if (pinned[i].at == (uintptr_t)p) pinned[i].size = 0;
+  work_unlock();
   free(p);
   return OK;
 }
@@ -189,11 +200,11 @@ R cuMemHostGetDevicePointer(uintptr_t *d, void *p, unsigned f) { *d = (uintptr_t
 static R copy(uintptr_t to, uintptr_t from, size_t n, void *stream, int waits) {
   if (!n) return OK;
   Work one = {.kind = COPY, .stream = stream, .to = to, .from = from, .size = n};
-  int from_host = !block_of(from), to_host = !block_of(to);
+  Block inside = block_of(from), target = block_of(to);
+  int from_host = !inside.size, to_host = !target.size;
   if (work_is_run()) {
-    Block *inside = from_host ? 0 : block_of(from), *target = to_host ? 0 : block_of(to);
-    if (inside && from + n > inside->at + inside->size) return BAD_VALUE;
-    if (target && to + n > target->at + target->size) return BAD_VALUE;
+    if (!from_host && from + n > inside.at + inside.size) return BAD_VALUE;
+    if (!to_host && to + n > target.at + target.size) return BAD_VALUE;
     if (from_host && !is_pinned(from) && !waits) one.staged = memcpy(malloc(n), (void *)from, n);
     work_add(one);
     if (waits || (to_host && !is_pinned(to))) work_finish_stream(stream);
@@ -218,20 +229,20 @@ static R fill(uintptr_t d, unsigned char v, size_t n, void *q) {
 R cuMemsetD8(uintptr_t d, unsigned char v, size_t n) { return fill(d, v, n, 0); }
 R cuMemsetD8Async(uintptr_t d, unsigned char v, size_t n, void *q) { return fill(d, v, n, q); }
 R cuPointerGetAttribute(void *out, int a, uintptr_t p) {
-  Block *found = block_of(p);
-  if (!found) return BAD_VALUE;
+  Block found = block_of(p);
+  if (!found.size) return BAD_VALUE;
   switch (a) {
-  case 1: *(void **)out = (void *)(intptr_t)(0x100 + found->device + 1); break;
+  case 1: *(void **)out = (void *)(intptr_t)(0x100 + found.device + 1); break;
   case 2: *(unsigned *)out = 2; break;
   case 3: *(uintptr_t *)out = p; break;
-  case 9: *(int *)out = found->device; break;
+  case 9: *(int *)out = found.device; break;
   default: *(int *)out = 0;
   }
   return OK;
 }
 R cuPointerGetAttributes(unsigned n, int *a, void **out, uintptr_t p) {
   for (unsigned i = 0; i < n; i++)
-    if (!block_of(p)) {
+    if (!block_of(p).size) {
       if (a[i] == 2) *(unsigned *)out[i] = 0;
       else if (a[i] == 9) *(int *)out[i] = -2;
       else if (a[i] == 8) *(int *)out[i] = 0;

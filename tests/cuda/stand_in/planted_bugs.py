@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.cuda import index_programs, movements, queues, strided_copies, transfers
-from fastindex.cuda.kernels import compilation, granules, stages, tiles, units, word_tiles
+from fastindex.cuda import index_programs, movements, queues, relayouts
+from fastindex.cuda.kernels import compilation, granules, stages, tiles, units
 from fastindex.cuda.kernels.device import cuda
 from fastindex.cuda.kernels.index_kernel import index_kernel
 from fastindex.moving import relayout_plans
@@ -27,12 +27,12 @@ from tests.kernels.gpu_package import to_gpu, to_host
 
 _CACHES: tuple[Any, ...] = (
     relayout_plans.plan_of,
-    transfers.transfer,
-    strided_copies._copying,
+    movements.transfer,
+    relayouts._copying,
     units.copy_kernel,
     tiles.transpose_kernel,
     tiles.scalar_transpose_kernel,
-    word_tiles.word_transpose_kernel,
+    tiles.word_transpose_kernel,
     granules.shift_kernel,
     granules.interleave_rows_kernel,
     granules.deinterleave_rows_kernel,

@@ -18,8 +18,11 @@ static void make_lock(void) {
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&lock, &kind);
 }
-#define LOCKED pthread_once(&once, make_lock); pthread_mutex_lock(&lock)
-#define UNLOCKED pthread_mutex_unlock(&lock)
+void work_lock(void) {
+  pthread_once(&once, make_lock);
+  pthread_mutex_lock(&lock);
+}
+void work_unlock(void) { pthread_mutex_unlock(&lock); }
 
 // Kernels run from now on; `given` makes a program of PTX.
 void stand_in_run(Program *(*given)(const char *)) { assemble = given; }
@@ -30,20 +33,21 @@ int work_failed(void) { return failure[0] != 0; }
 // Return what went wrong since the last time it was asked for, or null, after all work is done.
 const char *stand_in_failure(void) {
   static char told[sizeof failure];
+  work_lock();
   work_finish_all();
-  if (!failure[0]) return 0;
   memcpy(told, failure, sizeof told);
   failure[0] = 0;
-  return told;
+  work_unlock();
+  return told[0] ? told : 0;
 }
 
 // Streams that do not wait for the default stream, nor it for them.
 static void *independent[4096];
 static int independent_count;
 void work_stream_made(void *stream, unsigned flags) {
-  LOCKED;
+  work_lock();
   if (flags & 1 && independent_count < 4096) independent[independent_count++] = stream;
-  UNLOCKED;
+  work_unlock();
 }
 static int is_default(void *stream) { return (uintptr_t)stream <= 1; }
 static int is_independent(void *stream) {
@@ -100,8 +104,9 @@ static void execute(Work *one) {
 
 static void finish(int64_t number) {
   if (number < begin || work_at(number)->done) return;
+  // The end of one moves `begin`, perhaps beyond the next.
   for (int64_t i = begin; i < number; i++)
-    if (!work_at(i)->done && in_order(work_at(i)->stream, work_at(number)->stream)) finish(i);
+    if (i >= begin && !work_at(i)->done && in_order(work_at(i)->stream, work_at(number)->stream)) finish(i);
   if (work_at(number)->kind == AWAIT) finish(work_at(number)->awaited);
   Work *one = work_at(number);
   one->done = 1;
@@ -115,46 +120,46 @@ static void finish(int64_t number) {
 }
 
 void work_add(Work one) {
-  LOCKED;
+  work_lock();
   if (count - begin == room) works = realloc(works, (room = 2 * room + 64) * sizeof *works);
   one.done = 0;
   works[count++ - begin] = one;
-  UNLOCKED;
+  work_unlock();
 }
 void work_finish_all(void) {
-  LOCKED;
+  work_lock();
   int64_t last = count;
   while (begin < last) finish(begin);
-  UNLOCKED;
+  work_unlock();
 }
 void work_finish_stream(void *stream) {
-  LOCKED;
+  work_lock();
   for (int64_t i = count - 1; i >= begin; i--)
     if (work_at(i)->stream == stream || (is_default(stream) && in_order(work_at(i)->stream, stream))) finish(i);
-  UNLOCKED;
+  work_unlock();
 }
 int64_t work_of_event(void *event) {
   int64_t found = -1;
-  LOCKED;
+  work_lock();
   for (int64_t i = count - 1; i >= begin && found < 0; i--)
     if (work_at(i)->kind == RECORD && work_at(i)->event == event) found = i;
-  UNLOCKED;
+  work_unlock();
   return found;
 }
 void work_finish_event(void *event) {
-  LOCKED;
+  work_lock();
   int64_t number = work_of_event(event);
   if (number >= 0) finish(number);
-  UNLOCKED;
+  work_unlock();
 }
 // Who asks a second time would wait for ever: then it is done.
 int work_event_is_done(void *event) {
   static void *asked;
-  LOCKED;
+  work_lock();
   int64_t number = work_of_event(event);
   int done = number < 0 || work_at(number)->done;
   if (!done && asked == event) finish(number);
   asked = event;
-  UNLOCKED;
+  work_unlock();
   return done;
 }

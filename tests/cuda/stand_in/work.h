@@ -20,6 +20,9 @@ typedef struct {
   int done;
 } Work;
 
+// One lock, taken again by who has it: a launch holds allocations, which others add and remove.
+void work_lock(void);
+void work_unlock(void);
 int work_is_run(void);                // whether kernels run at all
 void work_add(Work one);
 void work_finish_stream(void *stream);
