@@ -170,10 +170,11 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
     read: Counter[int] = Counter()
     for value, nbytes in walk.nbytes_read.items():
         read[own[value]] += nbytes
-    used: dict[int, list[int]] = {}
-    for value, steps in walk.uses.items():
-        used.setdefault(own[value], []).extend(steps)
     moves = [(own[value], own[source]) for value, source in walk.moves]
+    used: dict[int, list[int]] = {root: [] for pair in moves for root in pair}
+    for value, step in zip(walk.used, walk.used_at, strict=True):
+        if own[value] in used:
+            used[own[value]].append(step)
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     values = []
     for root in fast.union(*moves):
