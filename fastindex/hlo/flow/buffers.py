@@ -113,7 +113,9 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             begin, end = walk.entries[entry.shape(entry.root)].at(output)
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
-    own = [walk.find(value) for value in range(len(walk.leaf))] if walk.nbytes_read else []
+    own = array("i", map(walk.find, range(len(walk.leaf)))) if walk.nbytes_read else array("i")
+    # It takes more memory than what is found in it.
+    del results
     for pair in walk.listed:
         walk.join(*pair)
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
@@ -122,7 +124,7 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
 
 
 def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[int]) -> list[Buffer]:
-    roots = [walk.find(value) for value in range(len(walk.leaf))]
+    roots = array("i", map(walk.find, range(len(walk.leaf))))
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
         # Most values do not share their buffer: keep no list for these.
