@@ -227,7 +227,9 @@ def open_stored(path: str) -> tuple[Any, str | None]:
     zarr = zarr_module()
     os.stat(path)
     if not os.path.isfile(os.path.join(path, METADATA)):
-        raise FastIndexError(f"{path} holds no {METADATA}: it is not an array of Zarr 3; name the array in its group")
+        older = os.path.isfile(os.path.join(path, ".zarray"))
+        hint = "it is an array of Zarr 2; copy it to one of Zarr 3" if older else "name the array in its group"
+        raise FastIndexError(f"{path} holds no {METADATA}, so it is not an array of Zarr 3: {hint}")
     store = _store_class()(path)
     try:
         array = zarr.open_array(store, mode="r", zarr_format=3)

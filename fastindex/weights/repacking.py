@@ -292,6 +292,9 @@ def _by_blocks(
 
     def parts(array: NDArray[Any], name: str, what: str) -> list[NDArray[Any]]:
         flat, codes = (array.reshape(-1), 1) if name == PLAIN else (array.reshape(-1).view(np.uint8), 2)
+        row = array.shape if name == PLAIN else (*sizes[:-1], array.shape[-1] * array.itemsize * codes)
+        if array.ndim > 1 and row != sizes:
+            raise FastIndexError(f"{name} of {sizes}: {what} has the dimensions {array.shape}; give its own shape=")
         if flat.size * codes != math.prod(sizes):
             raise FastIndexError(f"{name} of {sizes} has {math.prod(sizes) // codes} elements, {what} has {flat.size}")
         return [flat[a * inner // codes : b * inner // codes] for a, b in cuts]

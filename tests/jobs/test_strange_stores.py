@@ -155,7 +155,7 @@ def test_stores_of_zarr_2_are_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
     filters = {"compressor": None, "filters": [{"id": "pickle", "protocol": 5}]}
     (store / ".zarray").write_text(json.dumps({**fields, **filters}))
     (store / "0").write_bytes(pickle.dumps(Bomb()))
-    refused(store, "holds no zarr.json")
+    refused(store, "holds no zarr.json, .* it is an array of Zarr 2; copy it")
     (store / METADATA).write_text(json.dumps({**fields, **filters}))
     refused(store, "not an array of Zarr 3")
     assert not Path("run-by-a-pickle").exists()

@@ -634,6 +634,21 @@ def test_names_as_people_type_them() -> None:
         assert fi.weights.check(codes, found, text) is None
 
 
+def test_last_blocks_of_other_dimensions() -> None:
+    codes = np.zeros((48, 64), np.uint8)
+    for given, out in ((codes.T, None), (codes[:, 1:], None), (codes, codes.reshape(-1)[:1536]), (codes, codes[:32])):
+        with pytest.raises(fi.FastIndexError, match=r"has the dimensions|elements|does not overlap"):
+            fi.weights.repack(given, "plain", "aten_int4pack_cpu", shape=(48, 64), out=out)
+    with pytest.raises(fi.FastIndexError, match="has the dimensions"):
+        fi.weights.repack(codes[:32, :48], "aten_int4pack_cpu", "plain", shape=(48, 64))
+    for move in (
+        lambda: fi.weights.check(codes, bytes(1536), "aten_int4pack_cpu"),
+        lambda: fi.weights.repack(codes[:, :32].copy(), "aten_int4pack_cpu", "nvfp4"),
+    ):
+        with pytest.raises(fi.UnsupportedError, match="32 in whole blocks and 16 in a last one"):
+            move()
+
+
 @pytest.mark.parametrize(
     ("text", "known"),
     [

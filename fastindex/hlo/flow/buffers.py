@@ -113,7 +113,9 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             begin, end = walk.entries[entry.shape(entry.root)].at(output)
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
-    own = [walk.find(value) for value in range(len(walk.leaf))] if walk.nbytes_read else []
+    own = array("i", map(walk.find, range(len(walk.leaf)))) if walk.nbytes_read else array("i")
+    # It takes more memory than what is found in it.
+    del results
     for pair in walk.listed:
         walk.join(*pair)
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
@@ -122,7 +124,7 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
 
 
 def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[int]) -> list[Buffer]:
-    roots = [walk.find(value) for value in range(len(walk.leaf))]
+    roots = array("i", map(walk.find, range(len(walk.leaf))))
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
         # Most values do not share their buffer: keep no list for these.
@@ -170,10 +172,11 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
     read: Counter[int] = Counter()
     for value, nbytes in walk.nbytes_read.items():
         read[own[value]] += nbytes
-    used: dict[int, list[int]] = {}
-    for value, steps in walk.uses.items():
-        used.setdefault(own[value], []).extend(steps)
     moves = [(own[value], own[source]) for value, source in walk.moves]
+    used: dict[int, list[int]] = {root: [] for pair in moves for root in pair}
+    for value, step in zip(walk.used, walk.used_at, strict=True):
+        if own[value] in used:
+            used[own[value]].append(step)
     fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     values = []
     for root in fast.union(*moves):

@@ -180,20 +180,27 @@ def fast_uses(
             uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
             continue
         at = sorted({step for buffer in value for step in buffer.uses})
+        lasts = _last_kept(at, program.nbytes)
         for buffer in value:
-            last = _last_kept(at, buffer.ranges[-1][1], program.nbytes)
+            last = buffer.ranges[-1][1]
+            following = bisect_right(at, last)
+            if following < len(at) and _is_near(last, at[following], program.nbytes):
+                last = lasts[following]
             uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
     return uses
 
 
-def _last_kept(uses: Sequence[int], end: int, nbytes: Sequence[int]) -> int:
-    """Return the last of the uses from a step on between which the program accesses few enough bytes."""
-    last = end
-    for use in uses[bisect_right(uses, end) :]:
-        if nbytes[use] - nbytes[min(last + 1, use)] >= _MOST_BETWEEN_USES:
-            break
-        last = use
-    return last
+def _last_kept(uses: Sequence[int], nbytes: Sequence[int]) -> list[int]:
+    """Return for each use the last one from it on between which the program accesses few enough bytes."""
+    lasts = list(uses)
+    for at in range(len(uses) - 2, -1, -1):
+        if _is_near(uses[at], uses[at + 1], nbytes):
+            lasts[at] = lasts[at + 1]
+    return lasts
+
+
+def _is_near(step: int, use: int, nbytes: Sequence[int]) -> bool:
+    return nbytes[use] - nbytes[min(step + 1, use)] < _MOST_BETWEEN_USES
 
 
 def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:

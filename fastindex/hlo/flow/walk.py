@@ -60,7 +60,7 @@ class Walk:
         self.nbytes_read: Counter[int] = Counter()
         self.nbytes_written: dict[int, int] = {}
         self.nbytes_at: dict[int, int] = {}
-        self.uses: dict[int, list[int]] = {}
+        self.used, self.used_at = array("i"), array("i")
         self.moves: list[tuple[int, int]] = []
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
@@ -110,7 +110,8 @@ class Walk:
         self.see(values, time)
         if self._fast:
             for value in values:
-                self.uses.setdefault(value, []).append(time)
+                self.used.append(value)
+                self.used_at.append(time)
 
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
