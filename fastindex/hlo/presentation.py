@@ -173,10 +173,11 @@ def folded(text: str, width: int) -> str:
 
 
 def _parts(text: str, room: int) -> list[str]:
-    """Return a text in parts of at most some characters, divided at spaces if possible."""
+    """Return a text in parts of at most some characters, divided at spaces if possible, not between number and unit."""
     if len(text) <= room:
         return [text.rstrip()]
-    return [part.rstrip() for part in re.findall(rf".{{1,{room}}}(?:\s+|$)|.{{{room}}}", text)]
+    end = r"(?:\s+(?!\s|[KMGTP]?i?B\b)|$)"
+    return [part.rstrip() for part in re.findall(rf".{{1,{room}}}{end}|.{{{room}}}", text)]
 
 
 #: Style for a fragment in an element of the class `fi-report`.
