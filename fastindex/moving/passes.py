@@ -207,7 +207,7 @@ class Pass:
         name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
         size = self.tasks * self.task_bytes
         steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
-        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
+        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size:,} bytes: {self.why}{steps}"
 
 
 def no_tables() -> Tables:

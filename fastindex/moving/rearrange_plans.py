@@ -103,7 +103,7 @@ class RearrangePlan(RelayoutPlan):
         f32[8,128]{1,0} -> f32[32,32]{1,0}
         b (h d) -> (b h) d
         nothing changes its place
-        copy, 4-byte units, 1 task, about 4096 bytes: runs that both sides keep contiguous
+        copy, 4-byte units, 1 task, about 4,096 bytes: runs that both sides keep contiguous
         """
         lines = super().describe().split("\n")
         return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])

@@ -277,7 +277,7 @@ def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Cas
     False
     >>> print(plan.describe())
     f32[4096,4096]{1,0} -> f32[4096,4096]{0,1}
-    transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
+    transpose, 4-byte units, 16 tasks, about 67,108,864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
     source, destination = as_shape(source), as_shape(destination)

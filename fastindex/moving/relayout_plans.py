@@ -150,7 +150,7 @@ class RelayoutPlan(ShownInNotebooks):
         >>> print(fi.plan_relayout("f32[8,128]", "f32[8,128]{1,0:T(8,128)}").describe())
         f32[8,128]{1,0} -> f32[8,128]{1,0:T(8,128)}
         nothing changes its place
-        copy, 4-byte units, 1 task, about 4096 bytes: runs that both sides keep contiguous
+        copy, 4-byte units, 1 task, about 4,096 bytes: runs that both sides keep contiguous
         """
         lines = [f"{self.source} -> {self.destination}"]
         if self.is_bitcast:

@@ -176,9 +176,9 @@ def stacks_of(names: str, stack: str, tensors: Sequence[Tensor]) -> Iterator[tup
         Other numbers, tensors that differ in type or size, or names and a stack that do not fit.
     """
     if not is_of_one_star(names):
-        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {shown(names)}")
+        raise FastIndexError(f"stack needs names with one *, which stands for a number; got {shown(names)}")
     if captures_of(stack) - captures_of(names):
-        raise FastIndexError(f"the stack {shown(stack)} has a capture that {shown(names)} has not")
+        raise FastIndexError(f"the stack {shown(stack)} has a capture that {shown(names)} lacks")
     found: dict[str, dict[int, Tensor]] = {}
     for tensor in tensors:
         captures = captured(names, tensor.name)
@@ -304,7 +304,7 @@ def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> Conv
     if not isinstance(outputs, list | tuple) or not all(isinstance(output, Mapping) for output in outputs):
         raise ArgumentTypeError(f"{where}: outputs must be a list of mappings, got {shown(outputs)}")
     if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
-        raise ArgumentTypeError(f"{where}: type is a text, and optional true or false")
+        raise ArgumentTypeError(f"{where}: type must be text, and optional must be true or false")
     needs = one.get("needs", [])
     if not isinstance(needs, list | tuple) or not all(isinstance(name, str) for name in needs):
         raise ArgumentTypeError(f"{where}: needs must be a list of texts, got {shown(needs)}")

@@ -430,7 +430,7 @@ def test_descriptions() -> None:
         "one by one: a side has gaps between all its elements",
         "padding",
     ]
-    assert lines[0][0] == "copy, 4-byte units, 1 task, about 20000 bytes"
+    assert lines[0][0] == "copy, 4-byte units, 1 task, about 20,000 bytes"
     assert lines[4][0] == "strided, 4-byte units, 1 task, about 36 bytes"
     (expanded,) = with_tables(packed_drafts(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand", EPYC_1M) or ())
     assert expanded.describe() == (

@@ -313,7 +313,7 @@ def test_messages_are_short(tmp_path: Path) -> None:
         (many, [{"names": "l.*", "stack": "l"}], "there is 3998, but not 1"),
         (str(kinds), [{"names": "l.*", "stack": "l"}], "'l.0' is F32"),
         (named, [{"names": "n*", "stack": "l"}], "is not a number"),
-        (named, [{"names": f"{name}?", "stack": "l"}], "a stack is of names with one"),
+        (named, [{"names": f"{name}?", "stack": "l"}], "stack needs names with one"),
         (named, [{"names": f"{name}*", "stack": "l"}], "is not a number"),
         (named, [{"names": f"{name}0", "dtype": "s8"}], "f32 is not cast to s8"),
         (named, [{"names": f"{name}?", "transpose": f"{name} b -> b {name}"}], "names 2 dimensions"),

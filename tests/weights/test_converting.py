@@ -446,7 +446,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": ["b.0", "b.1"], "join": 0}], "several joined names need a name for the result"),
     ([{"names": "b.0", "join": 0}], "join must be the dimension along which names"),
     ([{"names": "a", "name": "x", "stack": "y"}], "an output has one of name, stack"),
-    ([{"names": "?.1", "stack": "y"}], "a stack is of names with one"),
+    ([{"names": "?.1", "stack": "y"}], "stack needs names with one"),
     ([{"names": "a", "unstack": "y"}], "unstack is a name with one"),
     ([{"names": "a", "steps": "flip"}], "steps must be a list"),
     ([{"names": "a", "steps": ["round 3"]}], "the step 'round 3' is not one of: add and a number"),

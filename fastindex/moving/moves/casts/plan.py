@@ -58,7 +58,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, machine: Machine, tuning: Tuni
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type), EPYC_1M):
     ...     print(one.describe())
-    boxes, 1-byte units, 1 task, about 32768 bytes: boxes of 16384 elements, cast from f32 to bf16 within the cache \
+    boxes, 1-byte units, 1 task, about 32,768 bytes: boxes of 16384 elements, cast from f32 to bf16 within the cache \
 (interleave, cast)
     """
     width = cast.target.nbytes

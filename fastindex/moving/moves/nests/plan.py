@@ -51,7 +51,7 @@ def passes(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = 
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in passes(relayout_loops(a, b), 2, EPYC_1M):
     ...     print(one.describe())
-    interleave 2 ways, 2-byte units, 1 task, about 32768 bytes: 2 rows next to each other in the destination
+    interleave 2 ways, 2-byte units, 1 task, about 32,768 bytes: 2 rows next to each other in the destination
     """
     return with_tables(drafts(loops, width, machine, tuning))
 
