@@ -205,9 +205,9 @@ class Pass:
         """Return the pass in one line."""
         has_ways = self.ways > 1 and self.kernel not in ("block permute", "column gather")
         name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
-        size = self.tasks * self.task_bytes
+        size = f"{self.tasks * self.task_bytes:,} bytes"
         steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
-        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size:,} bytes: {self.why}{steps}"
+        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size}: {self.why}{steps}"
 
 
 def no_tables() -> Tables:
