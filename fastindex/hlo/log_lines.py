@@ -13,22 +13,26 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: A log with none of these contains no message.
-_MARKERS = (
-    b"Ran out of memory in memory space",
-    b"Ran out of memory on HBM",
-    b"Attempting to allocate ",
-    b"Attempting to reserve ",
-    b"Aborting compilation early",
-    b"Largest program allocations in",
-    b"would exceed memory (size",
-    b"Peak buffers:",
-    b"OOM when allocating tensor with shape",
-    b"Hbm usage",
-    b"Out of memory while trying to allocate",
-    b"Out of memory allocating",
+#: Line breaks and spaces, no-break spaces in UTF-8 too, which web pages have.
+_SPACES = b" \t\r\n\xc2\xa0"
+#: A log with none of these contains no message; without spaces, for phrases that the ends of lines divide.
+_MARKERS = tuple(
+    marker.translate(None, _SPACES)
+    for marker in (
+        b"Ran out of memory in memory space",
+        b"Ran out of memory on HBM",
+        b"Attempting to allocate",
+        b"Attempting to reserve",
+        b"Aborting compilation early",
+        b"Largest program allocations in",
+        b"would exceed memory (size",
+        b"Peak buffers:",
+        b"OOM when allocating tensor with shape",
+        b"Hbm usage",
+        b"Out of memory while trying to allocate",
+        b"Out of memory allocating",
+    )
 )
-_INDENTED = re.compile(rb"\r?\n[ \t]*")
 #: Web pages have it in place of a space.
 _NO_BREAK_SPACE = "\xa0".encode()
 #: Phrases in lists of allocations, and in the lines before a list.
@@ -195,11 +199,8 @@ def _unescaped(escape: str) -> str:
 
 def has_message(text: bytes) -> bool:
     """Whether a text has a message, whose phrases the ends of lines may divide."""
-    text = text.replace(_NO_BREAK_SPACE, b" ")
-    bare = _INDENTED.sub(b"\n", text)
-    return any(
-        marker in each for each in (text, bare.replace(b"\n", b""), bare.replace(b"\n", b" ")) for marker in _MARKERS
-    )
+    bare = text.translate(None, _SPACES)
+    return any(marker in bare for marker in _MARKERS)
 
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:

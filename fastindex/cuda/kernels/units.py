@@ -130,7 +130,7 @@ def fill_kernel() -> Kernel:
 
     def fill_units(destination, source, table, count, loops, kind, low, high):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        # No loads to keep in flight: a place at a time, so that short rows of padding take no more than theirs.
+        # One place at a time: there are no loads to overlap, and short rows of padding need few places.
         for _ in range(4):
             if n < count:
                 write(kind, destination + places(n, table, loops)[1], low, high)

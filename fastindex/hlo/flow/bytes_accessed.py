@@ -187,7 +187,7 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
     sizes : sequence of int
         Of one slice.
     slices : Shape or None
-        Of all slices together, in which each takes rows of its own.
+        Of all slices together; no two share a row.
 
     Examples
     --------
