@@ -228,19 +228,6 @@ _quotient = subroutine()(narrow_quotient)
 
 
 @subroutine(inline=True)
-def _local(map_, within):  # type: ignore[no-untyped-def]
-    """Return the index of a token in its block, or -1 if another rank has it; `within` is its index in the column.
-
-    A column begins at a turn boundary, so the index in the column determines the rank.
-    """
-    interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
-    turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
-    remainder = within - turns * turn
-    owner = _quotient(remainder, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
-    return turns * interleave + remainder - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
-
-
-@subroutine(inline=True)
 def _outside(value, bound):  # type: ignore[no-untyped-def]
     return np.uint64(value) >= np.uint64(bound)
 
@@ -287,13 +274,10 @@ def _write_slots(code, map_, positions, limit, count, target, looked_up, is_bad)
     """Write the slots of positions whose columns and blocks are known; return the number of those out of bounds."""
     position_bytes, at, slots = 8 - 2 * code, pointer(positions), pointer(target)
     columns, blocks = pointer(looked_up), pointer(looked_up + 8 * LOOKED_UP)
-    size, limits, ranks = (
-        entry(map_, SLOT_MAP.block_size),
-        entry(map_, SLOT_MAP.num_blocks),
-        entry(map_, SLOT_MAP.ranks),
-    )
+    size, limits = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.num_blocks)
+    column, in_block = entry(map_, SLOT_MAP.column), entry(map_, SLOT_MAP.in_block)
     null, nulls, pad = entry(map_, SLOT_MAP.null_block), entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.pad)
-    if ranks == 1:
+    if in_block == 0:
         for i in range(count):
             block = load(blocks, i)
             is_bad |= _outside(block, limits) | (not _outside(block - null, nulls))
@@ -305,9 +289,9 @@ def _write_slots(code, map_, positions, limit, count, target, looked_up, is_bad)
     for i in range(count):
         position, block = load_stored(at, i * position_bytes, code), load(blocks, i)
         is_bad = _outside(position, limit) | _outside(block, limits) | (not _outside(block - null, nulls))
-        token = position - load(columns, i) * size * ranks
-        if ranks > 1:
-            token = _local(map_, token)
+        token = 0 if is_bad else position - load(columns, i) * column
+        if in_block != 0:
+            token = entry(in_block, token)
         store(slots, i, pad if is_bad | (token < 0) else block * size + token)
         bad += 1 if is_bad else 0
     barrier()
@@ -326,7 +310,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
     blocks, null = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block)
-    nulls, alone = entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.ranks) == 1
+    nulls, alone = entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.in_block) == 0
     bad = done = 0
     while done < count:
         begin, there = entry(map_, SLOT_MAP.positions) + (at + done) * position_bytes, target + 8 * done

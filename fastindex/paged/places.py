@@ -227,6 +227,8 @@ def _at(values: Any, flat: int) -> str:
 # Slots of tokens
 
 
+#: Most tokens of a column of context parallel ranks, whose indices in a block are a table.
+_MOST_LISTED = 1 << 24
 _CODES = {np.dtype(name): STORED.index(name) for name in ("int64", "int32")}
 
 
@@ -317,8 +319,8 @@ class _Batch:
     positions: NDArray[Any]
     starts: Numbers
     limits: Numbers
-    cp: tuple[int, int]
-    interleave: int
+    column: int
+    in_block: Numbers | None
     pad: int
 
     @property
@@ -356,13 +358,25 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
     if begins[0] != 0 or (np.diff(begins) < 0).any() or begins[-1] > len(numbers):
         raise FastIndexError(f"query_start_loc counts up from 0 to at most the {len(numbers)} positions")
     # Lengths of this rank determine the number of columns; positions count the tokens of all ranks.
-    limits = table.lengths if cp[0] == 1 else table.counts * (table.block_size * cp[0])
-    most = max(int(limits.max(initial=0)), table.block_size * cp[0])
-    if most >= NARROW:
-        raise FastIndexError(
-            f"requests and blocks of {most} tokens are longer than the {NARROW - 1} that are supported"
-        )
-    return _Batch(table, numbers, begins, limits, cp, interleave, pad)
+    column, is_alone = table.block_size * cp[0], cp[0] == 1
+    limits = table.lengths if is_alone else table.counts * column
+    for most, bound in (
+        (max(int(limits.max(initial=0)), column), NARROW),
+        (column, NARROW if is_alone else _MOST_LISTED),
+    ):
+        if most >= bound:
+            raise FastIndexError(
+                f"requests and columns of {most} tokens are longer than the {bound - 1} that are supported"
+            )
+    in_block = None if is_alone else _indices_in_block(table.block_size, cp, interleave)
+    return _Batch(table, numbers, begins, limits, column, in_block, pad)
+
+
+def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Numbers:
+    """Return the index in its block of each token of a column, -1 for tokens of other ranks."""
+    found = np.full((size // interleave, cp[0], interleave), -1, np.int64)
+    found[:, cp[1]] = np.arange(size).reshape(-1, interleave)
+    return found.reshape(-1)
 
 
 def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
@@ -393,9 +407,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
 
 
 def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
-    ranks, rank = batch.cp
-    size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
-    of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
+    by_column = division(batch.column, NARROW - 1)
     nulls = batch.table.null_blocks
     numbers = SlotMap(
         table=address_of(blocks),
@@ -406,21 +418,15 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),
-        block_size=size,
-        magic=of_column.magic,
-        shift=of_column.shift,
+        block_size=batch.table.block_size,
+        magic=by_column.magic,
+        shift=by_column.shift,
         num_blocks=batch.num_blocks,
         null_block=nulls.start,
         null_count=len(nulls),
         pad=batch.pad,
-        ranks=ranks,
-        rank=rank,
-        interleave=batch.interleave,
-        turn=turn,
-        interleave_magic=of_interleave.magic,
-        interleave_shift=of_interleave.shift,
-        turn_magic=of_turn.magic,
-        turn_shift=of_turn.shift,
+        column=batch.column,
+        in_block=0 if batch.in_block is None else address_of(batch.in_block),
         streamed=int(slots.nbytes >= TUNING.streamed_bytes and slots.flags.aligned),
     )
     return np.array(numbers, np.int64)
@@ -428,19 +434,18 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
 
 def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
     """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
-    (ranks, rank), size, interleave = batch.cp, batch.table.block_size, batch.interleave
     request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
     position = batch.positions[: batch.tokens].astype(np.int64)
     is_bad = (position < 0) | (position >= batch.limits[request])
     position[is_bad] = 0
     if not batch.table.blocks.size:
         return np.full(batch.tokens, batch.pad), is_bad
-    block = batch.table.blocks[request, position // (size * ranks)].astype(np.int64)
+    column, token = np.divmod(position, batch.column)
+    block = batch.table.blocks[request, column].astype(np.int64)
     nulls = batch.table.null_blocks
     is_bad |= (block < 0) | (block >= batch.num_blocks) | ((block >= nulls.start) & (block < nulls.stop))
-    local = position // (interleave * ranks) * interleave + position % interleave
-    is_here = position // interleave % ranks == rank
-    return np.where(is_here & ~is_bad, block * size + local % size, batch.pad), is_bad
+    token = token if batch.in_block is None else batch.in_block[token]
+    return np.where((token >= 0) & ~is_bad, block * batch.table.block_size + token, batch.pad), is_bad
 
 
 def _error(batch: _Batch) -> OutOfBoundsError:
@@ -451,7 +456,7 @@ def _error(batch: _Batch) -> OutOfBoundsError:
     where = f"token {token}, of request {request}, "
     if not 0 <= position < limit:
         return OutOfBoundsError(f"{where}has position {position}, and the request has {limit} tokens")
-    column = position // (batch.table.block_size * batch.cp[0])
+    column = position // batch.column
     block = int(batch.table.blocks[request, column])
     if block in batch.table.null_blocks:
         return OutOfBoundsError(f"{where}is in column {column}, which holds the null block {block}; nothing is written")
