@@ -19,7 +19,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError, check_option
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_option
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, address_of_pool
 from fastindex.paged.page_passes import move_pages
@@ -29,8 +29,7 @@ from fastindex.paged.transfers import (
     Granules,
     Pair,
     Transfer,
-    first_outside,
-    first_repeated,
+    checked_blocks,
     groups_of,
     local_count,
     nests_over,
@@ -307,7 +306,8 @@ def _dense(cache: Cache, tokens: int, text: str) -> Cache:
 
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
     """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
-    slots = _checked_slots(target if to_slots else source, slots, to_slots)
+    cache, name = (target, "slot_mapping") if to_slots else (source, "slots")
+    slots = checked_blocks(cache, slots, name, cache.block_size, to_slots, tokens)
     sides = (tokens, slots) if to_slots else (slots, tokens)
     size = _slots_together(source.block_size, sides)
     blocks, inside = zip(*(np.divmod(numbers[::size], source.block_size) for numbers in sides), strict=True)
@@ -315,24 +315,6 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
     granules = Granules(size, len(each), 0, ((each, inside[0] // size), (each, inside[1] // size)))
     groups = groups_of(plane_pairs(source, target), granules)
     return Transfer(source, target, blocks, granules, groups, (0, 0, source.kv_heads))
-
-
-def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
-    at = first_outside(slots, cache.num_blocks * cache.block_size)
-    if at >= 0:
-        raise OutOfBoundsError(
-            f"slot {slots[at]} of token {at} is out of bounds for the {cache.num_blocks} blocks of "
-            f"{cache.block_size} tokens of {cache}"
-        )
-    slots = slots.astype(np.int64)
-    if not are_written:
-        return slots
-    if cache.null_block is not None and (slots // cache.block_size == cache.null_block).any():
-        raise FastIndexError(f"a slot belongs to the null block {cache.null_block}, which is never written")
-    twice = first_repeated(slots, cache.num_blocks * cache.block_size)
-    if twice >= 0:
-        raise FastIndexError(f"slot {slots[twice]} is given to two tokens; each slot holds one")
-    return slots
 
 
 def _slots_together(size: int, sides: Iterable[Numbers]) -> int:

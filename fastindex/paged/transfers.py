@@ -163,8 +163,7 @@ def transfer_of(
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
-        used.append(np.ascontiguousarray(_checked(cache, known[:needed], what), np.int64))
-    _check_target(target, used[1])
+        used.append(checked_blocks(cache, known[:needed], what, is_written=side == 1))
     return Transfer(source, target, (used[0], used[1]), granules, groups_of(pairs, granules), heads)
 
 
@@ -299,23 +298,36 @@ def first_outside(numbers: Numbers, bound: int) -> int:
     return int((unsigned >= bound).argmax()) if len(numbers) and unsigned.max() >= bound else -1
 
 
-def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
-    at = first_outside(blocks, cache.num_blocks)
+def checked_blocks(
+    cache: Cache, numbers: Numbers, name: str, per: int = 1, is_written: bool = True, places: Numbers | None = None
+) -> Numbers:
+    """Return the numbers of blocks, or of slots if there are `per` of them in a block, as int64.
+
+    Messages use `name`, and the places of the numbers in it.
+
+    Raises
+    ------
+    OutOfBoundsError
+        A number outside the pool.
+    FastIndexError
+        The pool is written, and a number is of the null block or repeated.
+    """
+
+    def entry(at: int) -> str:
+        return f"{name}[{at if places is None else places[at]}] is {numbers[at]}"
+
+    bound, null = cache.num_blocks * per, cache.null_block
+    at = first_outside(numbers, bound)
     if at >= 0:
-        raise OutOfBoundsError(
-            f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "
-            f"tokens from {at * cache.block_size} on"
-        )
-    return blocks
-
-
-def _check_target(target: Cache, blocks: Numbers) -> None:
-    if target.null_block is not None and (blocks == target.null_block).any():
-        at = int(np.flatnonzero(blocks == target.null_block)[0])
-        raise FastIndexError(f"target_blocks[{at}] is the null block {target.null_block}, which is never written")
-    twice = first_repeated(blocks, target.num_blocks)
+        raise OutOfBoundsError(f"{entry(at)}, out of bounds for the {cache.num_blocks} blocks of {cache}")
+    found = np.ascontiguousarray(numbers, np.int64)
+    if is_written and null is not None and (found // per == null).any():
+        at = int(np.flatnonzero(found // per == null)[0])
+        raise FastIndexError(f"{entry(at)}, of the null block {null}, which is never written")
+    twice = first_repeated(found, bound) if is_written else -1
     if twice >= 0:
-        raise FastIndexError(f"target_blocks[{twice}] is block {blocks[twice]}, which an earlier entry names too")
+        raise FastIndexError(f"{entry(twice)}, which an earlier entry names too")
+    return found
 
 
 def first_repeated(blocks: Numbers, num_blocks: int) -> int:
