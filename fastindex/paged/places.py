@@ -360,14 +360,12 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
     # Lengths of this rank determine the number of columns; positions count the tokens of all ranks.
     column, is_alone = table.block_size * cp[0], cp[0] == 1
     limits = table.lengths if is_alone else table.counts * column
-    for most, bound in (
-        (max(int(limits.max(initial=0)), column), NARROW),
-        (column, NARROW if is_alone else _MOST_LISTED),
-    ):
-        if most >= bound:
-            raise FastIndexError(
-                f"requests and columns of {most} tokens are longer than the {bound - 1} that are supported"
-            )
+    most = int(limits.max(initial=column))
+    if most >= NARROW or (column > _MOST_LISTED and not is_alone):
+        raise FastIndexError(
+            f"requests of {most} and blocks of {column} tokens are longer than the {NARROW - 1} and {_MOST_LISTED} "
+            "that are supported"
+        )
     in_block = None if is_alone else _indices_in_block(table.block_size, cp, interleave)
     return _Batch(table, numbers, begins, limits, column, in_block, pad)
 
@@ -397,7 +395,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * (COLLECTED + 2 * LOOKED_UP))
+        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
         request = int(np.searchsorted(batch.starts, begin, "right")) - 1
         if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
