@@ -17,7 +17,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError, check_option
-from fastindex.index.box_nests import gathered, nests_of
+from fastindex.index.box_nests import table_nests
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import Cache, check_cache, check_interleave, size_and_rank
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
@@ -172,7 +172,7 @@ def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list
     for table in (plane.layer_offsets, plane.head_offsets, plane.token_offsets, plane.dim_offsets):
         # The offsets of layers may descend.
         order = np.argsort(table)
-        of_axes.append(nests_of(gathered({(): (table[order], order)})))
+        of_axes.append(table_nests(table[order], order))
     for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
         loops = [
             (loop.source_stride, loop.size, axis, loop.destination_stride)

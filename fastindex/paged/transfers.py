@@ -18,7 +18,7 @@ from fastindex.algebra.loops import Loop, Nest, coalesced, products
 from fastindex.arrays.arrays import address_of
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.index.box_nests import Pieces, gathered, nests_of
+from fastindex.index.box_nests import joined_nests, table_nests
 from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import flat_integers
@@ -109,8 +109,7 @@ def page_nests(
     Strides are in bytes; with `in_bytes`, the innermost loop runs over the bytes of a unit.
     """
     first, there, count = heads
-    pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
-    layers = slice(0, 1) if one_layer else slice(None)
+    layers, nests = slice(0, 1) if one_layer else slice(None), list[Nest]()
     for a, b in pairs:
         axes = (
             (a.layer_offsets[layers], b.layer_offsets[layers]),
@@ -118,18 +117,13 @@ def page_nests(
             (a.token_offsets[:tokens], b.token_offsets[:tokens]),
             (a.dim_offsets, b.dim_offsets),
         )
-        for nest in nests_over(axes, a.unit_bytes if in_bytes else 1):
-            pieces.setdefault(nest.loops, []).append(nest[1:])
-    tables: Pieces = {}
-    for loops, starts in pieces.items():
-        table = np.array(sorted(starts, key=lambda place: place[1]), np.int64)
-        tables[loops] = table[:, 0], table[:, 1]
-    return tuple(coalesced(nest) for nest in nests_of(gathered(tables)))
+        nests += nests_over(axes, a.unit_bytes if in_bytes else 1)
+    return tuple(coalesced(nest) for nest in joined_nests(nests))
 
 
 def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[Nest]:
     """Yield the loops over the bytes of a unit and over axes; an axis is its (source, target) offset tables."""
-    for nest in products([nests_of(gathered({(): axis})) for axis in axes]):
+    for nest in products([table_nests(*axis) for axis in axes]):
         yield coalesced(Nest((Loop(unit, 1, 1), *nest.loops), *nest[1:]))
 
 
