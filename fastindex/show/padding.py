@@ -209,7 +209,9 @@ def cheapest_change(shape: Shape) -> Change | None:
     >>> change.description, str(change.shape), change.saved_nbytes
     ('swap the two minor dimensions and use T(4,128)', 'f32[100000,3]{0,1:T(4,128)}', 49598464)
     """
-    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes or shape.nbytes <= shape.logical_nbytes:
+    if not _has_size(shape) or shape.nbytes == shape.logical_nbytes:
+        return None
+    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes:
         return None
     changes = [
         Change(description, changed, shape.nbytes - changed.nbytes)
