@@ -2,7 +2,7 @@
 
 Bytes are compared with jaxlib's in test_against_jaxlib.py.
 
-Tests of: core.layout_proto, core.proto, core.wire.
+Tests of: core.layout, core.proto, core.wire.
 """
 
 from __future__ import annotations
