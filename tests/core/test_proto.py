@@ -2,7 +2,7 @@
 
 Bytes are compared with jaxlib's in test_against_jaxlib.py.
 
-Tests of: core.layout_proto, core.proto, core.wire.
+Tests of: core.layout, core.proto, core.wire.
 """
 
 from __future__ import annotations
@@ -220,6 +220,10 @@ def test_program_shapes() -> None:
     assert ProgramShape.from_proto(parsed) == program
     assert hash(ProgramShape.from_proto(parsed)) == hash(program)
     assert ProgramShape([Shape.token()], Shape.token()).parameter_names == ("",)
+    assert ProgramShape.parse("(x:f32[2,3]{0,1}, token[])->pred[]") == program
+    assert ProgramShape.parse("(x: f32[2,3]{0,1}, (unknown): token[]) -> pred[]") == program
+    nested = ProgramShape.parse("((f32[2], ()), b.1: (s8[])) -> ()")
+    assert (ProgramShape.parse(str(nested)), nested.parameter_names) == (nested, ("", "b.1"))
 
 
 def test_program_shapes_that_cannot_be() -> None:
@@ -229,3 +233,8 @@ def test_program_shapes_that_cannot_be() -> None:
         ProgramShape(["f32[]"], Shape.token())  # type: ignore[list-item]
     with pytest.raises(fi.LayoutError, match="no result"):
         ProgramShape.from_proto(b"")
+    texts = ("(f32[2] f32[3]) -> f32[]", "(f32[2]", "(:f32[2]) -> f32[]", "(f32[2]) f32[]", "() -> f32[] x", "f32[]")
+    for text, column in zip(texts, (8, 7, 1, 9, 12, 0), strict=True):
+        with pytest.raises(fi.ParseError) as caught:
+            ProgramShape.parse(text)
+        assert caught.value.position == column, text
