@@ -315,19 +315,10 @@ class Place(NamedTuple):
 
 
 def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
-    """Return the digits whose sum is a slot, most major first, or None where they do not nest.
+    """Return the digits whose sum is a slot below `slot_count`, most major first, or None where they do not nest.
 
-    Parameters
-    ----------
-    digits : Digits
-    slot_count : int
-        Slots of the buffer, without tail padding.
-
-    Returns
-    -------
-    list of (Variable, Place) or None
-        None where a stride is not a multiple of the next, where a digit has more values than its capacity, or where the
-        digits of a coordinate do not continue each other.
+    They do not where a stride is not a multiple of the next, where a digit has more values than its capacity, or where
+    the digits of a coordinate do not continue each other.
 
     Examples
     --------

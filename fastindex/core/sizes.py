@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
-import numpy as np
-
+from fastindex.core.element_types import BY_NAME
 from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer
 from fastindex.core.layout import Layout
 from fastindex.core.shape_fields import Ints, ShapeFields
 from fastindex.core.tiles import Axis, physical_axes
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Letters = tuple[str, ...]
 
@@ -452,7 +454,7 @@ def buffer_form(shape: SizedShape) -> BufferForm:
     """
     nbytes, layout = shape.nbytes, shape.layout
     if not slot_format(shape).is_plain:
-        return BufferForm(np.dtype(np.uint8), nbytes, nbytes, None)
+        return BufferForm(BY_NAME["u8"].numpy_dtype, nbytes, nbytes, None)
     ordered = tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
     is_padded = layout.padded_dimensions not in (None, shape.dimensions) or shape.slot_count != math.prod(ordered)
     dimensions = None if layout.tiles or is_padded else ordered

@@ -245,7 +245,7 @@ class Movement:
         """The layout of the cast elements before the move: the source's, or the destination's for a strided source."""
         side = self.source if isinstance(self.source, Shape) else self.destination
         assert isinstance(side, Shape)
-        assert self.cast is not None
+        assert isinstance(self.cast, Cast)
         return of_type(side, self.cast.target)
 
     @lazy_property
