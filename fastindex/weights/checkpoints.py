@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import buffer_form
 from fastindex.errors import FastIndexError
 from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, path_text, place_inside
 from fastindex.jobs.layout_jobs import memory_limit, unpack_stored
@@ -71,7 +71,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     @untraced
     def __getitem__(self, name: str) -> NDArray[Any]:
         shape = self.shapes[name]
-        dtype = buffer_dtype(shape)
+        dtype = buffer_form(shape).dtype
         if not shape.nbytes:
             return np.empty(0, dtype)
         stored = stored_buffer(self._manifest, self._arrays[name])
