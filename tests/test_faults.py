@@ -5,6 +5,7 @@ Its parts run for long in `.ci/run` and by hand; here each kind of check is show
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -211,7 +212,7 @@ def test_bytes_beside_an_array_are_found() -> None:
         inside = memory(100)
         address = inside.__array_interface__["data"][0]
         at = address - 1 if address % 4096 else address + 100
-        layouts.ctypes.c_uint8.from_address(at).value ^= 1
+        ctypes.c_uint8.from_address(at).value ^= 1
         assert not memory.is_intact()
         del array
 

@@ -13,6 +13,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
+from fastindex.core.wire import bytes_of_message
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook
@@ -99,9 +100,8 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape.from_proto(Shape("f32", (3,)).to_proto())
         Shape.parse('f32[3]{0}')
         """
-        load("fastindex.core.proto", "fastindex.core.wire")
+        load("fastindex.core.proto")
         from fastindex.core.proto import shape_from_bytes
-        from fastindex.core.wire import bytes_of_message
 
         return shape_from_bytes(bytes_of_message(proto), Shape)
 

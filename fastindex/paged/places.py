@@ -164,23 +164,31 @@ _Step = tuple[int, int, int, int]
 
 
 def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list[_Step]]]:
-    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride."""
-    tables = plane.layer_offsets, None, plane.head_offsets, plane.token_offsets, plane.dim_offsets
-    of_axes = []
-    for table in tables:
-        if table is None:
-            of_axes.append([Nest((Loop(num_blocks, plane.block_stride, 1),))])
-        else:
-            of_axes.append(nests_of(gathered({(): (table, np.arange(len(table)))})))
-    for chosen in itertools.product(*of_axes):
-        steps = [
+    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride.
+
+    In a box, an element of a loop ends before the next one begins.
+    """
+    of_axes = [[Nest((Loop(num_blocks, plane.block_stride, 1),))]]
+    for table in (plane.layer_offsets, plane.head_offsets, plane.token_offsets, plane.dim_offsets):
+        # The offsets of layers may descend.
+        order = np.argsort(table)
+        of_axes.append(nests_of(gathered({(): (table[order], order)})))
+    for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
+        loops = [
             (loop.source_stride, loop.size, axis, loop.destination_stride)
             for axis, nest in enumerate(chosen)
             for loop in nest.loops
             if loop.size > 1
         ]
-        starts = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
-        yield *starts, sorted(steps, reverse=True)
+        steps, listed, extent = list[_Step](), list[_Step](), plane.unit_bytes
+        for step in sorted(loops):
+            (steps if step[0] >= extent else listed).insert(0, step)
+            extent += step[0] * (step[1] - 1)
+        for numbers in itertools.product(*(range(step[1]) for step in listed)):
+            start, first = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
+            for number, (stride, _, axis, increment) in zip(numbers, listed, strict=True):
+                start, first[axis] = start + number * stride, first[axis] + number * increment
+            yield start, first, steps
 
 
 def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:

@@ -144,7 +144,7 @@ def convert_checkpoint(
         Output folder; it must not exist, and its parent must.
     rules : str, iterable of mappings, or mapping
         The name of a recipe, rules, or ``{"rules": [...], "config": {...}, "metadata": {...}, "expects": {...}}``. The
-        page *Another engine's checkpoint* describes them.
+        page *Checkpoint conversion* describes them.
     dry_run : bool
         Write nothing; the result lists the conversions.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}

@@ -6,12 +6,10 @@ their page is filled with a pattern that must stay. What comes out is compared w
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import itertools
 import math
-import mmap
 from random import Random
 from typing import Any, Protocol
 
@@ -23,6 +21,7 @@ import fastindex.runtime.machine_code
 from fastindex import RelayoutPlan
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
+from tests.cases.guard_pages import PAGE, guarded_pages
 from tests.faults.tally import Tally
 from tests.oracles import reference
 from tests.oracles.reference import STAR, ReferenceShape
@@ -30,7 +29,6 @@ from tests.oracles.slot_owners import elements_of_slots
 
 Bytes = NDArray[np.uint8]
 
-_PAGE = mmap.PAGESIZE
 _PATTERN = 0xC3
 #: Slots of one buffer, and of the few that are large enough for what only large ones reach.
 _MOST_SLOTS, _MOST_SLOTS_OF_FEW = 60_000, 3_000_000
@@ -62,25 +60,19 @@ class FencedMemory:
 
     def __init__(self, source: Random) -> None:
         self._random = source
-        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
         self._free: dict[int, list[Bytes]] = {}
         self._used: list[tuple[int, Bytes, int, int]] = []
 
     def __call__(self, size: int) -> Bytes:
-        pages = 1 << max(-(-max(size, 1) // _PAGE) - 1, 0).bit_length()
+        pages = 1 << max(-(-max(size, 1) // PAGE) - 1, 0).bit_length()
         free = self._free.setdefault(pages, [])
-        inside = free.pop() if free else self._fenced(pages * _PAGE)
+        inside = free.pop() if free else self._fenced(pages * PAGE)
         begin = len(inside) - size if self._random.random() < 0.5 else 0
         self._used.append((pages, inside, begin, begin + size))
         return inside[begin : begin + size]
 
     def _fenced(self, inside: int) -> Bytes:
-        pages = np.frombuffer(mmap.mmap(-1, inside + 2 * _PAGE), np.uint8)
-        address = pages.__array_interface__["data"][0]
-        for fence in (address, address + _PAGE + inside):
-            if self._mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(_PAGE), 0):
-                raise OSError(ctypes.get_errno(), "mprotect")
-        found: Bytes = pages[_PAGE : _PAGE + inside]
+        found: Bytes = guarded_pages(inside)
         found[:] = _PATTERN
         return found
 
@@ -88,9 +80,9 @@ class FencedMemory:
         """Whether the pattern beside all arrays is still there."""
         intact = True
         for pages, inside, begin, end in self._used:
-            beside = inside[max(begin - _PAGE, 0) : begin], inside[end : end + _PAGE]
+            beside = inside[max(begin - PAGE, 0) : begin], inside[end : end + PAGE]
             intact &= all(bool((part == _PATTERN).all()) for part in beside)
-            inside[max(begin - _PAGE, 0) : end + _PAGE] = _PATTERN
+            inside[max(begin - PAGE, 0) : end + PAGE] = _PATTERN
             self._free[pages].append(inside)
         self._used.clear()
         return intact
