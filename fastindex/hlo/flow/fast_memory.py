@@ -32,6 +32,8 @@ UNIT_NBYTES = 1 << 12
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
 _MOST_BUFFERS = 2000
+#: How often the compiler places all buffers again.
+_MOST_REPACKS = 4
 #: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
 _MOST_BETWEEN_USES = 1 << 30
 
@@ -53,6 +55,8 @@ class FastUse(NamedTuple):
         Number of values that begin or end while it is there, in any memory; an argument ends with the program.
     span : (int, int)
         Its first and its last use, in any memory.
+    duration : int
+        Number of instructions for which the buffer is there.
     """
 
     last: int
@@ -60,6 +64,7 @@ class FastUse(NamedTuple):
     is_kept: bool = False
     events: int = 0
     span: Interval = (0, 0)
+    duration: int = 0
 
 
 class FastBuffer(NamedTuple):
@@ -69,7 +74,8 @@ class FastBuffer(NamedTuple):
     ----------
     nbytes : int
     parts : sequence of (int, int)
-        First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
+        First step and bytes of each slice that is written separately, in order of time; otherwise of the whole. None
+        for a buffer in the main memory for which the compiler rearranges the others.
     ranges : sequence of (int, int)
         Its live ranges, in order of time.
     value : FastUse
@@ -86,7 +92,7 @@ class FastBuffer(NamedTuple):
         value = self.value
         first, last = value.span
         benefit = value.nbytes / math.sqrt(self.nbytes or 1)
-        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0]
+        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0] if self.parts else -1
 
 
 class Program(NamedTuple):
@@ -98,10 +104,13 @@ class Program(NamedTuple):
         Bytes that it accesses.
     events : sequence of int
         Number of values that begin or end.
+    instructions : sequence of int
+        Number of instructions, other than those that are inserted after fast memory is assigned.
     """
 
     nbytes: Sequence[int]
     events: Sequence[int]
+    instructions: Sequence[int]
 
 
 class ValueBuffer(NamedTuple):
@@ -176,17 +185,19 @@ def fast_uses(
         count = sum(buffer.read for buffer in value) + earliest.written
         span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
         events = program.events[max(buffer.end for buffer in value) + 1] - program.events[span[0]]
+        counted = program.instructions
+        durations = [counted[buffer.ranges[-1][1]] - counted[buffer.ranges[0][0]] for buffer in value]
         if len(every) == 1:
-            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
+            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span, durations[0])
             continue
         at = sorted({step for buffer in value for step in buffer.uses})
         lasts = _last_kept(at, program.nbytes)
-        for buffer in value:
+        for buffer, duration in zip(value, durations, strict=True):
             last = buffer.ranges[-1][1]
             following = bisect_right(at, last)
             if following < len(at) and _is_near(last, at[following], program.nbytes):
                 last = lasts[following]
-            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
+            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span, duration)
     return uses
 
 
@@ -215,26 +226,54 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later)])
     16384
     """
-    placed: list[_Rectangle] = []
-    most = 0
+    heap = _Heap()
     chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
+        if buffer.parts:
+            heap.place(buffer, max(buffer.ranges[-1][1], buffer.value.last))
+        else:
+            heap.repack()
+    return heap.nbytes
+
+
+class _Heap:
+    """Buffers that have their places."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._repacks = 0
+        self._repacking = False
+        self._buffers: list[FastBuffer] = []
+        self._placed: list[_Rectangle] = []
+
+    def place(self, buffer: FastBuffer, last: int) -> None:
+        """Place a buffer where memory is free up to a step."""
         end = buffer.ranges[-1][1]
-        last = max(end, buffer.value.last)
+        self._buffers.append(buffer)
         if len(buffer.parts) == 1:
-            offset = _smallest_gap(buffer.nbytes, [*buffer.ranges[:-1], (buffer.ranges[-1][0], last)], placed)
+            ranges = [(buffer.ranges[0][0], last)] if last > end or not self._repacking else buffer.ranges
+            offset = _smallest_gap(buffer.nbytes, ranges, self._placed)
             top = offset + -(-buffer.nbytes // UNIT_NBYTES) * UNIT_NBYTES
             for each in buffer.ranges:
-                insort(placed, (offset, top, *each))
-            most = max(most, offset + buffer.nbytes)
-            continue
-        orders = buffer.parts, buffer.parts[::-1]
-        offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
-        most = max(most, offset + buffer.nbytes)
-        for start, nbytes in parts:
-            insort(placed, (offset, offset + nbytes, start, end))
-            offset += nbytes
-    return most
+                insort(self._placed, (offset, top, *each))
+        else:
+            orders = buffer.parts, buffer.parts[::-1]
+            offset, parts = min(((_lowest(order, last, self._placed), order) for order in orders), key=itemgetter(0))
+            at = offset
+            for start, nbytes in parts:
+                insort(self._placed, (at, at + nbytes, start, end))
+                at += nbytes
+        self.nbytes = max(self.nbytes, offset + buffer.nbytes)
+
+    def repack(self) -> None:
+        """Place all buffers again, those first that are there longest."""
+        if self._repacks < _MOST_REPACKS:
+            self._repacks += 1
+            buffers, self._buffers, self._placed, self.nbytes = self._buffers, [], [], 0
+            self._repacking = True
+            for buffer in sorted(buffers, key=lambda each: (-each.value.duration, -each.nbytes)):
+                self.place(buffer, buffer.ranges[-1][1])
+            self._repacking = False
 
 
 #: A buffer that has its place: first byte and the one after the last, first and last step.

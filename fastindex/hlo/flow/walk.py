@@ -62,6 +62,10 @@ class Walk:
         self.nbytes_at: dict[int, int] = {}
         self.used, self.used_at = array("i"), array("i")
         self.moves: list[tuple[int, int]] = []
+        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
+        self.inserted: set[int] = set()
+        #: Steps of the parameters and the ends of asynchronous calls that give values.
+        self.ready: dict[int, int] = {}
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
@@ -69,6 +73,7 @@ class Walk:
         self._accessed = BytesAccessed(module, table) if self._fast else None
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
+        self._moved: set[int] = set()
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -105,13 +110,13 @@ class Walk:
         for value in values:
             end[value] = time
 
-    def use(self, values: Sequence[int], time: int) -> None:
-        """Extend live ranges to a step at which values are used, not only copied."""
+    def use(self, values: Sequence[int], time: int, needed: int | None = None) -> None:
+        """Extend live ranges to a step at which values are used, not only copied; they may be needed earlier."""
         self.see(values, time)
         if self._fast:
             for value in values:
                 self.used.append(value)
-                self.used_at.append(time)
+                self.used_at.append(time if needed is None else needed)
 
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
@@ -196,7 +201,10 @@ class Walk:
             if arguments is not None and 0 <= number < len(arguments):
                 return arguments[number]
             # Parameters are live from the start of the computation.
-            return self.new_values(leaves, computation, place, begin)
+            values = self.new_values(leaves, computation, place, begin)
+            if self._depth > 1 or not self._is_moved_parameter_next(computation, place):
+                self.ready.update(dict.fromkeys(values, self.clock))
+            return values
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
         first = operands[0] if len(operands) and operands[0] >= 0 else -1
@@ -212,9 +220,25 @@ class Walk:
         taken = values[spans[part][0] : spans[part][1]]
         if rule.flow == "part":
             self.see(values, self.clock)
+            if self._fast and not self._moved.isdisjoint(values):
+                self.inserted.add(self.clock)
+            elif self._fast:
+                self.ready.update(dict.fromkeys(taken, self.clock))
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
+
+    def _is_moved_parameter_next(self, computation: Computation, place: int) -> bool:
+        """Whether the next parameter by number was first before it was moved to the start, to be fetched earlier."""
+        numbers = [computation.details[at].number for at in range(place + 1) if computation.opcodes[at] == "parameter"]
+        moved = [
+            computation.details[computation.operands(at)[0]].number
+            for at, opcode in enumerate(computation.opcodes)
+            if opcode == "copy-start" and computation.details[at].kind == "CrossProgram"
+        ]
+        others = [number for number in numbers if number not in moved]
+        is_descending = len(others) > 1 and others[-1] < others[-2]
+        return bool(others) and any((number > others[-1]) != is_descending for number in moved)
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -272,7 +296,7 @@ class Walk:
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
-            self.use(init, self.clock)
+            self.use(init, self.clock, max(self.clock - 1, 0))
             callee = self._callee(name)
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
@@ -319,6 +343,8 @@ class Walk:
         for value in values[:2]:
             if (self.leaf[value] in self._fast) != (self.leaf[source] in self._fast) and value != source:
                 self.moves.append((value, source))
+                self._moved.add(value)
+                self.inserted.add(self.clock)
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -340,6 +366,8 @@ class Walk:
     def _bind(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
         """Walk an asynchronous call with late operands; its result becomes {operands, result, contexts}."""
         started = given[0]
+        for value in (value for item in given[1:] for value in item):
+            self.nbytes_read[value] += self._weight * self.table.nbytes[self.leaf[value]]
         values = self._start(0, computation, place, given[1:], names)
         self.see(started, self.clock)
         number = computation.shape(place)
@@ -381,6 +409,7 @@ class Walk:
                 if operand >= 0:
                     self.join(results[operand], values)
             self.whole.update(values)
+            self.inserted.add(self.clock)
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
         elif shared is None:
