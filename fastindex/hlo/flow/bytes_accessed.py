@@ -207,7 +207,8 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
         return 0
     if array is None or array.layout is None or len(sizes) != array.rank or 0 in sizes:
         return slices.nbytes
-    order = array.layout.minor_to_major
+    order, tiles = array.layout.minor_to_major, array.layout.tiles
     rows = sizes[order[1]] if array.rank > 1 else 1
     lanes = _LANES if all(size == 1 for size in sizes) else 1
-    return slices.nbytes * lanes * -(-rows // _SUBLANES) * _SUBLANES // rows
+    height = tiles[0][0] if tiles and len(tiles[0]) == 2 else _SUBLANES
+    return slices.nbytes * lanes * -(-rows // height) * height // rows
