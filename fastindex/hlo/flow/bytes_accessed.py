@@ -197,6 +197,12 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
     >>> _nbytes_in_tiles(array, (1, 72), slices) == 8 * slices.nbytes
     True
 
+    Tiles of 4 rows are gathered whole:
+
+    >>> array, slices = (Shape.parse(f"f32[{count},4,16]{{2,1,0:T(4,128)}}") for count in (900, 4000))
+    >>> _nbytes_in_tiles(array, (1, 4, 16), slices) == slices.nbytes
+    True
+
     Each of 500 elements, in 512 lanes, is loaded with a register of 4,096 bytes:
 
     >>> array, slices = (Shape.parse(f"s32[{count}]{{0:T({tile})}}") for count, tile in ((4000, 1024), (500, 512)))

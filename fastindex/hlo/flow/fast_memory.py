@@ -4,14 +4,17 @@ First the compiler places what it fetches for the next run, and keeps it through
 after the other whether it gets fast memory, the most beneficial first: by the time that its readers save, divided by
 the square root of its size; of equal ones, the one that is there longest. Each goes into the smallest gap that is free
 from its first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps
-therefore stay open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional
+therefore stay open which live ranges do not explain. When a value is in the main memory and its first reader follows at
+once, so that nothing could fetch it in time, the compiler takes this for a lack of memory: it places all buffers again,
+now by their live ranges alone, the longest first. The time saved is not in the text; it is taken to be proportional
 to the bytes that are read and written, as for instructions limited by memory. Those limited by computation save
 nothing; which these are, the text does not say.
 
 Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
-``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer),
-``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices only those by time). The alignment and
-the weight of loops are those of libtpu 0.0.52; with ``TPU_VMODULE=algorithm=5`` it logs its order, and why.
+``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer, Prefetch),
+``memory_space_assignment/best_fit_repacker.cc``, ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the
+orders of slices only those by time). The alignment, the weight of loops and the limits are those of libtpu 0.0.52; with
+``TPU_VMODULE=algorithm=5`` it logs its order, and why.
 """
 
 from __future__ import annotations
@@ -92,7 +95,15 @@ class FastBuffer(NamedTuple):
         value = self.value
         first, last = value.span
         benefit = value.nbytes / math.sqrt(self.nbytes or 1)
-        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0] if self.parts else -1
+        return (
+            not value.is_kept,
+            -benefit,
+            -self.nbytes,
+            -value.events,
+            last,
+            first,
+            self.parts[0][0] if self.parts else -1,
+        )
 
 
 class Program(NamedTuple):
@@ -160,12 +171,12 @@ def fast_uses(
 
     >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
     >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22)))[1]
-    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9))
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), range(22)))[1]
+    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9), duration=3)
 
     Between steps 4 and 9, a gibibyte is accessed:
 
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 6 + [1 << 30] * 4, range(22)))[1].last
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 6 + [1 << 30] * 4, range(22), range(22)))[1].last
     4
     """
     found = {buffer.number: buffer for buffer in buffers}
@@ -225,43 +236,46 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     >>> first = FastBuffer(8192, [(4, 8192)], [(4, 5)], read_twice)
     >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later)])
     16384
+
+    The compiler then fails to fetch a value in time:
+
+    >>> late = FastBuffer(8192, (), [(7, 8)], FastUse(8, 8))
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later), late])
+    8192
     """
     heap = _Heap()
     chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
         if buffer.parts:
-            heap.place(buffer, max(buffer.ranges[-1][1], buffer.value.last))
+            heap.place(buffer, [(buffer.ranges[0][0], max(buffer.ranges[-1][1], buffer.value.last))])
         else:
             heap.repack()
     return heap.nbytes
 
 
 class _Heap:
-    """Buffers that have their places."""
+    """The buffers that have places, and the bytes that they take."""
 
     def __init__(self) -> None:
         self.nbytes = 0
         self._repacks = 0
-        self._repacking = False
         self._buffers: list[FastBuffer] = []
         self._placed: list[_Rectangle] = []
 
-    def place(self, buffer: FastBuffer, last: int) -> None:
-        """Place a buffer where memory is free up to a step."""
-        end = buffer.ranges[-1][1]
+    def place(self, buffer: FastBuffer, ranges: Sequence[Interval]) -> None:
+        """Place a buffer where memory is free in all of the given steps."""
         self._buffers.append(buffer)
         if len(buffer.parts) == 1:
-            ranges = [(buffer.ranges[0][0], last)] if last > end or not self._repacking else buffer.ranges
             offset = _smallest_gap(buffer.nbytes, ranges, self._placed)
             top = offset + -(-buffer.nbytes // UNIT_NBYTES) * UNIT_NBYTES
             for each in buffer.ranges:
                 insort(self._placed, (offset, top, *each))
         else:
-            orders = buffer.parts, buffer.parts[::-1]
+            orders, last = (buffer.parts, buffer.parts[::-1]), ranges[-1][1]
             offset, parts = min(((_lowest(order, last, self._placed), order) for order in orders), key=itemgetter(0))
             at = offset
             for start, nbytes in parts:
-                insort(self._placed, (at, at + nbytes, start, end))
+                insort(self._placed, (at, at + nbytes, start, buffer.ranges[-1][1]))
                 at += nbytes
         self.nbytes = max(self.nbytes, offset + buffer.nbytes)
 
@@ -270,10 +284,8 @@ class _Heap:
         if self._repacks < _MOST_REPACKS:
             self._repacks += 1
             buffers, self._buffers, self._placed, self.nbytes = self._buffers, [], [], 0
-            self._repacking = True
             for buffer in sorted(buffers, key=lambda each: (-each.value.duration, -each.nbytes)):
-                self.place(buffer, buffer.ranges[-1][1])
-            self._repacking = False
+                self.place(buffer, buffer.ranges)
 
 
 #: A buffer that has its place: first byte and the one after the last, first and last step.

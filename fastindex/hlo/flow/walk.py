@@ -64,7 +64,7 @@ class Walk:
         self.moves: list[tuple[int, int]] = []
         #: Steps of the instructions that the compiler inserts after it assigned fast memory.
         self.inserted: set[int] = set()
-        #: Steps of the parameters and the ends of asynchronous calls that give values.
+        #: Steps at which the last parameter and the results of asynchronous calls become available.
         self.ready: dict[int, int] = {}
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
@@ -74,6 +74,7 @@ class Walk:
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._moved: set[int] = set()
+        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -110,13 +111,15 @@ class Walk:
         for value in values:
             end[value] = time
 
-    def use(self, values: Sequence[int], time: int, needed: int | None = None) -> None:
-        """Extend live ranges to a step at which values are used, not only copied; they may be needed earlier."""
+    def use(self, values: Sequence[int], time: int) -> None:
+        """Extend live ranges to a step at which values are used, not only copied."""
         self.see(values, time)
+        self._note_use(values, time)
+
+    def _note_use(self, values: Sequence[int], time: int) -> None:
         if self._fast:
-            for value in values:
-                self.used.append(value)
-                self.used_at.append(time if needed is None else needed)
+            self.used.extend(values)
+            self.used_at.extend([time] * len(values))
 
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
@@ -202,7 +205,7 @@ class Walk:
                 return arguments[number]
             # Parameters are live from the start of the computation.
             values = self.new_values(leaves, computation, place, begin)
-            if self._depth > 1 or not self._is_moved_parameter_next(computation, place):
+            if place == self._last_parameter and computation is self.module.entry:
                 self.ready.update(dict.fromkeys(values, self.clock))
             return values
         if rule.flow == "tuple":
@@ -227,18 +230,6 @@ class Walk:
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
-
-    def _is_moved_parameter_next(self, computation: Computation, place: int) -> bool:
-        """Whether the next parameter by number was first before it was moved to the start, to be fetched earlier."""
-        numbers = [computation.details[at].number for at in range(place + 1) if computation.opcodes[at] == "parameter"]
-        moved = [
-            computation.details[computation.operands(at)[0]].number
-            for at, opcode in enumerate(computation.opcodes)
-            if opcode == "copy-start" and computation.details[at].kind == "CrossProgram"
-        ]
-        others = [number for number in numbers if number not in moved]
-        is_descending = len(others) > 1 and others[-1] < others[-2]
-        return bool(others) and any((number > others[-1]) != is_descending for number in moved)
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -296,7 +287,8 @@ class Walk:
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
-            self.use(init, self.clock, max(self.clock - 1, 0))
+            self.see(init, self.clock)
+            self._note_use(init, self.clock - 1)
             callee = self._callee(name)
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
@@ -481,6 +473,27 @@ class Walk:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reuses.append((value, given[0]))
+
+
+def _last_parameter(entry: Computation) -> int:
+    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
+
+    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
+    """
+    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
+    moved = {
+        entry.operands(place)[0]
+        for place, opcode in enumerate(entry.opcodes)
+        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
+    }
+    numbers = [entry.details[place].number for place in places if place not in moved]
+    is_reversed = numbers[-1:] < numbers[-2:-1]
+    after = [
+        place
+        for place in places
+        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
+    ]
+    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
 
 
 def _parameter(computation: Computation) -> int:
