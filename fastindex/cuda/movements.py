@@ -63,7 +63,7 @@ from fastindex.cuda.launches.records import Launch
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
-from fastindex.moving.problem import loops_of_values, packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpacking_loops
 
 _NO_NUMBERS = np.empty(0, np.int64)
 
@@ -411,7 +411,7 @@ class CastTransfer:
 
     def __init__(self, source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> None:
         self._source, self._cast = source, cast
-        loops = loops_of_values(source, destination)
+        loops = slot_move(source, destination, cast).loops_of_values
         self._loops = None if loops is None else CastLoops(loops, cast)
         self._before: CastTransfer | CastLoops
         if self._loops is not None:

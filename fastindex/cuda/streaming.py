@@ -23,7 +23,7 @@ from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.moving.compiled_passes import CompiledPasses
 from fastindex.moving.moves.nests.plan import passes
-from fastindex.moving.problem import loops_of_values, slot_move
+from fastindex.moving.problem import slot_move
 from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.moving.requests import relaying
 from fastindex.runtime.machine import this_machine
@@ -87,8 +87,9 @@ def _units_of(source: Shape, destination: Shape, pattern: bytes) -> tuple[Relayo
     """Return loops over units of whole bytes, and these units; None if there are none."""
     own, new = source.element_type, destination.element_type
     if own != new:
-        loops = loops_of_values(source, destination)
-        return None if loops is None else (loops, _Units(own.nbytes, new.nbytes, pattern, cast_of(own, new)))
+        cast = cast_of(own, new)
+        loops = slot_move(source, destination, cast).loops_of_values
+        return None if loops is None else (loops, _Units(own.nbytes, new.nbytes, pattern, cast))
     move = slot_move(source, destination)
     if move.unit == "value" or move.loops is None:
         return None

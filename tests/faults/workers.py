@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fastindex.runtime.progress import NoProgress
 from tests.cases.hangs import HANG_SECONDS
 from tests.faults.stores import StoreJob, bytes_of, store_jobs
 from tests.faults.tally import Tally
@@ -27,14 +28,6 @@ _LEAST_SECONDS = 20
 #: Of a worker that was killed, and is started again.
 _LONGEST_START_SECONDS = 20
 _ROW = "Dask workers killed in the middle of a job"
-
-
-class _Nobody:
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, count: int) -> None:
-        pass
 
 
 def run(tally: Tally) -> None:
@@ -91,7 +84,7 @@ def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
             command = jobs[number].job.arguments
             shapes = [Shape.parse(text) for text in command[3:] if "[" in text]
             target = folder / "target.zarr"
-            arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
+            arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, NoProgress(), client)
             call = partial(getattr(cluster_jobs, f"{command[0]}_store"), *arguments)
             # No process is killed in the first job, which says how long they take.
             delay = tally.random.random() * longest

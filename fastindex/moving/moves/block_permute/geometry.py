@@ -30,13 +30,14 @@ from fastindex.algebra.loops import (
     MOST_NESTS,
     Loop,
     Nest,
+    Place,
     coalesced,
     cut_into_boxes,
     padding_boxes,
     products,
     shared_levels,
 )
-from fastindex.algebra.shared_digits import Place, Strides, slots_of
+from fastindex.algebra.shared_digits import Strides, slots_of
 from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slots_before_tail
