@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastindex.hlo.grammar import integer
 
@@ -62,8 +63,7 @@ _TRIPS = re.compile(rb'"known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+
 _LONGEST_CONSTANT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(NamedTuple):
     """The attributes of an instruction that affect the data flow.
 
     Attributes

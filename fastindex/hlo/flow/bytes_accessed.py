@@ -145,13 +145,12 @@ class BytesAccessed:
         }
         reads = [0] * (max(numbers.values(), default=-1) + 1)
         shared = set()
-        for place, opcode in enumerate(fused.opcodes):
-            operands = fused.operands(place)
+        for place, (opcode, operands) in enumerate(zip(fused.opcodes, fused.all_operands(), strict=True)):
             is_same = opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND
             if is_same and len(operands) and operands[0] in numbers:
                 numbers[place] = numbers[operands[0]]
                 continue
-            for operand in set(operands) & numbers.keys():
+            for operand in numbers.keys() & operands:
                 number, whole = numbers[operand], self._size(fused, operand)
                 is_first = operands[0] == operand
                 if opcode == "fusion":

@@ -131,8 +131,7 @@ class Walk:
         results: list[Values] = []
         leaves = self.leaves
         end = self.end
-        for place, opcode in enumerate(computation.opcodes):
-            operands = computation.operands(place)
+        for place, (opcode, operands) in enumerate(zip(computation.opcodes, computation.all_operands(), strict=True)):
             rule = rule_of(opcode)
             if rule is None:
                 time = self.clock
