@@ -195,9 +195,8 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
 
 def _program_of(walk: Walk) -> Program:
     """Return what a program does at each step, copies between memories excepted."""
-    events = [0] * (walk.clock + 2)
-    instructions = [(owner.name, place) for owner, place in zip(walk.owners, walk.places, strict=True)]
-    for _, group in groupby(range(len(walk.leaf)), instructions.__getitem__):
+    events = array("i", [0]) * (walk.clock + 2)
+    for _, group in groupby(range(len(walk.leaf)), lambda value: (walk.owners[value].name, walk.places[value])):
         values = list(group)
         if not walk.owners[values[0]].opcodes[walk.places[values[0]]].endswith(("-start", "-done")):
             # A result with several arrays has a table, one more value.
@@ -206,7 +205,7 @@ def _program_of(walk: Walk) -> Program:
                 events[walk.start[value]] += 1
                 events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
-    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)))
+    return Program(list(accumulate(nbytes, initial=0)), array("i", accumulate(events, initial=0)))
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:
