@@ -70,7 +70,7 @@ _MEANINGS = {
     "did you mean pack_quantized, the format of compressed-tensors": "w4a16 w8a16",
     "did you mean packed_bytes with bits=1; NumPy's own packbits has first='high'": "packbits",
     "its weights are whole bytes in the order of the tensor: 'plain' with bits=8": "int_quantized float_quantized "
-    "naive_quantized mxfp8_quantized int8 fp8 w8a8 smoothquant fbgemm_fp8 modelopt_fp8 mxfp8 LLM.int8 bnb_int8 bnb_8bit",
+    "naive_quantized mxfp8_quantized int8 fp8 w8a8 smoothquant fbgemm_fp8 modelopt_fp8 mxfp8 LLM.int8 bnb_int8",
     "which values are kept is data; sparse_24_metadata is the order of CUTLASS's indices": "sparse_bitmask "
     "sparse_24_bitmask",
     "it has FasterTransformer's kernels: did you mean cutlass_mixed_gemm with bits=8": "eetq eetq_int8",
