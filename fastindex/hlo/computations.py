@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.hlo.attributes import Details
@@ -109,6 +109,15 @@ class Computation:
         first = 4 * len(self.opcodes)
         begin = numbers[4 * place - 1] if place else 0
         return numbers[first + begin : first + numbers[4 * place + 3]]
+
+    def all_operands(self) -> Iterator[Sequence[int]]:
+        """Yield what `operands` returns for each instruction, in less time."""
+        numbers, begin = self._numbers, 0
+        first = 4 * len(self.opcodes)
+        operands = numbers[first:]
+        for end in numbers[3:first:4]:
+            yield operands[begin:end]
+            begin = end
 
 
 class OpenComputation:

@@ -46,7 +46,7 @@ class Buffer:
     slices : tuple of (int, int, int)
         Memory used slice by slice before the whole buffer is needed: first step, last step, and leaf of each slice.
     fast : FastUse or None
-        In the fast memory of a core: the use of its value.
+        The use of its value, if the compiler places it in the fast memory of a core, or rearranges that for it.
     """
 
     leaf: int
@@ -174,12 +174,14 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
         read[own[value]] += nbytes
     moves = [(own[value], own[source]) for value, source in walk.moves]
     used: dict[int, list[int]] = {root: [] for pair in moves for root in pair}
+    program = _program_of(walk)
+    fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
+    late = _late(walk, own, program)
     for value, step in zip(walk.used, walk.used_at, strict=True):
         if own[value] in used:
             used[own[value]].append(step)
-    fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     values = []
-    for root in fast.union(*moves):
+    for root in fast.union(late, *moves):
         number = numbers.get(walk.find(root), -1)
         if number >= 0:
             # An asynchronous copy does not count as a writer.
@@ -188,9 +190,38 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
             end = walk.clock if buffers[number].role == "argument" else ranges[-1][1]
             values.append(ValueBuffer(root, ranges, read[root], written, end, used.get(root, ())))
     kept = {own[value] for value in walk.across_programs}
-    found = fast_uses(values, moves, _program_of(walk), kept)
+    found = fast_uses(values, moves, program, kept)
     for root in fast:
         buffers[numbers[root]].fast = found[root]
+    for root in late:
+        number = numbers.get(walk.find(root), -1)
+        if number >= 0 and root in found:
+            buffers[number].fast = found[root]
+
+
+def _late(walk: Walk, own: Sequence[int], program: Program) -> set[int]:
+    """Return the values in the main memory that are used so soon that no copy to fast memory can end before it."""
+    table = walk.table
+
+    def kind(value: int) -> tuple[str, str]:
+        owner, place = walk.owners[value], walk.places[value]
+        return owner.opcodes[place], owner.details[place].kind
+
+    # Other instructions may write to fast memory, too.
+    fast = {kind(value) for value, leaf in enumerate(walk.leaf) if table.spaces[leaf] in SPACES}
+    found = set()
+    for value, step in zip(walk.used, walk.used_at, strict=True):
+        leaf = walk.leaf[value]
+        first = walk.ready.get(value, walk.start[value])
+        if (
+            first < step
+            and program.instructions[step] == program.instructions[first + 1]
+            and table.spaces[leaf] == 0
+            and max(table.shapes[leaf].dimensions, default=1) > 1
+            and (value in walk.ready or kind(value) not in fast)
+        ):
+            found.add(own[value])
+    return found
 
 
 def _program_of(walk: Walk) -> Program:
@@ -206,7 +237,8 @@ def _program_of(walk: Walk) -> Program:
                 events[walk.start[value]] += 1
                 events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
-    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)))
+    counted = (step not in walk.inserted for step in range(walk.clock + 1))
+    return Program(*(list(accumulate(each, initial=0)) for each in (nbytes, events, counted)))
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:
