@@ -16,8 +16,8 @@ import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.moving import movements
 from fastindex.moving.movements import movement
+from fastindex.moving.moves import column_gather as columns
 from fastindex.moving.moves.block_permute import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
-from fastindex.moving.moves.column_gather import numbers as columns
 from fastindex.moving.moves.column_gather import plan as column_passes
 from fastindex.moving.passes import Pass
 from fastindex.moving.timed_choices import Choice

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.moving.moves import column_gather as columns
 from fastindex.moving.moves.block_permute import ASSEMBLY
 from fastindex.moving.moves.column_gather import COLUMNS
-from fastindex.moving.moves.column_gather import numbers as columns
 from fastindex.moving.moves.gathers import GATHER
 from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.moves.transposes import TRANSPOSE
