@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 from tests.cases.hangs import HANG_SECONDS
 from tests.faults.stores import StoreJob, bytes_of, make_source, store_jobs
 from tests.faults.tally import Tally
