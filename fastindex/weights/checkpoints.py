@@ -27,7 +27,7 @@ from fastindex.jobs.zarr_arrays import ZarrBuffer, read_place, stored_zarr_buffe
 from fastindex.lazy import untraced
 from fastindex.moving.box_jobs import plan_boxes
 from fastindex.moving.relayout_calls import unpack
-from fastindex.runtime.progress import NoProgress, Progress
+from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.manifests import ZARR, Manifest, moved_of, read_manifest
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
 from fastindex.weights.safetensors_files import header_of, packed_shape

@@ -31,7 +31,7 @@ from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
-from fastindex.runtime.progress import NoProgress, Progress
+from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Box, Stored

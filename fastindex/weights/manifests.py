@@ -25,7 +25,7 @@ from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.known_names import known_name
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats, shape_of

@@ -28,8 +28,8 @@ from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
 from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
-from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
+from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
