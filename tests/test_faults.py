@@ -342,7 +342,8 @@ from pathlib import Path
 from tests.faults import stores
 for number, job in enumerate(stores.store_jobs()):
     folder = Path({str(tmp_path)!r}) / str(number)
-    stores._make_source(job, folder)
+    folder.mkdir()
+    stores.make_source(job, job.job.files(folder)[0])
     stores._seconds_of(job, folder)
     print(job.job.arguments[0])
 """
