@@ -98,8 +98,10 @@ def host_array(value: Any) -> NDArray[Any]:
     Examples
     --------
     >>> class OnlyDlpack:
-    ...     __dlpack__ = np.zeros(3).__dlpack__
-    ...     __dlpack_device__ = np.zeros(3).__dlpack_device__
+    ...     def __dlpack__(self, **options):
+    ...         return np.zeros(3).__dlpack__(**options)
+    ...     def __dlpack_device__(self):
+    ...         return np.zeros(3).__dlpack_device__()
     >>> host_array(OnlyDlpack()).shape
     (3,)
     """
