@@ -203,7 +203,7 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
         attributes = row[5]
         if attributes and (
             not _ends_with_its_line(attributes)
-            if is_odd
+            if is_odd and (0x5C in attributes or 0x2F in attributes)
             else attributes.count(b"{") != attributes.count(b"}")
             or attributes.count(b'"') & 1
             or attributes[-1] in _GOES_ON
@@ -255,8 +255,7 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and b"= " not in attributes
         and b" =" not in attributes
         and 0x09 not in attributes
-        and attributes[-1] not in _GOES_ON
-        and (attributes[-1] != 0x0D or attributes[-2] not in _GOES_ON)
+        and attributes.rstrip(b"\r")[-1] not in _GOES_ON
     )
 
 

@@ -32,7 +32,7 @@ from fastindex.errors import ArgumentTypeError
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
 from fastindex.moving.relayout_plans import require_movable_pair
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 
 #: A task holds its input, its output, and data in transit to other workers, each more than once.
 _TASKS_IN_MEMORY = 32

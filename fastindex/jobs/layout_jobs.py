@@ -42,7 +42,7 @@ from fastindex.jobs.zarr_arrays import (
 from fastindex.moving.box_jobs import BoxJob, BoxTarget, plan_boxes, resident_bytes
 from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.moving.relayout_plans import require_movable_pair
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30

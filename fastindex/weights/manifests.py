@@ -25,19 +25,19 @@ from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.known_names import known_name
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats, shape_of
 from fastindex.weights.repack_plans import Format
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,
+    Tensor,
     is_plain_name,
     is_stored_as,
     json_object,
     stored_as,
 )
-from fastindex.weights.tensors import Tensor
 
 MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}

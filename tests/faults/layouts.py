@@ -7,7 +7,6 @@ their page is filled with a pattern that must stay. What comes out is compared w
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from random import Random
@@ -25,7 +24,7 @@ from tests.cases.guard_pages import PAGE, guarded_pages
 from tests.faults.tally import Tally
 from tests.oracles import reference
 from tests.oracles.reference import STAR, ReferenceShape
-from tests.oracles.slot_owners import elements_of_slots
+from tests.oracles.slot_owners import buffer_of, elements_of_slots, slots_of_elements
 
 Bytes = NDArray[np.uint8]
 
@@ -202,20 +201,6 @@ def _values(source: Random, shape: ReferenceShape) -> Bytes:
     return whole & ((1 << bits) - 1) if bits < 8 else whole
 
 
-def _buffer(shape: ReferenceShape, places: NDArray[np.int64], values: Bytes, fill: int) -> Bytes:
-    """The bytes of a buffer: the values, and `fill` in its padding."""
-    bits, width = reference.element_bits(shape), _width(shape)
-    slots = np.zeros((len(places), max(bits // 8, width)), np.uint8)
-    slots[:, :width] = np.frombuffer(fill.to_bytes(width, "little"), np.uint8)
-    inside = places >= 0
-    slots[inside, :width] = values[places[inside]]
-    if bits >= 8:
-        return slots.reshape(-1)
-    ways = 8 // bits
-    parts = np.append(slots[:, 0], np.zeros(-len(slots) % ways, np.uint8)).reshape(-1, ways)
-    return functools.reduce(np.bitwise_or, (parts[:, k] << np.uint8(k * bits) for k in range(ways))).astype(np.uint8)
-
-
 @dataclasses.dataclass(frozen=True)
 class LaidOut:
     """An array in a layout.
@@ -241,7 +226,8 @@ class LaidOut:
         """Lay values out by the definition."""
         places = elements_of_slots(shape)
         padding = reference.padding_pattern(shape.element_type, shape.padding_value)
-        buffers = (_buffer(shape, places, values, fill) for fill in (noise, padding))
+        fills = (fill.to_bytes(_width(shape), "little") for fill in (noise, padding))
+        buffers = (buffer_of(shape, places, values, fill) for fill in fills)
         return cls(shape, fi.Shape.parse(str(shape)), places, *buffers)
 
 
@@ -279,9 +265,7 @@ def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
 def _indices(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> str:
     """Convert all indices of the first layout, there, back, and to the second; return what is wrong."""
     dimensions, threads = left.shape.dimensions, source.choice((1, 2))
-    inside = np.flatnonzero(left.places >= 0)
-    expected = np.empty(math.prod(dimensions), np.int64)
-    expected[left.places[inside]] = inside
+    expected = slots_of_elements(left.places)
     coordinates = []
     for column in np.indices(dimensions, np.int64).reshape(len(dimensions), len(expected)):
         coordinates.append(memory(column.nbytes).view(np.int64))
@@ -300,10 +284,7 @@ def _indices(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> s
     if len(expected):
         there = memory(expected.nbytes).view(np.int64)
         fi.convert_index(left.parsed, right.parsed, slots, out=there, threads=threads)
-        wanted = np.empty(len(expected), np.int64)
-        inside = np.flatnonzero(right.places >= 0)
-        wanted[right.places[inside]] = inside
-        wrong = wrong or _difference(there, wanted)
+        wrong = wrong or _difference(there, slots_of_elements(right.places))
     return f"indices: {wrong}" if wrong else ""
 
 

@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 from tests.cases.hangs import HANG_SECONDS
-from tests.faults.stores import StoreJob, bytes_of, store_jobs
+from tests.faults.stores import StoreJob, bytes_of, make_source, store_jobs
 from tests.faults.tally import Tally
 
 #: Two processes take some seconds to start.
@@ -41,17 +41,10 @@ def run(tally: Tally) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name:
         jobs = store_jobs()
-        _make_sources(jobs, Path(name))
+        for number, job in enumerate(jobs):
+            make_source(job, Path(name) / f"{number}.zarr")
         while tally.going():
             _run_cluster(tally, jobs, Path(name))
-
-
-def _make_sources(jobs: list[StoreJob], folder: Path) -> None:
-    import zarr
-
-    for number, job in enumerate(jobs):
-        path = str(folder / f"{number}.zarr")
-        zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)[...] = job.source
 
 
 def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import fastindex as fi
 from fastindex.jobs.layout_jobs import pack_file
 from fastindex.jobs.reading import checkpoint_of
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 
 MEMORY = 64 << 30
 

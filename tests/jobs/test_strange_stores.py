@@ -22,7 +22,7 @@ import fastindex as fi
 from fastindex.jobs.layout_jobs import pack_file, unpack_file
 from fastindex.jobs.zarr_arrays import stored_zarr_array
 from fastindex.jobs.zarr_stores import METADATA, _store_class, open_stored
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 from tests.cases import strategies
 from tests.cases.damage import damaged_metadata
 

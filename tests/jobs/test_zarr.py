@@ -22,7 +22,7 @@ from fastindex.algebra.segments import box_segments, byte_segments
 from fastindex.jobs import zarr_arrays
 from fastindex.jobs.layout_jobs import pack_file, relayout_file, unpack_file
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, is_zarr, read_place, stored_zarr_buffer
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

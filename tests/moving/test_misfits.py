@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.runtime.progress import NoProgress
+from fastindex.terminal import NoProgress
 
 NARROW = {"u4": (0, 15), "s4": (-8, 7), "u2": (0, 3), "s2": (-2, 1), "u1": (0, 1), "s1": (-1, 0)}
 #: Integers whose kind may become that of a narrow type without "unsafe".

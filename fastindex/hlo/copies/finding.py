@@ -192,7 +192,7 @@ class _Finder:
         is_alone = not is_fused or self._fills_fusion(item, self._movers)
         return CopyRow(
             instruction=name,
-            computation=shown.name,
+            computation=shown.name + (" (host)" if self._calls.is_on_host(shown) else ""),
             opcode=shown.opcodes[shown_place],
             kind=item.kind,
             source=source,

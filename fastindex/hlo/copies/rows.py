@@ -99,6 +99,7 @@ class CopyRow(Record):
     Attributes
     ----------
     instruction, computation, opcode : str
+        The computation's name is followed by " (host)" if the host of a TPU runs it.
     kind : str
         "layout": a copy to another dimension order, other tiles or another element width. "reshape", "transpose": one
         that moves elements; if none move, XLA prints ``bitcast`` instead. "element type": a copy that converts the

@@ -22,7 +22,7 @@ from fastindex.moving.moves.streams.plan import (
     interleave_passes,
     packed_run_passes,
 )
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE_WIDTHS
+from fastindex.moving.moves.transposes import TRANSPOSE_WIDTHS
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, FillGeometry, StridedGeometry
 from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, rows_and_columns, with_tables, without

@@ -33,7 +33,7 @@ from fastindex.moving.counts import LINES_AHEAD, Counts
 from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.moving.moves.boxes.plan import counts_of_boxes
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
-from fastindex.moving.moves.nibble_pairs.numbers import PairGeometry
+from fastindex.moving.moves.nibble_pairs import PairGeometry
 from fastindex.moving.moves.streams.plan import copy_passes
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, BoxGeometry, StridedGeometry
