@@ -23,8 +23,17 @@ from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook
 from fastindex.moving.requests import Operand, Request, execute
-from fastindex.patterns.axes import MOVED_AS, Sides, check_not_padded, sides_of, solved
-from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
+from fastindex.patterns.grammar import (
+    MOVED_AS,
+    Pattern,
+    Sides,
+    check_not_padded,
+    check_options,
+    checked_sizes,
+    parse_pattern,
+    sides_of,
+    solved,
+)
 from fastindex.runtime.threads import check_threads
 
 Pad = Callable[[Any, list[tuple[int, int]]], Any]

@@ -1,6 +1,6 @@
 """`rearrange` on arrays: einops' own tests, and random patterns against NumPy.
 
-Tests of: patterns.axes, dask.arrays.
+Tests of: patterns.grammar, dask.arrays.
 """
 
 from __future__ import annotations
