@@ -18,8 +18,7 @@ from fastindex.moving.movements import movement
 from fastindex.moving.problem import PLANS_KEPT
 from fastindex.moving.rearranged_arrays import regrouped
 from fastindex.moving.relayout_plans import RelayoutPlan, tuned_plan
-from fastindex.patterns.axes import reshaped_sides, sides_of
-from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern, reshaped_sides, sides_of
 from fastindex.patterns.same_moves import same_moves
 from fastindex.runtime.tuning import TUNING
 from fastindex.xla.bitcasts import reshape_is_bitcast
