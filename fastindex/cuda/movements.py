@@ -40,8 +40,8 @@ from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel, word_transpose_kernel
 from fastindex.cuda.kernels.units import (
+    FEW_ROWS,
     PACKED_BITS,
-    ROW_WIDTHS,
     copy_kernel,
     fill_kernel,
     interleave_kernel,
@@ -279,8 +279,8 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "compress" | "expand":
             return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
-            first = len(ROW_WIDTHS) if launch.kernel == "deinterleave" else 0
-            return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step, 0)
+            first = len(FEW_ROWS) if launch.kernel == "deinterleave" else 0
+            return interleave_kernel(), (first + FEW_ROWS.index(4 // width), launch.step, 0)
         case "shift":
             return shift_kernel(), (launch.length, 0)
         case "interleave rows":

@@ -112,7 +112,7 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """
     given = ", ".join(_parameters(functions[0]))
     lines = [f"if number == {n}:\n        return f{n}({given})" for n in reversed(range(1, len(functions)))]
-    return _written(f"number, {given}", [*lines, f"return f0({given})"], functions)
+    return written(f"number, {given}", [*lines, f"return f0({given})"], functions)
 
 
 def several(
@@ -124,13 +124,13 @@ def several(
     loads of a thread come before what depends on them, and are in flight together.
     """
     given, calls = _calls(count, function, over)
-    return _written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+    return written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
 
 
 def every(count: int, function: Callable[..., Any], over: Sequence[str] = ()) -> Callable[..., Any]:
     """Make the device function that is true if each of `count` calls of another is, made as `several` makes them."""
     given, calls = _calls(count, function, over)
-    return _written(given, [f"return {' and '.join(calls)}"], [function])
+    return written(given, [f"return {' and '.join(calls)}"], [function])
 
 
 def _calls(count: int, function: Callable[..., Any], over: Sequence[str]) -> tuple[str, list[str]]:
@@ -143,12 +143,13 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     return [*signature(getattr(function, "py_func", function)).parameters]
 
 
-def _written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Make a device function from its source, in which `functions` are f0, f1 and so on."""
+def written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make a device function from its source, in which `functions` are f0, f1 and so on, and `np` is NumPy."""
     # Parameters are written out: numba-cuda-mlir inlines no function that takes `*arguments`.
-    names = {f"f{number}": function for number, function in enumerate(functions)}
+    names: dict[str, Any] = {f"f{number}": function for number, function in enumerate(functions)}
+    names["np"] = np
     exec("\n    ".join([f"def written({given}):", *body]), names)
-    return device_function(names["written"])
+    return device_function(names["written"])  # type: ignore[no-any-return]
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -31,7 +31,15 @@ from fastindex.cuda.kernels.geometry import (
 )
 from fastindex.cuda.kernels.geometry import tile as any_tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, put_word, shared_memory
-from fastindex.cuda.kernels.registers import funnelled, high_halves, low_halves, of_next_lane, turned_bytes, words
+from fastindex.cuda.kernels.registers import (
+    TURNED,
+    funnelled,
+    high_halves,
+    low_halves,
+    of_next_lane,
+    turned_bytes,
+    words,
+)
 
 #: Rows and columns of tiles; a kernel has code for several.
 Sizes = Sequence[tuple[int, int]]
@@ -322,15 +330,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
     def store_column(number: Any, to: Any, word: Any) -> None:
         store_shared(to + number * pitch, word)
 
-    @device_function
-    def turned_two(rows: Any) -> Any:
-        return low_halves(rows[0], rows[1]), high_halves(rows[0], rows[1])
-
-    @device_function
-    def turned_four(rows: Any) -> Any:
-        return turned_bytes(rows[0], rows[1], rows[2], rows[3])
-
-    turned = turned_two if width == 2 else turned_four
+    turned = TURNED[per]
     starts_of, store_columns = several(per, start), several(per, store_column, ("word",), returns=False)
     aligned_words, clamped_words = (several(per, f, ("start",)) for f in (aligned_word, clamped_word))
     all_inside, all_bytes = every(per, is_inside, ("start",)), several(per, bytes_of, ("start",))
