@@ -88,11 +88,6 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
         return _from_torch(value)
     if library in BY_DLPACK:
         return from_dlpack(value, name)
-    if cuda.SIMULATED:
-        array = value._ary
-        read_only = not array.flags.writeable
-        address = array.ctypes.data
-        return DeviceArray(address, array.shape, array.strides, array.dtype, read_only, 0, 0, "numba", value)
     if library == "numba":
         address = cuda.address_of(value)
         device = cuda.device_of(address) if address else cuda.current_device()
@@ -151,10 +146,9 @@ def from_dlpack(value: Any, name: str, handle: int = 0) -> DeviceArray:
     ArgumentTypeError, UnsupportedError
         Its elements are of an unknown type, or DLPack lacks it.
     """
-    # DLPack's number for the default stream is 1; the simulator has none.
-    stream = None if cuda_module().SIMULATED else handle or 1
     try:
-        capsule = value.__dlpack__(stream=stream)
+        # DLPack's number for the default stream is 1.
+        capsule = value.__dlpack__(stream=handle or 1)
     except (BufferError, RuntimeError) as error:
         raise UnsupportedError(
             f"{name} is a {type(value).__name__} of {value.dtype}, which does not give its memory: {error}"

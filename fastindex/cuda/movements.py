@@ -60,7 +60,7 @@ from fastindex.cuda.launches.launches import (
     launches,
 )
 from fastindex.cuda.launches.records import Launch
-from fastindex.cuda.queues import Queue, Tables, watched
+from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
 from fastindex.moving.problem import loops_of_values, packed_byte, packing_loops, slot_move, unpacking_loops
@@ -190,9 +190,8 @@ class _Plans:
         if not started:
             return True
         table = self._tables.place(alignments, numbers, queue)
-        with watched((table.address, table.nbytes), source, target):
-            for one in started:
-                one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
+        for one in started:
+            one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
         return True
 
     def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
@@ -385,10 +384,9 @@ def _to_slots(values: DeviceArray, target: DeviceArray, form: SlotFormat, count:
     if not form.is_packed:
         _packing(count, form).run(values, target, bytes(1), queue)
         return
-    with watched(values, target):
-        blocks = -(-count // (8 * THREADS))
-        kind = PACKED_BITS.index(form.bits)
-        queue.launch(pack_bits_kernel(), blocks, target.address, values.address, count, kind)
+    blocks = -(-count // (8 * THREADS))
+    kind = PACKED_BITS.index(form.bits)
+    queue.launch(pack_bits_kernel(), blocks, target.address, values.address, count, kind)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.units import page_kernel
 from fastindex.cuda.movements import Movement
-from fastindex.cuda.queues import Queue, Tables, queue_for, watched
+from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.errors import UnsupportedError
 
 
@@ -87,17 +87,16 @@ def _launch(
         )
     constants = division(each, NARROW - 1)
     others = units, len(rows), WIDTHS.index(width), table.address + numbers.nbytes, each
-    with watched((table.address, table.nbytes), *arrays):
-        queue.launch(
-            page_kernel(),
-            len(places) * each,
-            addresses[1],
-            addresses[0],
-            table.address,
-            *others,
-            constants.magic,
-            constants.shift,
-        )
+    queue.launch(
+        page_kernel(),
+        len(places) * each,
+        addresses[1],
+        addresses[0],
+        table.address,
+        *others,
+        constants.magic,
+        constants.shift,
+    )
 
 
 def _in_units(nest: Nest, aligned: int) -> tuple[Nest, int]:

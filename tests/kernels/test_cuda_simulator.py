@@ -31,7 +31,19 @@ def keep_to_one_processor() -> None:
 
 def run(*choice: str, **environment: str) -> int:
     """Run the simulated tests, or a choice of them; how many passed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "tests.kernels.simulator",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
     # Sums are modulo 2**64, which NumPy's scalars do and mention.
     command += ["-W", "ignore:overflow encountered:RuntimeWarning"]
     # numba-cuda 0.30 asks for a timedelta without a unit when it is imported, which NumPy 2.5 is about to refuse.

@@ -1,13 +1,10 @@
 """The interface to CUDA: the only module that imports a compiler of kernels, numba-cuda or numba-cuda-mlir.
 
-It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
-which runs kernels as Python, thread by thread.
+It is imported when a CUDA array is passed, never before.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +15,10 @@ from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
-from numba.core import config
 from numpy.typing import NDArray
 
-#: Whether kernels run in Numba's simulator, on host memory.
-SIMULATED = bool(config.ENABLE_CUDASIM)
-
 #: Whether numba-cuda-mlir compiles, the successor of numba-cuda: where it is installed, and numba-cuda is not.
-OF_MLIR = not SIMULATED and find_spec("numba_cuda") is None and find_spec("numba_cuda_mlir") is not None
+OF_MLIR = find_spec("numba_cuda") is None and find_spec("numba_cuda_mlir") is not None
 
 # numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; no code calls it.
 vars(np).setdefault("row_stack", np.vstack)
@@ -40,10 +33,10 @@ with warnings.catch_warnings():
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrinsic", "types"]
+__all__ = ["OF_MLIR", "THREADS", "cuda", "device_function", "intrinsic", "types"]
 
-#: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
-THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
+#: Threads of a block.
+THREADS = 256
 
 #: The package that compiles kernels.
 COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
@@ -60,7 +53,7 @@ _available = False
 def why_unavailable() -> str | None:
     """Return the reason why no kernel can run here, or None where one can."""
     global _available
-    if SIMULATED or _available:
+    if _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
@@ -94,8 +87,6 @@ def _missing_compiler() -> str | None:
 
 def device_function(function: Function) -> Function:
     """Make a plain Python function callable from kernels."""
-    if SIMULATED:
-        return function
     if OF_MLIR:
         return cuda.jit(device=True)(function)  # type: ignore[no-any-return]
     try:
@@ -216,8 +207,6 @@ def absent_device(capability: tuple[int, int]) -> Iterator[None]:
 
 def address_of(array: Any) -> int:
     """Return the address of a Numba device array."""
-    if SIMULATED:
-        return int(array._ary.ctypes.data)
     return int(array.device_ctypes_pointer.value or 0)
 
 
@@ -269,9 +258,7 @@ def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
 def downloaded(address: int, size: int, handle: int = 0) -> NDArray[np.uint8]:
     """Return `size` bytes of device memory on the host, after all work on a stream is done."""
     host = np.empty(size, np.uint8)
-    if SIMULATED:
-        ctypes.memmove(host.ctypes.data, address, size)
-    elif size:
+    if size:
         driver = _driver()
         _check(driver.cuMemcpyDtoHAsync(host.ctypes.data, address, size, handle))
         _check(driver.cuStreamSynchronize(handle))
@@ -297,14 +284,12 @@ def _check(result: tuple[Any, ...]) -> None:
 @lru_cache(maxsize=256)
 def stream_of(handle: int) -> Any:
     """Return Numba's stream for a CUDA stream handle; 0 is the default stream."""
-    return 0 if SIMULATED or handle == 0 else cuda.external_stream(handle)
+    return cuda.external_stream(handle) if handle else 0
 
 
 @lru_cache(maxsize=256)
 def core_stream(handle: int) -> Any:
     """Return cuda.core's stream for a CUDA stream handle, for launches."""
-    if SIMULATED:
-        return None
     from cuda.core import LEGACY_DEFAULT_STREAM, Stream  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
@@ -316,16 +301,12 @@ def new_stream() -> Any:
 
 def stream_handle(stream: Any) -> int:
     """Return the handle of one of Numba's own streams."""
-    if SIMULATED or isinstance(stream, int):
-        return 0
-    return int(stream)
+    return 0 if isinstance(stream, int) else int(stream)
 
 
 def synchronize(stream: Any) -> None:
     """Wait until all work on a stream is done."""
-    if SIMULATED:
-        cuda.synchronize()
-    elif isinstance(stream, int):
+    if isinstance(stream, int):
         cuda.default_stream().synchronize()
     else:
         stream.synchronize()
@@ -333,22 +314,21 @@ def synchronize(stream: Any) -> None:
 
 def record(handle: int) -> Any:
     """Return an event that happens when the work so far on a stream is done."""
-    return None if SIMULATED else core_stream(handle).record()
+    return core_stream(handle).record()
 
 
 def has_happened(event: Any) -> bool:
-    return event is None or bool(event.is_done)
+    return bool(event.is_done)
 
 
 def order(before: int, after: int) -> None:
     """Let later work on stream `after` wait, on the GPU, for the work so far on `before`; both are handles."""
-    if not SIMULATED:
-        core_stream(after).wait(core_stream(before))
+    core_stream(after).wait(core_stream(before))
 
 
 def is_capturing(handle: int) -> bool:
     """Whether work on a stream goes into a CUDA graph. The default stream is never captured."""
-    if SIMULATED or handle == 0:
+    if handle == 0:
         return False
     status, found = _driver().cuStreamIsCapturing(handle)
     return int(status) == 0 and int(found) != 0
@@ -358,7 +338,7 @@ def is_capturing(handle: int) -> bool:
 
 
 def current_device() -> int:
-    return 0 if SIMULATED else int(cuda.current_context().device.id)
+    return int(cuda.current_context().device.id)
 
 
 def compute_capability(device: int) -> tuple[int, int]:
@@ -369,7 +349,7 @@ def compute_capability(device: int) -> tuple[int, int]:
 
 def on_device(number: int) -> AbstractContextManager[Any]:
     """Make a device the current one for a ``with`` block."""
-    if SIMULATED or number == _driver_device():
+    if number == _driver_device():
         return nullcontext()
     return cuda.gpus[number]  # type: ignore[no-any-return]
 
@@ -382,8 +362,6 @@ def _driver_device() -> int:
 
 def device_of(address: int) -> int:
     """Return the device that owns an address."""
-    if SIMULATED:
-        return 0
     driver = _driver()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, number = driver.cuPointerGetAttribute(attribute, address)
@@ -392,7 +370,5 @@ def device_of(address: int) -> int:
 
 def device_name() -> str:
     """Return the name of the current device."""
-    if SIMULATED:
-        return "Numba's CUDA simulator"
     name = cuda.current_context().device.name
     return name.decode() if isinstance(name, bytes) else str(name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, cuda, device_function, several, written
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, several, written
 from fastindex.cuda.numbers import FOLLOWED, WARP
 
 _LOW_BYTES = np.uint32(0x00FF00FF)
@@ -264,29 +263,11 @@ def _next_rows(rows: int, count: int) -> Callable[[Any, Any], Any]:
     return several(rows, next_row, ("first", "then"))
 
 
-def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    block: Any = threading.current_thread()
-    held = block._manager.__dict__.setdefault("fastindex_lanes", {})
-    thread = block.threadIdx.x
-    held[thread] = v0, v1, v2, v3
-    block.syncthreads()
-    lane = thread & 31
-    beside = held[thread - lane + (lane + 1) % 32]
-    block.syncthreads()
-    return beside if lane < 31 else (*beside[1:], beside[3])
-
-
-def _simulated_next(value: Any) -> Any:
-    return _simulated_following(value, value, value, value)[0]
-
-
 def of_next_lane(count: int) -> Callable[[Any], Any]:
     """Return the function that maps a thread's `count` words to those of the next lane.
 
     All threads of a block must call it. The result of the last lane is meaningless.
     """
-    if SIMULATED:
-        return _simulated_next
     next_words = _next_words(count)
 
     @device_function
@@ -301,8 +282,6 @@ def following(rows: int, count: int) -> Callable[..., Any]:
 
     All threads of a block must call it. The successor of the last value of a warp is undefined.
     """
-    if SIMULATED:
-        return _simulated_following
     following_one = _next_rows(rows, count)
 
     @device_function
