@@ -54,7 +54,7 @@ def fill_with_zeros(nests: Sequence[Nest], address: int, arrays: Sequence[Device
     """Write zeros along loops over the bytes of the target."""
     with queue_for(None, arrays) as queue:
         target = replace(arrays[-1], address=address)
-        Movement(RelayoutLoops((), tuple(nests)), None, 1).run(target, target, bytes(1), queue)
+        Movement(RelayoutLoops((), tuple(nests)), 1).run(target, target, bytes(1), queue)
 
 
 def new_memory(like: DeviceArray, shape: tuple[int, ...], dtype: Any) -> tuple[Any, DeviceArray]:

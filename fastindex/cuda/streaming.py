@@ -17,7 +17,7 @@ from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.launches.chunks import Chunk, chunks
-from fastindex.cuda.movements import CastLoops, Movement
+from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
@@ -196,6 +196,5 @@ def _on_host(nest: Nest, width: int) -> CompiledPasses:
 
 
 @lru_cache(maxsize=64)
-def _on_gpu(nest: Nest, width: int, cast: Cast | None) -> Movement | CastLoops:
-    loops = RelayoutLoops((nest,), ())
-    return Movement(loops, None, width) if cast is None else CastLoops(loops, cast)
+def _on_gpu(nest: Nest, width: int, cast: Cast | None) -> Movement:
+    return Movement(RelayoutLoops((nest,), ()), width, cast=cast)

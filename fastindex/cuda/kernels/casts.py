@@ -18,7 +18,7 @@ from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, intrinsic, several, types
 from fastindex.cuda.kernels.geometry import PaddedGeometry, places
 from fastindex.cuda.kernels.memory import GLOBAL, LOAD, LOAD_SHARED, STORE, STORE_SHARED
-from fastindex.cuda.kernels.tiles import Tile, tile_kernel
+from fastindex.cuda.kernels.tiles import Mover, tile_kernel
 from fastindex.cuda.kernels.units import unit_kernel
 from fastindex.runtime.lines.conversions import Conversion
 
@@ -115,7 +115,7 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     def take(at: Any) -> Any:
         return join(take_cells(at), 0)[0]
 
-    moved = Tile(geometry, LOAD[columns * read], put, take, STORE[rows * written])
+    moved = Mover(geometry, LOAD[columns * read], put, take, STORE[rows * written])
     resident = 3 if read == 8 else 5 if max(cell, read) == 4 else 4
     return tile_kernel(f"cast transpose {code} {rows} {columns}", [moved], resident)
 

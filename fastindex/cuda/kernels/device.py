@@ -176,32 +176,6 @@ def _of_the_kernel_alone(text: str) -> str:
     return text if re.search(r"\bcall\b", text[begin:end]) else text[:end]
 
 
-@contextmanager
-def absent_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Allow kernels to be compiled for a GPU that is not present."""
-    if OF_MLIR:
-        from numba_cuda_mlir import tools
-
-        known, tools._cached_cc = tools._cached_cc, capability
-        try:
-            yield
-        finally:
-            tools._cached_cc = known
-        return
-    # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
-    from numba.cuda import dispatcher
-
-    class Absent:
-        compute_capability = capability
-
-    before = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: Absent
-    try:
-        yield
-    finally:
-        dispatcher.get_current_device = before
-
-
 # Memory
 
 

@@ -362,41 +362,22 @@ def _divided(number: Any, loop: Any) -> Any:
 
 
 @device_function
-def _no_loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
-    return row_block, np.int64(0), np.int64(0)
+def tile(number: Any, table: Any, loops: Any) -> Any:
+    """Return how many rows and columns a tile has, and its offset on both sides; `number` is uint32.
 
-
-@device_function
-def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
-    """Return the index of a block in the second loop, and the offsets of the loops after it."""
+    The first loop goes over tiles along the columns, the second over tiles along the rows.
+    """
+    first = table + HEADER_BYTES
+    second = first + LOOP_BYTES
+    row_block, column_block = _divided(number, first)
+    source, destination = np.int64(0), np.int64(0)
     if loops > 2:
         above, row_block = _divided(row_block, second)
         source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
-        return row_block, source, destination
-    return row_block, np.int64(0), np.int64(0)
-
-
-def _tile_finder(beyond: Any) -> Any:
-    @device_function
-    def find(number: Any, table: Any, loops: Any) -> Any:
-        """Return how many rows and columns a tile has, and its offset on both sides; `number` is uint32.
-
-        The first loop goes over tiles along the columns, the second over tiles along the rows.
-        """
-        first = table + HEADER_BYTES
-        second = first + LOOP_BYTES
-        row_block, column_block = _divided(number, first)
-        row_block, source, destination = beyond(row_block, second, loops)
-        row_block, column_block = np.int64(row_block), np.int64(column_block)
-        rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
-        rows = min(rows, load_int64(table + ROWS) - row_block * rows)
-        columns = min(columns, load_int64(table + COLUMN_COUNT) - column_block * columns)
-        source += column_block * load_int64(first + SOURCE) + row_block * load_int64(second + SOURCE)
-        destination += column_block * load_int64(first + DESTINATION) + row_block * load_int64(second + DESTINATION)
-        return rows, columns, source, destination
-
-    return find
-
-
-tile = _tile_finder(_loops_beyond)
-tile_of_two_loops = _tile_finder(_no_loops_beyond)
+    down, along = np.int64(row_block), np.int64(column_block)
+    rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
+    rows = min(rows, load_int64(table + ROWS) - down * rows)
+    columns = min(columns, load_int64(table + COLUMN_COUNT) - along * columns)
+    source += along * load_int64(first + SOURCE) + down * load_int64(second + SOURCE)
+    destination += along * load_int64(first + DESTINATION) + down * load_int64(second + DESTINATION)
+    return rows, columns, source, destination

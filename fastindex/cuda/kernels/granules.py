@@ -182,7 +182,7 @@ def _shifting(bits: int) -> Callable[..., None]:
     granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
     load = LOAD[granule_bytes]
     mask, whole = np.uint32((1 << bits) - 1), bits == 8
-    spread = None if whole else spread_word(bits)
+    spread: Any = None if whole else spread_word(bits)
     word_count = max(granule_bytes // 4, 1)
     last_word = word_count - 1
     shifted = shifted_words(word_count)
