@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of, of_type
-from fastindex.algebra.forms import division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.element_types import ElementType
@@ -229,10 +228,7 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
 
 def table_of(launch: Launch) -> NDArray[np.int64]:
     """Return the numbers that the kernel of a launch reads."""
-    loops = []
-    for loop in (*(() if launch.pieces is None else (launch.pieces,)), *launch.loops):
-        constants = division(loop.size, 1)
-        loops.append((loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride))
+    loops = launch.loops if launch.pieces is None else (launch.pieces, *launch.loops)
     tile = launch.tile
     if tile is None:
         return cuda_tables.table(loops)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.kernels.device import THREADS
@@ -72,12 +72,8 @@ def _launch(
 ) -> None:
     aligned = math.gcd(*addresses, int(np.gcd.reduce(places, axis=None)))
     nest, width = _in_units(Nest(loops), aligned)
-    rows = []
-    for loop in sorted(nest.loops, key=lambda loop: abs(loop.destination_stride)):
-        constants = division(loop.size, 1)
-        strides = loop.source_stride * width, loop.destination_stride * width
-        rows.append((loop.size, constants.magic, constants.shift, *strides))
-    numbers = cuda_tables.table(rows)
+    steps = sorted(in_bytes(nest, width).loops, key=lambda loop: abs(loop.destination_stride))
+    numbers = cuda_tables.table(steps)
     table = Tables().place(None, np.concatenate([numbers, places.reshape(-1)]), queue)
     units = nest.element_count
     each = -(-units // (4 * THREADS))
@@ -86,7 +82,7 @@ def _launch(
             f"{len(places)} pages of {units} units of {width} bytes are more than a launch takes; copy fewer at once"
         )
     constants = division(each, NARROW - 1)
-    others = units, len(rows), WIDTHS.index(width), table.address + numbers.nbytes, each
+    others = units, len(steps), WIDTHS.index(width), table.address + numbers.nbytes, each
     queue.launch(
         page_kernel(),
         len(places) * each,

@@ -21,6 +21,7 @@ from fastindex.cuda.launches import launches as cuda_plan
 from fastindex.cuda.launches.chunks import chunks
 from fastindex.cuda.launches.launches import converting_launches, launches
 from fastindex.cuda.launches.records import Launch
+from fastindex.index.numbers import narrow_quotient
 from tests.cases import strategies
 from tests.cases.gpu_cases import RELAYOUTS
 from tests.oracles import reference
@@ -342,12 +343,17 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
 
 
 def test_table() -> None:
-    table = cuda_tables.table([(4, 1, 2, 16, 64), (3, 5, 6, 7, 8)], (9, 10, 11, 12, 31), (13, 14))
+    header, places = (9, 10, 11, 12, 31), (13, 14)
+    table = cuda_tables.table([Loop(4, 16, 64), Loop(3, 7, 8)], header, places)
     assert table.dtype == np.int64
-    assert table.tolist() == [9, 10, 11, 12, 31, 4, 1, 2, 16, 64, 3, 5, 6, 7, 8, 13, 14]
-    first = cuda_tables.HEADER
-    assert table[first + cuda_tables.SOURCE_STRIDE] == 16
-    assert table[first + cuda_tables.COLUMNS + cuda_tables.SIZE] == 3
+    assert (table[:5].tolist(), table[-2:].tolist(), len(table)) == ([*header], [*places], 17)
+    for loop, (size, source, destination) in enumerate([(4, 16, 64), (3, 7, 8)]):
+        start = cuda_tables.HEADER_BYTES + loop * cuda_tables.LOOP_BYTES
+        columns = cuda_tables.SIZE, cuda_tables.MAGIC, cuda_tables.SHIFT, cuda_tables.SOURCE, cuda_tables.DESTINATION
+        found = [int(table[(start + column) // 8]) for column in columns]
+        assert (found[0], *found[3:]) == (size, source, destination)
+        numbers = (0, 1, size - 1, size, 7 * size + 1, 2**31 - 1)
+        assert [narrow_quotient(number, found[1], found[2]) for number in numbers] == [n // size for n in numbers]
 
 
 def differences_in_packing(source: str, destination: str, bits: int, expand: bool, alignment: int) -> str | None:

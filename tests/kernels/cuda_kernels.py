@@ -130,18 +130,19 @@ def common_paths() -> dict[str, Kernel]:
 def full_tiles(room: tuple[int, int]) -> Iterator[None]:
     """Let kernels that are made in a ``with`` block know that each tile is full, and that there are two loops."""
     rows, columns = room
-    tile = tiles.tile
+    module: Any = tiles
+    tile = module.tile
 
     @device.device_function
     def full(number: Any, table: Any, loops: Any) -> Any:
         _, _, source, destination = tile(number, table, 2)
         return rows, columns, source, destination
 
-    tiles.tile = full
+    module.tile = full
     try:
         yield
     finally:
-        tiles.tile = tile
+        module.tile = tile
 
 
 def kernel_for(program: IndexProgram, given: InputForm | None = None, **options: object) -> Kernel:
@@ -153,7 +154,7 @@ def kernel_for(program: IndexProgram, given: InputForm | None = None, **options:
 def absent_device(capability: tuple[int, int]) -> Iterator[None]:
     """Allow kernels to be compiled for a GPU that is not present."""
     if device.OF_MLIR:
-        from numba_cuda_mlir import tools
+        from numba_cuda_mlir import tools  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         known, tools._cached_cc = tools._cached_cc, capability
         try:

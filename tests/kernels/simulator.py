@@ -88,10 +88,14 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
     """Stand in for a function that generates instructions."""
     of = getclosurevars(function).nonlocals
     name = function.__name__
-    if name in ("load", "store"):
-        return {"load": _load, "store": _store}[name](of["width"], of["space"])
-    if name != "convert":
-        return {"shared": lambda: _shared(of["size"]), "lower_to": lambda: _lower_to}[name]()
+    if name == "load":
+        return _load(of["width"], of["space"])
+    if name == "store":
+        return _store(of["width"], of["space"])
+    if name == "shared":
+        return _shared(of["size"])
+    if name == "lower_to":
+        return _lower_to
     # The instructions of conversions are compiled for the processor.
     inner, (signature, _) = intrinsic(function), function(None, None, None)
     compiled: Callable[..., Any] = numba.njit(signature)(lambda vectors, table: inner(vectors, table))
@@ -155,7 +159,7 @@ _describe, _init, _from_dlpack, _conversion = (
     arrays.as_device_array,
     arrays.DeviceArray.__init__,
     arrays.from_dlpack,
-    casts.Conversion,
+    vars(casts)["Conversion"],
 )
 
 

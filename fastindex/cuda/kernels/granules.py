@@ -20,18 +20,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import cuda, device_function, one_of, several
-from fastindex.cuda.kernels.geometry import (
-    DESTINATION,
-    LOOP_BYTES,
-    MAGIC,
-    SHIFT,
-    SIZE,
-    SOURCE,
-    digit_below,
-    four_places,
-    places,
-    quotient,
-)
+from fastindex.cuda.kernels.geometry import digit_below, four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, put_eight, put_granule, put_word
 from fastindex.cuda.kernels.registers import (
     WORDS,
@@ -43,7 +32,7 @@ from fastindex.cuda.kernels.registers import (
     spread_word,
     words,
 )
-from fastindex.cuda.numbers import FOLLOWED
+from fastindex.cuda.numbers import DESTINATION, FOLLOWED, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE
 
 #: The kinds of the kernels: bits of an element, and numbers of rows.
 SHIFTED_BITS = (1, 2, 4, 8)

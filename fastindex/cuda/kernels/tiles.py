@@ -17,17 +17,7 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, every, one_of, several
-from fastindex.cuda.kernels.geometry import (
-    HEADER_BYTES,
-    LOOP_BYTES,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    PaddedGeometry,
-    SwizzledGeometry,
-    TileGeometry,
-    WordGeometry,
-    tile,
-)
+from fastindex.cuda.kernels.geometry import PaddedGeometry, SwizzledGeometry, TileGeometry, WordGeometry, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, put_word, shared_memory
 from fastindex.cuda.kernels.registers import (
     TURNED,
@@ -38,6 +28,7 @@ from fastindex.cuda.kernels.registers import (
     turned_bytes,
     words,
 )
+from fastindex.cuda.numbers import HEADER_BYTES, LOOP_BYTES, TILE_COLUMNS, TILE_ROWS
 
 #: Rows and columns of tiles; a kernel has code for several.
 Sizes = Sequence[tuple[int, int]]
