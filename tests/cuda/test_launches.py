@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.algebra.loops import Loop, relayout_loops
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.launches import launches as cuda_plan
-from fastindex.cuda.launches.chunks import chunks
 from fastindex.cuda.launches.launches import converting_launches, launches
 from fastindex.cuda.launches.records import Launch
 from fastindex.index.numbers import narrow_quotient
@@ -427,37 +425,3 @@ def test_packed_elements_are_converted_on_their_way(
 )
 def test_blocks(kernel: str, units: int, blocks: int) -> None:
     assert cuda_tables.blocks(kernel, units, 256) == blocks
-
-
-# Chunks
-
-
-def follow(nest: Nest, source: NDArray[np.int64], target: NDArray[np.int64], starts: tuple[int, int]) -> None:
-    for s, d in places_of(nest.loops, *starts):
-        target[d] = source[s]
-
-
-@pytest.mark.parametrize("most", [1, 7, 50, 1000])
-@pytest.mark.parametrize(
-    ("source", "destination"),
-    [
-        ("f32[9,12]{1,0}", "f32[9,12]{0,1}"),
-        ("f32[9,12]{1,0}", "f32[9,12]{1,0:T(4,5)}"),
-        ("f32[3,4,5,6]{3,2,1,0}", "f32[3,4,5,6]{1,3,0,2}"),
-    ],
-)
-def test_chunks(source: str, destination: str, most: int) -> None:
-    """Gathered, moved and scattered, chunk by chunk, everything arrives, and no chunk is too large."""
-    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
-    loops = relayout_loops(first, second)
-    assert isinstance(loops, RelayoutLoops)
-    buffer, result = np.arange(first.slot_count), np.full(second.slot_count, -1)
-    for nest in loops.copies:
-        for chunk in chunks(nest, most):
-            assert chunk.element_count <= most
-            there, back = np.full(chunk.element_count, -2), np.full(chunk.element_count, -3)
-            follow(chunk.gather, buffer, there, (chunk.source_start, 0))
-            follow(chunk.move, there, back, (0, 0))
-            follow(chunk.scatter, back, result, (0, chunk.destination_start))
-    expected = mapping(reference.parse(source), reference.parse(destination))
-    assert result.tolist() == [-1 if slot is None else slot for slot in expected]

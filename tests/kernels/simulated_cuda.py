@@ -20,6 +20,7 @@ import fastindex.cuda
 from fastindex.arrays.index_arguments import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
+from fastindex.cuda.kernels import device
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package
@@ -339,10 +340,10 @@ def test_fill_and_plans() -> None:
     assert to_host(found).tolist() == fi.relayout(data, source, destination, fill=-2.5).tolist()
 
 
-# From host memory, in chunks
+# From host memory, box by box
 
 
-CHUNKED = [
+IN_BOXES = [
     ("f32[40,36]{1,0}", "f32[40,36]{0,1:PV(one)T(8,4)}", 2000),
     ("f32[40,36]{1,0}", "f32[40,36]{0,1}", None),
     ("bf16[20,256]{1,0}", "bf16[20,256]{1,0:T(8,128)(2,1)}", 8192),
@@ -358,13 +359,22 @@ CHUNKED = [
 ]
 
 
-@pytest.mark.parametrize(("source", "destination", "max_memory"), [*strategies.rotating(CHUNKED)])
-def test_chunks(source: str, destination: str, max_memory: int | None) -> None:
+@pytest.mark.parametrize(("source", "destination", "max_memory"), [*strategies.rotating(IN_BOXES)])
+def test_boxes(source: str, destination: str, max_memory: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[int] = []
+
+    def new_pinned_bytes(size: int) -> Any:
+        pinned.append(size)
+        return np.empty(size, np.uint8)
+
+    monkeypatch.setattr(device, "new_pinned_bytes", new_pinned_bytes)
     data = np.random.default_rng(3).integers(256, size=fi.Shape.parse(source).nbytes, dtype=np.uint8)
     expected = fi.relayout(data, source, destination, casting="unsafe")
     options: dict[str, Any] = {"max_memory": max_memory, "casting": "unsafe"}
     found = fastindex.cuda.relayout_through_device(data, source, destination, **options)
     assert found.tobytes() == expected.tobytes()
+    # The smallest boxes of the others are larger.
+    assert max_memory not in (2000, 8192) or sum(pinned) <= max_memory
     out = np.zeros(len(expected.view(np.uint8)), np.uint8)
     fastindex.cuda.relayout_through_device(data, source, destination, out=out, **options)
     assert out.tobytes() == expected.tobytes()

@@ -2,7 +2,7 @@
 
 Tests of: cuda.index_programs, cuda.indices, cuda.relayouts, cuda.movements, cuda.kernels.casts, cuda.kernels.units,
 cuda.launches.casts, cuda.kernels.index_kernel, cuda.kernels.registers, cuda.kernels.geometry, cuda.kernels.memory,
-cuda.kernels.granules, cuda.kernels.stages, cuda.kernels.tiles, cuda.launches.chunks.
+cuda.kernels.granules, cuda.kernels.stages, cuda.kernels.tiles, cuda.streaming.
 """
 
 from __future__ import annotations
