@@ -25,7 +25,7 @@ from fastindex.arrays.arrays import (
     require_contiguous,
 )
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.fills import element_type_of, fill_pattern, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, fill_pattern, logical_result, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
@@ -57,8 +57,10 @@ def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, str
     """Do what `fastindex.unpack` does."""
     slots = _Slots(shape).checked(buffer, "the buffer")
     target = None if out is None else as_device_array(out, "out")
-    logical = Shape(_result_type(shape, target, dtype, casting), shape.dimensions)
-    own, new = shape.element_type, logical.element_type
+    own = shape.element_type
+    made = None if target is None or holds(target, own.numpy_dtype) else target.dtype
+    logical = logical_result(shape, made, dtype, casting)
+    new = logical.element_type
     side = None if target is None else _logical(target, logical, "out")
     with _queue(stream, slots, target) as queue:
         result = out
@@ -200,20 +202,6 @@ def _own_type(array: DeviceArray, wanted: ElementType, casting: str, name: str) 
         return wanted
     check_cast(found, wanted, casting)
     return found
-
-
-def _result_type(shape: Shape, out: DeviceArray | None, dtype: Any, casting: str) -> ElementType:
-    """Return the element type of an array that is unpacked from a buffer: the requested one, or that of `out`.
-
-    Errors as for `_own_type`.
-    """
-    own = wanted = shape.element_type
-    if dtype is not None:
-        wanted = wanted_type(dtype)
-    elif out is not None and not holds(out, own.numpy_dtype):
-        wanted = element_type_of(out.dtype) or own
-    check_cast(own, wanted, casting)
-    return wanted
 
 
 def _rearranged_types(

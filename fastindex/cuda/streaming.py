@@ -21,11 +21,11 @@ from fastindex.algebra.segments import (
 )
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
-from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.arrays import DeviceArray, as_device_array, memory_errors
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.movements import sure_transfer
 from fastindex.cuda.queues import Queue
-from fastindex.errors import DeviceMemoryError, FastIndexError
+from fastindex.errors import FastIndexError
 from fastindex.moving.box_arrays import BufferBoxes
 from fastindex.moving.numpy_copies import copyto
 from fastindex.moving.relayout_plans import require_movable_pair
@@ -103,16 +103,12 @@ class _Pipeline:
 
     def __enter__(self) -> _Pipeline:
         read, written = self._sizes
-        try:
+        hint = f"no memory for {_SLOTS} boxes of {read + written} bytes; give a smaller max_memory, or use the CPU"
+        with memory_errors(f"{hint} if the tiles of both layouts allow no smaller boxes"):
             for _ in range(_SLOTS):
                 pinned = cuda.new_pinned_bytes(read), cuda.new_pinned_bytes(written)
                 on_gpu = cuda.new_array(read, np.uint8), cuda.new_array(written, np.uint8)
                 self._all.append(_Slot(cuda.new_stream(), *pinned, *on_gpu))
-        except MemoryError:
-            raise DeviceMemoryError(
-                f"no memory for {_SLOTS} boxes of {read + written} bytes; give a smaller max_memory, or use the CPU if "
-                "the tiles of both layouts allow no smaller boxes"
-            ) from None
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

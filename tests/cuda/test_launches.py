@@ -130,8 +130,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
     assert launch.width in WIDTHS
     assert launch.width <= alignment
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
-    words = launch.words and launch.kernel != "transpose words"
-    unit = 16 if launch.vectors else max(launch.width, 4 if words else 1)
+    words = launch.words
+    unit = 16 if in_vectors(launch) else max(launch.width, 4 if words else 1)
     if launch.kernel in ("interleave", "deinterleave"):
         # 4 columns of each row make the 16 bytes of a unit.
         unit = 4 * launch.width
@@ -147,20 +147,24 @@ def check_shape(launch: Launch, alignment: int) -> None:
         assert len(tile.row_places) == tile.tile_rows
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
-            tiles = cuda_plan.VECTOR_TILES if launch.vectors else cuda_plan.ELEMENT_TILES
+            tiles = cuda_plan.VECTOR_TILES if in_vectors(launch) else cuda_plan.ELEMENT_TILES
             assert tile.capacity in tiles[launch.width]
             assert (tile.tile_rows <= tile.capacity[0], tile.tile_columns <= tile.capacity[1]) == (True, True)
-            assert launch.vectors == (launch.kernel == "transpose")
         else:
             assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
         if launch.words and launch.kernel in ("stage", "unstage"):
             assert tile.columns * launch.width % 4 == tile.tile_columns * launch.width % 4 == 0
-        if launch.vectors:
+        if in_vectors(launch):
             columns = (tile.columns * launch.width, tile.tile_columns * launch.width)
             assert all(number % 16 == 0 for number in columns)
         if launch.kernel == "transpose":
             assert tile.rows * launch.width % 16 == tile.tile_rows * launch.width % 16 == 0
     assert all(number % unit == 0 for number in numbers)
+
+
+def in_vectors(launch: Launch) -> bool:
+    """Whether 16 bytes move at once, of a kernel that has a choice."""
+    return launch.kernel in ("transpose", "interleave", "deinterleave")
 
 
 def mapping(source: ReferenceShape, destination: ReferenceShape) -> list[int | None]:
@@ -183,7 +187,7 @@ def differences(source: ReferenceShape, destination: ReferenceShape, width: int,
             for k in range(nbytes):
                 # What was filled may be written again.
                 if found[d + k] not in (-1, None):
-                    wrong.append(f"byte {d + k} written twice, by {launch.describe()}")
+                    wrong.append(f"byte {d + k} written twice, by {launch}")
                 found[d + k] = None if launch.kernel == "fill" else s + k
     for place, got in enumerate(found):
         slot = expected[place // width]
@@ -226,7 +230,10 @@ def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, 
     loops = relayout_loops(first, second)
     width = first.element_type.nbytes
     found = () if loops is None else launches(loops, width, alignment)
-    kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
+    kernels = {
+        (launch.kernel, launch.width, in_vectors(launch) or launch.words or launch.kernel == "transpose words")
+        for launch in found
+    }
     transposes = ("transpose", "transpose elements")
     rooms = {(launch.width, launch.tile.capacity) for launch in found if launch.tile and launch.kernel in transposes}
     return kernels | rooms
@@ -251,14 +258,21 @@ def test_the_cases_run_every_kernel() -> None:
     assert expected - found == set()
 
 
-# What is chosen, and why
+# What is chosen
 
 
 def chosen(source: str, destination: str, alignment: int = 16) -> list[str]:
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     loops = relayout_loops(first, second)
     assert loops is not None
-    return [launch.describe() for launch in launches(loops, first.element_type.nbytes, alignment)]
+    return [described(launch) for launch in launches(loops, first.element_type.nbytes, alignment)]
+
+
+def described(launch: Launch) -> str:
+    unit = f"{launch.width} bits" if launch.kernel == "shift" else f"{launch.width}-byte units"
+    at_once = 16 if in_vectors(launch) or launch.kernel == "shift" else 4 if launch.words else None
+    parts = [launch.kernel, unit, *([f"{at_once} bytes at once"] if at_once else [])]
+    return f"{', '.join(parts)}, {launch.units} {'tiles' if launch.tile else 'units'}"
 
 
 @pytest.mark.parametrize(

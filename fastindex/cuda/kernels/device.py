@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
 from inspect import signature
@@ -40,9 +40,6 @@ THREADS = 256
 
 #: The package that compiles kernels.
 COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
-
-#: The CUDA status for an allocation that does not fit.
-_OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 #: The libraries that compile kernels, and the packages that contain them.
 _COMPILERS = {"nvvm": "nvidia-nvvm", "nvrtc": "nvidia-cuda-nvrtc"}
@@ -185,40 +182,13 @@ def address_of(array: Any) -> int:
 
 
 def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0, order: str = "C") -> Any:
-    """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle.
-
-    Raises
-    ------
-    MemoryError
-        Not enough free memory.
-    """
-    with out_of_memory_as_memory_error():
-        return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
+    """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle."""
+    return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
 
 
 def new_pinned_bytes(size: int) -> NDArray[np.uint8]:
-    """Return pinned host memory, which the GPU copies to and from at full speed.
-
-    Raises
-    ------
-    MemoryError
-        Not enough free memory.
-    """
-    with out_of_memory_as_memory_error():
-        return cuda.pinned_array(size, np.uint8)  # type: ignore[no-any-return]
-
-
-@contextmanager
-def out_of_memory_as_memory_error() -> Iterator[None]:
-    """Convert CUDA's out-of-memory error to MemoryError; let other errors pass."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        if _OUT_OF_MEMORY in str(error).upper().replace(" ", "_"):
-            raise MemoryError(str(error)) from None
-        raise
+    """Return pinned host memory, which the GPU copies to and from at full speed."""
+    return cuda.pinned_array(size, np.uint8)  # type: ignore[no-any-return]
 
 
 def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
