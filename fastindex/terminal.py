@@ -1,4 +1,4 @@
-"""Where output is shown: terminals, which may show colours, and notebooks.
+"""Where output is shown: terminals, which may show colours, and notebooks; who is told how far a long job is.
 
 Source: "Integrating your objects with IPython", https://ipython.readthedocs.io/en/latest/config/integrating.html
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 
 def is_terminal(stream: Any) -> bool:
@@ -48,3 +48,23 @@ class ShownInNotebooks:
             for kind, form in forms.items()
             if (include is None or kind in include) and (exclude is None or kind not in exclude)
         }
+
+
+class Progress(Protocol):
+    """Receives the progress of a job, in bytes to write or kernels to compile."""
+
+    def start(self, total: int) -> None:
+        """Receive the total."""
+
+    def advance(self, count: int) -> None:
+        """Receive what was done since the last call."""
+
+
+class NoProgress:
+    """Discards the progress of a job."""
+
+    def start(self, total: int) -> None:
+        """Ignore the total."""
+
+    def advance(self, count: int) -> None:
+        """Ignore what was done."""

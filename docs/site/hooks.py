@@ -58,8 +58,8 @@ def picture(kind: str, body: str) -> tuple[str, str | None]:
 
 
 def figures(names: list[str]) -> str:
-    """Return rows of the tables in ``benchmarks/README.md``: our speed, the best rival's, and the share of a copy."""
-    lines = ["| GB/s read and written | fastindex | best rival | of copy |", "|---|--:|--:|--:|"]
+    """Return rows of the tables in ``benchmarks/README.md``: our speed, the fastest other, and the share of a copy."""
+    lines = ["| GB/s read and written | fastindex | fastest other | of copy |", "|---|--:|--:|--:|"]
     rows = dict(_benchmark_rows())
     for name in names:
         row = rows[name]

@@ -1,7 +1,8 @@
 """A relayout as loop nests: some copy every element once, others fill every slot of padding once.
 
 A nest is a box of loops, each with a stride in the source and in the destination. Where the tiles of both layouts
-divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops.
+divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops;
+padding is the capacity that digits do not use.
 A coordinate whose digits do not fill their box (7 = 4 + 2 + 1) becomes one box for each part.
 """
 
@@ -10,11 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fastindex.algebra.shared_digits import Place, Strides, by_variable, digit_places, shared_digits
+from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.core.digits import Backwards, Digit, Digits, Variable
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slots_before_tail
@@ -170,7 +171,9 @@ destination_stride=1)), source_start=10, destination_start=32)
     loops = []
     source_start, destination_start = nest.source_start, nest.destination_start
     for loop in nest.loops:
-        if _runs_backwards(loop):
+        # Kernels look for loops whose side with the smaller stride runs forwards.
+        is_source = 0 < abs(loop.source_stride) < abs(loop.destination_stride)
+        if (loop.source_stride if is_source else loop.destination_stride) < 0:
             source_start += (loop.size - 1) * loop.source_stride
             destination_start += (loop.size - 1) * loop.destination_stride
             loop = Loop(loop.size, -loop.source_stride, -loop.destination_stride)
@@ -302,6 +305,55 @@ def in_units_of(nest: Nest, source: int, destination: int) -> Nest | None:
     return Nest(loops, nest.source_start // source, nest.destination_start // destination)
 
 
+class Place(NamedTuple):
+    """A digit in a buffer: `used` values of a `capacity`, `stride` slots apart, in multiples of `low`."""
+
+    stride: int
+    low: int
+    used: int
+    capacity: int
+
+
+def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
+    """Return the digits whose sum is a slot below `slot_count`, most major first, or None where they do not nest.
+
+    They do not where a stride is not a multiple of the next, where a digit has more values than its capacity, or where
+    the digits of a coordinate do not continue each other.
+
+    Examples
+    --------
+    >>> from fastindex.core.digits import Digit, Variable
+    >>> rows, columns = Variable(0, 3, True), Variable(1, 5, True)
+    >>> [place for _, place in digit_places((Digit(8, rows, 1, None), Digit(1, columns, 1, None)), 24)]
+    [Place(stride=8, low=1, used=3, capacity=3), Place(stride=1, low=1, used=5, capacity=8)]
+    """
+    found: list[tuple[Variable, Place]] = []
+    above = slot_count
+    for d in sorted(digits, key=lambda d: -d.weight):
+        capacity, uneven = divmod(above, d.weight)
+        used = d.largest + 1
+        if uneven or capacity < used:
+            return None
+        found.append((d.variable, Place(d.weight, d.low, used, capacity)))
+        above = d.weight
+    for variable, places in by_variable(found).items():
+        if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
+            return None
+        if places[-1].low * places[-1].used < variable.extent:
+            return None
+    return found
+
+
+def by_variable(places: list[tuple[Variable, Place]]) -> dict[Variable, list[Place]]:
+    """Return the digits of each coordinate, minor first."""
+    found: dict[Variable, list[Place]] = {}
+    for variable, place in places:
+        found.setdefault(variable, []).append(place)
+    for of_one in found.values():
+        of_one.sort(key=lambda place: place.low)
+    return found
+
+
 def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:
     """Return boxes that cover every slot without an element exactly once.
 
@@ -382,12 +434,9 @@ def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:
         count = (end - start) // place.low
         if count:
             inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
-            yield Nest((*inner, Loop(count, 0, place.stride)), 0, _slot_of(start, places))
+            slot = sum(start // p.low % p.used * p.stride for p in places)
+            yield Nest((*inner, Loop(count, 0, place.stride)), 0, slot)
         start = end
-
-
-def _slot_of(value: int, places: Iterable[Place]) -> int:
-    return sum(value // p.low % p.used * p.stride for p in places)
 
 
 def in_bytes(nest: Nest, width: int, written: int | None = None) -> Nest:
@@ -403,35 +452,6 @@ def in_bytes(nest: Nest, width: int, written: int | None = None) -> Nest:
     written = width if written is None else written
     loops = tuple([Loop(k.size, k.source_stride * width, k.destination_stride * written) for k in nest.loops])
     return Nest(loops, nest.source_start * width, nest.destination_start * written)
-
-
-def rows_and_columns(
-    loops: Sequence[Loop], row: Loop, column: Loop, width: int
-) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """Extend a row along the destination and a column along the source, the shorter first, while loops continue them.
-
-    Strides are in bytes, `width` is the bytes of an element.
-
-    Examples
-    --------
-    >>> row, column, outer = Loop(2, 24, 1), Loop(3, 1, 8), Loop(4, 48, 2)
-    >>> rows_and_columns((row, column, outer), row, column, 1)[0] == (row, outer)
-    True
-    """
-    rows, columns = [row], [column]
-    free = [loop for loop in loops if loop not in (row, column)]
-    while True:
-        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
-        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
-        next_column = next((k for k in free if k.source_stride == column_bytes), None)
-        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
-            rows.append(next_row)
-            free.remove(next_row)
-        elif next_column is not None:
-            columns.append(next_column)
-            free.remove(next_column)
-        else:
-            return tuple(rows), tuple(columns)
 
 
 #: The widest element that a kernel moves, in bytes.
@@ -471,10 +491,3 @@ def strided_copy(
     width = math.gcd(_MOST_BYTES, itemsize, *(stride for _, *strides in steps for stride in strides))
     loops = [Loop(size, source // width, destination // width) for size, source, destination in steps]
     return coalesced(_forwards(Nest((Loop(itemsize // width, 1, 1), *loops)))), width
-
-
-def _runs_backwards(loop: Loop) -> bool:
-    """Whether to reverse a loop, so that the side with the smaller stride runs forwards, as kernels look for it."""
-    if abs(loop.source_stride) < abs(loop.destination_stride) and loop.source_stride:
-        return loop.source_stride < 0
-    return loop.destination_stride < 0

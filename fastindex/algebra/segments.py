@@ -23,7 +23,7 @@ from fastindex.algebra.strided_runs import StridedRun
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of, check_placed
-from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, parts_first
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, parts_first, physical_axes
 from fastindex.errors import FastIndexError
 
 #: A range of coordinates for each dimension, each with step 1; empty only along dimensions of size 0.
@@ -382,13 +382,9 @@ def _resized(grid: Grid, dimension: int, size: int) -> Grid:
 
 def _most_bytes(shape: Shape, grid: Grid, owned: Sequence[int]) -> int:
     """Return the most bytes of a box, if the last one along each dimension has `owned` more padding."""
-    sizes = [min(size, n) + more for size, n, more in zip(grid.sizes, shape.dimensions, owned, strict=True)]
-    tiled = Layout(
-        shape.layout.minor_to_major,
-        tiles=shape.layout.tiles,
-        element_size_in_bits=shape.layout.element_size_in_bits,
-    )
-    return Shape(shape.element_type, sizes, tiled).nbytes
+    sizes = tuple(min(size, n) + more for size, n, more in zip(grid.sizes, shape.dimensions, owned, strict=True))
+    axes = physical_axes(sizes, shape.layout.minor_to_major, None, shape.layout.tiles)
+    return -(-math.prod([axis.size for axis in axes]) * shape.element_bits // 8)
 
 
 def is_contiguous(shape: Shape, sizes: tuple[int, ...]) -> bool:

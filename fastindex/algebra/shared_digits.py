@@ -1,8 +1,4 @@
-"""The digits of coordinates that two sides of a move share, and their places in a buffer.
-
-Contiguity follows from them: the runs of a window descend from digit to digit, and padding is the capacity that digits
-do not use.
-"""
+"""The digits of coordinates that two sides of a move share."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,54 +26,6 @@ from fastindex.core.tiles import (
 )
 
 
-class Place(NamedTuple):
-    """A digit in a buffer: `used` values of a `capacity`, `stride` slots apart, in multiples of `low`."""
-
-    stride: int
-    low: int
-    used: int
-    capacity: int
-
-
-def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]] | None:
-    """Return the digits whose sum is a slot, most major first, or None where they do not nest.
-
-    Parameters
-    ----------
-    digits : Digits
-    slot_count : int
-        Slots of the buffer, without tail padding.
-
-    Returns
-    -------
-    list of (Variable, Place) or None
-        None where a stride is not a multiple of the next, where a digit has more values than its capacity, or where the
-        digits of a coordinate do not continue each other.
-
-    Examples
-    --------
-    >>> from fastindex.core.digits import Digit, Variable
-    >>> rows, columns = Variable(0, 3, True), Variable(1, 5, True)
-    >>> [place for _, place in digit_places((Digit(8, rows, 1, None), Digit(1, columns, 1, None)), 24)]
-    [Place(stride=8, low=1, used=3, capacity=3), Place(stride=1, low=1, used=5, capacity=8)]
-    """
-    found: list[tuple[Variable, Place]] = []
-    above = slot_count
-    for d in sorted(digits, key=lambda d: -d.weight):
-        capacity, uneven = divmod(above, d.weight)
-        used = d.largest + 1
-        if uneven or capacity < used:
-            return None
-        found.append((d.variable, Place(d.weight, d.low, used, capacity)))
-        above = d.weight
-    for variable, places in by_variable(found).items():
-        if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
-            return None
-        if places[-1].low * places[-1].used < variable.extent:
-            return None
-    return found
-
-
 def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
     """Return the slots of the values below `count` of one coordinate, without a division per value.
 
@@ -95,16 +42,6 @@ def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
         once = np.repeat(np.arange(0, values * d.weight, d.weight), d.low)
         total += once[:count] if len(once) >= count else np.resize(once, count)
     return total
-
-
-def by_variable(places: list[tuple[Variable, Place]]) -> dict[Variable, list[Place]]:
-    """Return the digits of each coordinate, minor first."""
-    found: dict[Variable, list[Place]] = {}
-    for variable, place in places:
-        found.setdefault(variable, []).append(place)
-    for of_one in found.values():
-        of_one.sort(key=lambda place: place.low)
-    return found
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.shared_digits import by_variable, coordinate_systems, digit_places
+from fastindex.algebra.loops import by_variable, digit_places
+from fastindex.algebra.shared_digits import coordinate_systems
 from fastindex.core.digits import Digits, Variable, canonical, slot_digits
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of, slots_before_tail

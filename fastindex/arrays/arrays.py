@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import slot_format
+from fastindex.core.sizes import BufferForm, buffer_form
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import CONTIGUOUS, WRITEABLE, PlainPair
 
@@ -196,9 +196,29 @@ def element_strides(array: Array) -> Strides | None:
 # Checks
 
 
-def buffer_dtype(shape: Shape) -> np.dtype[Any]:
-    """Return the dtype of a buffer: the element type's, or uint8 where a slot is not a plain value."""
-    return shape.element_type.numpy_dtype if slot_format(shape).is_plain else np.dtype(np.uint8)
+def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
+    """Flatten an array that holds a buffer of `shape` in several dimensions; return any other unchanged.
+
+    Where the layout only orders the dimensions, the array may have them in memory order, or in logical order with the
+    strides of the layout; either way, its memory is the buffer.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("u8[2,3]{0,1}")
+    >>> flat_buffer(np.zeros((3, 2), np.uint8), shape).shape, flat_buffer(np.zeros((2, 3), np.uint8), shape).shape
+    ((6,), (2, 3))
+    """
+    dimensions = buffer_form(shape).dimensions if array.ndim > 1 else None
+    if dimensions is None:
+        return array
+    # Where both orders have the same sizes, the strides decide.
+    if array.shape == dimensions != shape.dimensions and array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.shape == shape.dimensions:
+        ordered = array.transpose(tuple(reversed(shape.layout.minor_to_major)))
+        if ordered.flags.c_contiguous:
+            return ordered.reshape(-1)
+    return array
 
 
 def holds(array: Array, wanted: np.dtype[Any]) -> bool:
@@ -220,21 +240,22 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     FastIndexError
         Another size or more dimensions.
     """
-    wanted, nbytes = buffer_dtype(shape), array.nbytes
+    form = buffer_form(shape)
+    wanted = form.dtype
     if not holds(array, wanted) and array.dtype not in _RAW:
         raise ArgumentTypeError(
             f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), "
             f"got dtype {array.dtype}{hint_for_bits(array.dtype, wanted)}"
         )
     if len(array.shape) != 1:
-        _check_strides(array, shape, name)
+        _check_strides(array, shape, form, name)
         raise FastIndexError(
             f"{name} has one dimension, got {len(array.shape)}; give its bytes in the order of memory, "
             f"or pack the array for {shape.cut_text()}"
         )
-    if nbytes != shape.nbytes:
+    if array.nbytes != form.nbytes:
         raise FastIndexError(
-            f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {nbytes}"
+            f"{name} of {shape.cut_text()} takes {form.nbytes} bytes ({shape.slot_count} slots), got {array.nbytes}"
         )
 
 
@@ -253,17 +274,17 @@ def hint_for_bits(found: np.dtype[Any], wanted: np.dtype[Any]) -> str:
     return f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if is_lost else ""
 
 
-def _check_strides(array: Array, shape: Shape, name: str) -> None:
+def _check_strides(array: Array, shape: Shape, form: BufferForm, name: str) -> None:
     """Raise FastIndexError where an array of the right dimensions, in either order, has other strides in memory."""
-    hint = "pack takes arrays of any strides"
-    if array.is_contiguous and shape.dimensions == tuple(shape.dimensions[d] for d in shape.layout.major_to_minor):
-        hint = "pack takes the array itself; if its dimensions are in memory order, array.reshape(-1) is the buffer"
-    strides = shape.byte_strides
-    if strides is None or shape.slot_count != shape.element_count:
+    if form.dimensions is None:
         return
-    for order in (range(shape.rank), shape.layout.major_to_minor):
-        expected = tuple(strides[d] for d in order)
-        if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
+    hint = "pack takes arrays of any strides"
+    if array.is_contiguous and form.dimensions == shape.dimensions:
+        hint = "pack takes the array itself; if its dimensions are in memory order, array.reshape(-1) is the buffer"
+    in_memory = contiguous_strides(form.dimensions, form.dtype.itemsize)
+    logical = tuple(stride for _, stride in sorted(zip(reversed(shape.layout.minor_to_major), in_memory, strict=True)))
+    for dimensions, expected in ((shape.dimensions, logical), (form.dimensions, in_memory)):
+        if array.shape == dimensions and array.strides != expected:
             raise FastIndexError(
                 f"{name} of {shape.cut_text()} is contiguous memory, and this array of {array.shape} is not "
                 f"contiguous in that order: its byte strides are {array.strides}, not {expected}; {hint}"
@@ -310,6 +331,43 @@ def check_target(array: Array, name: str = "out") -> None:
         raise FastIndexError(f"{name} is read-only; give a writable array")
     if strides_overlap(array.shape, array.dtype.itemsize, array.strides):
         raise FastIndexError(f"the elements of {name} overlap: its strides are {array.strides} bytes")
+
+
+def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
+    """Return the caller's buffer to write to.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not an array of the dtype of the buffer, nor of uint8.
+    FastIndexError
+        Another size, not contiguous, or read-only.
+    """
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    found = described(flat_buffer(out, shape))
+    check_buffer(found, shape, "out")
+    check_target(found)
+    require_contiguous(found, "out")
+    return out
+
+
+def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
+    """Return the caller's logical array to write to, of any strides.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not an array of the element type.
+    FastIndexError
+        Other dimensions, read-only, or elements that overlap.
+    """
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    found = described(out)
+    check_elements(found, shape, "out")
+    check_target(found)
+    return out
 
 
 def check_no_overlap(target: Array, others: Iterable[Array]) -> None:

@@ -1,8 +1,7 @@
-"""Physical buffers and logical arrays: made from the caller's objects, allocated, and checked."""
+"""Physical buffers and logical arrays, made from the caller's objects or allocated."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from numbers import Complex, Integral, Real
@@ -14,12 +13,10 @@ from numpy.typing import NDArray
 from fastindex.algebra.casts import bounds_of, check_cast
 from fastindex.arrays.arrays import (
     address_of,
-    buffer_dtype,
     check_buffer,
     check_dimensions,
-    check_elements,
-    check_target,
     described,
+    flat_buffer,
     hint_for_bits,
     require_contiguous,
 )
@@ -27,7 +24,7 @@ from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import slot_format
+from fastindex.core.sizes import buffer_form
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -100,8 +97,8 @@ Bytes = NDArray[np.uint8]
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
     """Return an uninitialised buffer, aligned to a cache line."""
-    dtype = buffer_dtype(shape)
-    return aligned_bytes(shape.nbytes).view(dtype)
+    form = buffer_form(shape)
+    return aligned_bytes(form.nbytes).view(form.dtype)
 
 
 def new_array(shape: Shape) -> NDArray[Any]:
@@ -151,47 +148,6 @@ def _checked_buffer(buffer: Any, shape: Shape) -> NDArray[Any]:
     return array
 
 
-def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
-    """Return the dimensions of a buffer in memory order, most major first; None where it has padding or tiles.
-
-    Examples
-    --------
-    >>> memory_dimensions(Shape.parse("f32[8,64,56,56]{1,3,2,0}"))
-    (8, 56, 56, 64)
-    """
-    layout = shape.layout
-    if layout.tiles or layout.padded_dimensions not in (None, shape.dimensions):
-        return None
-    if shape.slot_count != math.prod(shape.dimensions) or not slot_format(shape).is_plain:
-        return None
-    return tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
-
-
-def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
-    """Flatten an array that holds a buffer of `shape` in several dimensions; return any other unchanged.
-
-    Where the layout only orders the dimensions, the array may have them in memory order, or in logical order with the
-    strides of the layout; either way, its memory is the buffer.
-
-    Examples
-    --------
-    >>> shape = Shape.parse("u8[2,3]{0,1}")
-    >>> flat_buffer(np.zeros((3, 2), np.uint8), shape).shape, flat_buffer(np.zeros((2, 3), np.uint8), shape).shape
-    ((6,), (2, 3))
-    """
-    dimensions = memory_dimensions(shape) if array.ndim > 1 else None
-    if dimensions is None:
-        return array
-    # Where both orders have the same sizes, the strides decide.
-    if array.shape == dimensions != shape.dimensions and array.flags.c_contiguous:
-        return array.reshape(-1)
-    if array.shape == shape.dimensions:
-        ordered = array.transpose(tuple(reversed(shape.layout.minor_to_major)))
-        if ordered.flags.c_contiguous:
-            return ordered.reshape(-1)
-    return array
-
-
 def _from_object(buffer: Any) -> NDArray[Any]:
     if isinstance(buffer, np.ndarray):
         return host_array(buffer)
@@ -238,40 +194,3 @@ def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]
         check_cast(found, shape.element_type, casting)
     check_dimensions(values, shape, "the array")
     return values
-
-
-def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
-    """Return the caller's buffer to write to.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Not an array of the dtype of the buffer, nor of uint8.
-    FastIndexError
-        Another size, not contiguous, or read-only.
-    """
-    if not isinstance(out, np.ndarray):
-        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
-    found = described(flat_buffer(out, shape))
-    check_buffer(found, shape, "out")
-    check_target(found)
-    require_contiguous(found, "out")
-    return out
-
-
-def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
-    """Return the caller's logical array to write to, of any strides.
-
-    Raises
-    ------
-    ArgumentTypeError
-        Not an array of the element type.
-    FastIndexError
-        Other dimensions, read-only, or elements that overlap.
-    """
-    if not isinstance(out, np.ndarray):
-        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
-    found = described(out)
-    check_elements(found, shape, "out")
-    check_target(found)
-    return out

@@ -1,4 +1,4 @@
-"""The element types of arguments, and the bytes of padding values."""
+"""The element types and dimensions of results, and the bytes of padding values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from fastindex.algebra.casts import bounds_of, check_cast
 from fastindex.core.element_types import BY_NAME, ElementType, xla_name
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import buffer_form
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 
@@ -47,6 +48,23 @@ def logical_result(shape: Shape, made: np.dtype[Any] | None, dtype: Any, casting
         wanted = element_type_of(made) or wanted
     check_cast(shape.element_type, wanted, casting)
     return Shape(wanted, shape.dimensions)
+
+
+def array_dimensions(shape: Shape) -> tuple[int, ...]:
+    """Return the dimensions of an array in memory order, most major first.
+
+    Raises
+    ------
+    FastIndexError
+        Its buffer has padding or tiles.
+    """
+    dimensions = buffer_form(shape).dimensions
+    if dimensions is None:
+        raise FastIndexError(
+            f"as_array=True needs a destination without tiles and padding: a buffer of {shape.cut_text()} has "
+            "one dimension; unpack gives the array itself"
+        )
+    return dimensions
 
 
 def wanted_type(dtype: Any) -> ElementType:

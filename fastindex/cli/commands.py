@@ -49,7 +49,7 @@ def warmup(targets: str | None, output: str | None) -> None:
         raise click.UsageError("--output is for --target: the kernels of this processor are kept in its cache")
     check_address_space(TO_COMPILE_BYTES)
     from fastindex.moving.warmup import warm_up, warm_up_for
-    from fastindex.runtime.levels import level_of
+    from fastindex.runtime.machine_code import level_of
 
     with ProgressBar("compiling") as progress:
         if targets is None:

@@ -18,7 +18,7 @@ from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.runtime.threads import run_chunks, thread_count
 
 if TYPE_CHECKING:
-    from fastindex.runtime.progress import Progress
+    from fastindex.terminal import Progress
 
 #: 256 MiB, and no tile divides it.
 ROWS, COLUMNS = 11586, 11585

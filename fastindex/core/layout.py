@@ -1,4 +1,8 @@
-"""`Layout`: the order of the dimensions, tiles and padding."""
+"""`Layout`: the order of the dimensions, tiles and padding; its proto, byte for byte like XLA's.
+
+Source: ``LayoutProto``, ``TileProto``, ``SplitConfigProto`` in ``xla/xla_data.proto``; ``Layout::FromProto`` in
+``xla/layout.cc``.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,23 @@ from dataclasses import fields
 from html import escape
 from typing import ClassVar, SupportsIndex
 
+from fastindex.core.element_types import BY_NAME, INTEGER_NAMES
 from fastindex.core.integers import as_integer, as_integers
-from fastindex.core.layout_fields import LAYOUT_PARTS, LayoutFields, checked_parts, layouts_equal
+from fastindex.core.layout_fields import LAYOUT_PARTS, LayoutFields, SplitConfig, checked_parts, layouts_equal
 from fastindex.core.layout_text import parse_layout
 from fastindex.core.tiles import COMBINE
-from fastindex.errors import LayoutError
-from fastindex.first_use import load
+from fastindex.core.wire import Fields, bytes_field, bytes_of_message, int_field, packed_field
+from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.terminal import ShownInNotebooks
+
+#: Legacy fields of ``LayoutProto``, reserved today.
+_PADDED_DIMENSIONS, _PADDING_VALUE, _FORMAT = 2, 3, 4
+_PADDING_NUMBERS = {"zero": 1, "one": 2, "lowest": 3, "highest": 4}
+_PADDING_NAMES = {number: name for name, number in _PADDING_NUMBERS.items()}
+_SPARSE_FORMAT = 2
+_INDEX_TYPE, _POINTER_TYPE = 11, 12
+
+_LEVELS = "DCSH"
 
 #: Fields that the first rows describe in words.
 _IN_WORDS = ("minor_to_major", "tiles")
@@ -152,18 +166,36 @@ class Layout(LayoutFields, ShownInNotebooks):
         Raises
         ------
         FastIndexError
-            The bytes are not a proto, or the layout is not valid.
+            The bytes are not a proto, or the layout is not valid, or sparse in the legacy format.
 
         Examples
         --------
         >>> str(Layout.from_proto(Layout((1, 0)).to_proto()))
         '{1,0}'
         """
-        load("fastindex.core.layout_proto", "fastindex.core.wire")
-        from fastindex.core.layout_proto import layout_from_bytes
-        from fastindex.core.wire import bytes_of_message
-
-        return layout_from_bytes(bytes_of_message(proto), Layout)
+        found = Fields(bytes_of_message(proto), "LayoutProto")
+        if found.integer(_FORMAT) == _SPARSE_FORMAT:
+            raise UnsupportedError("the LayoutProto has the legacy sparse format, which fastindex does not support")
+        if found.messages(10):
+            raise LayoutError("the LayoutProto has a physical_shape, which only sparse arrays have", field="layout")
+        tiles = [Fields(tile, "TileProto").integers(1) for tile in found.messages(6)]
+        splits = [Fields(split, "SplitConfigProto") for split in found.messages(17)]
+        padding = found.integer(_PADDING_VALUE)
+        return Layout(
+            tuple(found.integers(1)),
+            tiles=tuple([tuple(tile) for tile in tiles]),
+            padded_dimensions=tuple(found.integers(_PADDED_DIMENSIONS)) or None,
+            padding_value=_PADDING_NAMES.get(padding),
+            element_size_in_bits=found.integer(7),
+            memory_space=found.integer(8),
+            # It is 0 if absent.
+            tail_padding_alignment_in_elements=found.integer(16) or 1,
+            split_configs=tuple([SplitConfig(split.integer(1), tuple(split.integers(2))) for split in splits]),
+            dynamic_shape_metadata_prefix_bytes=found.integer(15),
+            dimension_levels=_levels_from(found),
+            index_primitive_type=_index_type(found.integer(_INDEX_TYPE), "index_primitive_type"),
+            pointer_primitive_type=_index_type(found.integer(_POINTER_TYPE), "pointer_primitive_type"),
+        )
 
     def to_proto(self) -> bytes:
         """Serialise as a ``LayoutProto``, byte for byte like XLA.
@@ -173,10 +205,28 @@ class Layout(LayoutFields, ShownInNotebooks):
         >>> Layout((1, 0)).to_proto().hex()
         '0a020100800101'
         """
-        load("fastindex.core.layout_proto")
-        from fastindex.core.layout_proto import layout_to_bytes
-
-        return layout_to_bytes(self)
+        levels = self.dimension_levels
+        return b"".join(
+            [
+                packed_field(1, self.minor_to_major),
+                packed_field(_PADDED_DIMENSIONS, self.padded_dimensions or ()),
+                int_field(_PADDING_VALUE, _PADDING_NUMBERS.get(self.padding_value or "", 0)),
+                *[bytes_field(6, packed_field(1, tile)) for tile in self.tiles],
+                int_field(7, self.element_size_in_bits),
+                int_field(8, self.memory_space),
+                packed_field(9, [_LEVELS.index(level[0]) for level in levels]),
+                int_field(_INDEX_TYPE, _number_of(self.index_primitive_type)),
+                int_field(_POINTER_TYPE, _number_of(self.pointer_primitive_type)),
+                packed_field(13, ["+" not in level for level in levels]),
+                packed_field(14, ["~" not in level for level in levels]),
+                int_field(15, self.dynamic_shape_metadata_prefix_bytes),
+                int_field(16, self.tail_padding_alignment_in_elements),
+                *[
+                    bytes_field(17, int_field(1, split.dimension) + packed_field(2, split.split_indices))
+                    for split in self.split_configs
+                ],
+            ]
+        )
 
     def equals(self, other: Layout | str, ignore: Collection[str] = ()) -> bool:
         """Whether this layout equals another, except for the fields in `ignore`.
@@ -211,3 +261,28 @@ def _rank(rank: SupportsIndex) -> int:
     if checked < 0:
         raise LayoutError(f"rank must be at least 0, got {checked}", field="rank")
     return checked
+
+
+def _number_of(element_type: str) -> int:
+    return BY_NAME[element_type].number if element_type else 0
+
+
+def _index_type(number: int, field: str) -> str:
+    if number and number not in INTEGER_NAMES:
+        raise LayoutError(f"{field} must be an integer type, got the element type {number}", field=field)
+    return INTEGER_NAMES.get(number, "")
+
+
+def _levels_from(fields: Fields) -> tuple[str, ...]:
+    kinds, unique, ordered = fields.integers(9), fields.integers(13), fields.integers(14)
+    count = max(len(kinds), len(unique), len(ordered))
+    levels = []
+    for i in range(count):
+        kind = kinds[i] if i < len(kinds) else 0
+        if not 0 <= kind < len(_LEVELS):
+            raise LayoutError(f"the LayoutProto has the unknown dimension level {kind}", field="dimension_levels")
+        level = _LEVELS[kind]
+        level += "+" if i < len(unique) and not unique[i] else ""
+        level += "~" if i < len(ordered) and not ordered[i] else ""
+        levels.append(level)
+    return tuple(levels)

@@ -11,7 +11,6 @@ from typing import TypeVar
 from fastindex.core.element_types import ElementType
 from fastindex.core.integers import UNBOUNDED
 from fastindex.core.layout import Layout
-from fastindex.core.layout_proto import layout_from_bytes, layout_to_bytes
 from fastindex.core.sizes import SizedShape
 from fastindex.core.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.errors import LayoutError
@@ -54,7 +53,7 @@ def shape_to_bytes(shape: SizedShape) -> bytes:
         if current.is_array:
             parts += [
                 packed_field(_DIMENSIONS, current.dimensions),
-                bytes_field(_LAYOUT, layout_to_bytes(current.layout)),
+                bytes_field(_LAYOUT, current.layout.to_proto()),
                 packed_field(_IS_DYNAMIC, current.dynamic_dimensions),
             ]
         parts += [bytes_field(_TUPLE_SHAPES, written[id(element)]) for element in current.tuple_shapes]
@@ -131,6 +130,6 @@ def _array_from(element_type: ElementType, fields: Fields, shape_class: type[S])
     return shape_class(
         element_type,
         dimensions,
-        None if layout is None else layout_from_bytes(layout, Layout),
+        None if layout is None else Layout.from_proto(layout),
         [bool(flag) for flag in dynamic] or None,
     )

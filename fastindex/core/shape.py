@@ -11,8 +11,10 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.integers import UNBOUNDED, checked_permutation, inverse, permuted
 from fastindex.core.layout import Layout
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
+from fastindex.core.shape_fields import fitting_layout
 from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
+from fastindex.core.wire import bytes_of_message
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.lazy import hook
@@ -99,9 +101,8 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape.from_proto(Shape("f32", (3,)).to_proto())
         Shape.parse('f32[3]{0}')
         """
-        load("fastindex.core.proto", "fastindex.core.wire")
+        load("fastindex.core.proto")
         from fastindex.core.proto import shape_from_bytes
-        from fastindex.core.wire import bytes_of_message
 
         return shape_from_bytes(bytes_of_message(proto), Shape)
 
@@ -283,7 +284,9 @@ class Shape(SizedShape, ShownInNotebooks):
         Shape.parse('f32[2,3]{0,1}')
         """
         self._check_array()
-        return Shape(self.element_type, self.dimensions, layout, self.dynamic_dimensions)
+        shape, made = object.__new__(Shape), fitting_layout(layout, self.dimensions)
+        shape._fill(self.element_type, self.dimensions, self.dynamic_dimensions, made, ())
+        return shape
 
     def with_element_type(self, element_type: ElementType | str | Any) -> Shape:
         """Return the same array with elements of another type, in the same layout.

@@ -84,6 +84,20 @@ def check_fit(sizes: Ints, layout: LayoutFields) -> None:
             )
 
 
+def fitting_layout(layout: Layout | str | None, sizes: Ints) -> Layout:
+    """Return a layout, or the default one, if it fits an array of these sizes."""
+    if layout is None:
+        return Layout.descending(len(sizes))
+    layout = Layout.parse(layout) if isinstance(layout, str) else layout
+    if not isinstance(layout, Layout):
+        raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
+    if sizes and layout.memory_space and not layout.minor_to_major:
+        # From jaxlib 0.12 on, XLA omits the default order of a layout with a memory space.
+        layout = replace(layout, minor_to_major=tuple(range(len(sizes)))[::-1])
+    check_fit(sizes, layout)
+    return layout
+
+
 class ShapeFields:
     """The fields of a `Shape`, which documents them and adds text, protos and conversions."""
 
@@ -120,17 +134,7 @@ class ShapeFields:
         sizes = as_integers(dimensions, "dimensions")
         dynamic = checked_dynamic(sizes, dynamic_dimensions)
         check_dimensions(kind, sizes)
-        if layout is None:
-            layout = Layout.descending(len(sizes))
-        else:
-            layout = Layout.parse(layout) if isinstance(layout, str) else layout
-            if not isinstance(layout, Layout):
-                raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
-            if sizes and layout.memory_space and not layout.minor_to_major:
-                # From jaxlib 0.12 on, XLA omits the default order of a layout with a memory space.
-                layout = replace(layout, minor_to_major=tuple(range(len(sizes)))[::-1])
-            check_fit(sizes, layout)
-        self._fill(kind, sizes, dynamic, layout, ())
+        self._fill(kind, sizes, dynamic, fitting_layout(layout, sizes), ())
 
     def _fill(
         self,

@@ -43,13 +43,13 @@ def parse_shape(text: str, shape_class: type[S]) -> S:
     >>> parse_shape("(f32[2], token[])", Shape)
     Shape.parse('(f32[2]{0}, token[])')
     """
-    reader = _ShapeReader(text, shape_class)
+    reader = ShapeReader(text, shape_class)
     shape = reader.shape()
     reader.end("shape")
     return shape
 
 
-class _ShapeReader(LayoutReader[Layout], Generic[S]):
+class ShapeReader(LayoutReader[Layout], Generic[S]):
     """Recursive descent over the tokens of a shape."""
 
     __slots__ = ("shape_class",)
@@ -92,6 +92,15 @@ class _ShapeReader(LayoutReader[Layout], Generic[S]):
                 shape = self.shape_class.tuple(open_tuples.pop())
             else:
                 return shape
+
+    def name(self) -> str:
+        """Read the name of a parameter, as in ``x: f32[2]``; "" if there is none or it is ``(unknown)``."""
+        token = self.tokens[self.at]
+        named = len(token) > 1 and token[-1] == ":"
+        if self.tokens[self.at : self.at + 4] == ["(", "unknown", ")", ":"]:
+            self.at += 4
+        self.at += named
+        return token[:-1] if named else ""
 
     def array(self, what: str) -> S:
         tokens = self.tokens

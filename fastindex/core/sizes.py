@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
+from fastindex.core.element_types import BY_NAME
 from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integer
 from fastindex.core.layout import Layout
 from fastindex.core.shape_fields import Ints, ShapeFields
 from fastindex.core.tiles import Axis, physical_axes
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Letters = tuple[str, ...]
 
@@ -417,6 +421,44 @@ def slot_format(shape: SizedShape) -> SlotFormat:
             f"{element_type.bits} bits of {element_type}; in {shape.cut_text()!r}"
         )
     return SlotFormat(element_type.nbytes or 1, bits)
+
+
+class BufferForm(NamedTuple):
+    """What a buffer is in memory.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        The element type's, or uint8 where a slot is not a plain value.
+    length, nbytes : int
+        Its size in elements of `dtype`, and in bytes.
+    dimensions : tuple of int or None
+        The dimensions of the array in memory order, most major first; None where the buffer has padding or tiles.
+    """
+
+    dtype: np.dtype[Any]
+    length: int
+    nbytes: int
+    dimensions: tuple[int, ...] | None
+
+
+@lru_cache(maxsize=512)
+def buffer_form(shape: SizedShape) -> BufferForm:
+    """Return what a buffer of a shape is in memory.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> buffer_form(Shape.parse("f32[8,64,56,56]{1,3,2,0}")).dimensions
+    (8, 56, 56, 64)
+    """
+    nbytes, layout = shape.nbytes, shape.layout
+    if not slot_format(shape).is_plain:
+        return BufferForm(BY_NAME["u8"].numpy_dtype, nbytes, nbytes, None)
+    ordered = tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
+    is_padded = layout.padded_dimensions not in (None, shape.dimensions) or shape.slot_count != math.prod(ordered)
+    dimensions = None if layout.tiles or is_padded else ordered
+    return BufferForm(shape.element_type.numpy_dtype, shape.slot_count, nbytes, dimensions)
 
 
 def check_movable(shape: SizedShape) -> None:

@@ -60,14 +60,7 @@ from fastindex.cuda.launches.records import Launch
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
-from fastindex.moving.problem import (
-    SlotMove,
-    loops_of_values,
-    packed_byte,
-    packing_loops,
-    slot_move,
-    unpacking_loops,
-)
+from fastindex.moving.problem import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 
 _NO_NUMBERS = np.empty(0, np.int64)
 
@@ -369,7 +362,7 @@ def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast |
         if move.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
             return None
         return Transfer(source, destination, move)
-    loops = loops_of_values(source, destination)
+    loops = slot_move(source, destination, cast).loops_of_values
     if loops is not None:
         return Movement(loops, cast.target.nbytes, cast=cast)
     if isinstance(source, Shape):

@@ -14,7 +14,6 @@ from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import (
     broadcast_strides,
-    buffer_dtype,
     check_buffer,
     check_elements,
     check_no_overlap,
@@ -28,6 +27,7 @@ from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.fills import element_type_of, fill_pattern, logical_result, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import buffer_form
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.movements import Movement, Through, either_transfer, sure_transfer
@@ -141,7 +141,7 @@ class _Slots:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._dtype = buffer_dtype(shape)
+        self._dtype = buffer_form(shape).dtype
         itemsize = self._dtype.itemsize
         self._usual = (shape.nbytes // itemsize,), (itemsize,)
 

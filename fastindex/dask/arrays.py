@@ -16,12 +16,11 @@ from dask.layers import ArrayBlockwiseDep
 from dask.utils import parse_bytes
 
 from fastindex.algebra.casts import Casting, check_cast, check_casting
-from fastindex.arrays.arrays import Array, buffer_dtype, check_buffer, check_dimensions
-from fastindex.arrays.buffers import memory_dimensions
-from fastindex.arrays.fills import element_type_of, fill_pattern, logical_result, value_bytes
+from fastindex.arrays.arrays import Array, check_buffer, check_dimensions
+from fastindex.arrays.fills import array_dimensions, element_type_of, fill_pattern, logical_result, value_bytes
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
-from fastindex.core.sizes import check_movable
+from fastindex.core.sizes import buffer_form, check_movable
 from fastindex.dask.chunks import (
     Chunks,
     Segments,
@@ -35,7 +34,7 @@ from fastindex.dask.chunks import (
     relayout_segment,
     unpack_segment,
 )
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError
 from fastindex.moving.rearranged_arrays import rearranged
 from fastindex.moving.relayout_plans import require_movable_pair
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
@@ -91,7 +90,7 @@ def pack(
     _check_values(array, shape, casting)
     pattern = fill_pattern(shape, fill)
     most = _segment_bytes(array)
-    dtype = buffer_dtype(shape)
+    dtype = buffer_form(shape).dtype
     if chunks is not None:
         wanted = normal_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype)
         most = max(wanted[0], default=1) * dtype.itemsize
@@ -207,11 +206,7 @@ def relayout(
     pattern, threads = fill_pattern(destination, fill), _checked(threads)
     logical = _in_memory_order(buffer, source)
     if as_array:
-        if memory_dimensions(destination) is None:
-            raise FastIndexError(
-                f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} "
-                "has one dimension; unpack returns the array itself"
-            )
+        array_dimensions(destination)
         wanted = destination.element_type
         values = unpack(buffer, source, dtype=wanted, casting=casting, threads=threads)
         result = values.transpose(destination.layout.minor_to_major[::-1])
@@ -293,7 +288,7 @@ class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
 
 def _packed(array: da.Array, segments: Segments, pattern: bytes, casting: str, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
-    dtype = buffer_dtype(shape)
+    dtype = buffer_form(shape).dtype
     boxes = rechunked(array, segments.chunks)
     along = tuple(segments.chunks[d] for d in cut_dimensions)
     lengths = segments.lengths(dtype.itemsize)
@@ -351,7 +346,7 @@ def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, c
 
 def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, casting: str, threads: int) -> da.Array:
     source, destination = both
-    dtype = buffer_dtype(destination.shape)
+    dtype = buffer_form(destination.shape).dtype
     pieces = rechunked(buffer, (source.lengths(buffer.dtype.itemsize),))
     return da.blockwise(
         relayout_segment,
@@ -405,8 +400,8 @@ def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
 
 def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
     """Return the logical array if the buffer has its dimensions in memory order; else None."""
-    dimensions = memory_dimensions(shape) if buffer.ndim > 1 else None
-    if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_dtype(shape):
+    dimensions = buffer_form(shape).dimensions if buffer.ndim > 1 else None
+    if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_form(shape).dtype:
         return None
     return buffer.transpose(tuple(int(d) for d in np.argsort(shape.layout.minor_to_major[::-1])))
 

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastindex.hlo.grammar import integer
 
@@ -35,6 +36,7 @@ _BODY = re.compile(rb"\bbody=%?([\w.\-]+)")
 _BRANCHES = re.compile(rb"\bbranch_computations=\{([^{}]*)\}")
 _TRUE = re.compile(rb"\btrue_computation=%?([\w.\-]+)")
 _FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
+_ON_HOST = re.compile(rb'custom_call_target="HostExecute".*?called_computations=\{%?([\w.\-]+)\}', re.DOTALL)
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
@@ -61,8 +63,7 @@ _TRIPS = re.compile(rb'"known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+
 _LONGEST_CONSTANT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(NamedTuple):
     """The attributes of an instruction that affect the data flow.
 
     Attributes
@@ -72,9 +73,9 @@ class Details:
     aliases : tuple of Alias
         ``output_to_operand_aliasing``.
     kind : str
-        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast", or
-        "Estimated" if its cost is given. Of a copy-start that the previous run of the program has done already:
-        "CrossProgram".
+        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call of the TPU compiler: "ConcatBitcast",
+        "HostExecute", or "Estimated" if its cost is given. Of a copy-start that the previous run of the program has
+        done already: "CrossProgram".
     number : int
         Number of a parameter; index of a get-tuple-element.
     sharding : str
@@ -243,6 +244,9 @@ def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
     if b'custom_call_target="ConcatBitcast"' in attributes:
         # The operands are contiguous in the memory of the result.
         return _WHOLE_OF_OPERANDS
+    on_host = _ON_HOST.search(attributes)
+    if on_host is not None:
+        return Details((sys.intern(on_host.group(1).decode()),), kind="HostExecute")
     aliases = output_aliases(attributes)
     kind = "Estimated" if b'"cost_estimate":' in attributes else ""
     if aliases or kind:

@@ -9,11 +9,13 @@ Source: ``xla_dump_compact_gte`` in ``xla/debug_options_flags.cc``; the parser a
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastindex.hlo.attributes import Details
 
@@ -25,6 +27,7 @@ _OPERAND_OR_ELEMENT = re.compile(rb"(?:(?<=[\s,)}\]%])|^)([A-Za-z_][\w.\-]*)((?:
 _LAYOUT_OR_COMMENT = re.compile(rb"\{[^{}]*\}|/\*.*?\*/", re.DOTALL)
 _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 _BRACKET = re.compile(rb"[()\[\]{},]")
+_NEWLINE = re.compile(rb"\n")
 #: No tuple index has this many digits or more.
 _MOST_DIGITS = 9
 
@@ -87,9 +90,9 @@ class Computation:
         """Whether it was created for a shorthand in the text: its root stands for the calling instruction."""
         return self.name.startswith(MADE)
 
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Return the names of the instructions, without ``%``."""
-        return self._names.decode("utf-8", "replace").split("\n") if self.opcodes else []
+        return _Names(self._names, len(self.opcodes))
 
     def shape(self, place: int) -> int:
         """Return the number of an instruction's shape in the module's table."""
@@ -109,6 +112,32 @@ class Computation:
         first = 4 * len(self.opcodes)
         begin = numbers[4 * place - 1] if place else 0
         return numbers[first + begin : first + numbers[4 * place + 3]]
+
+    def all_operands(self) -> Iterator[Sequence[int]]:
+        """Yield what `operands` returns for each instruction, in less time."""
+        numbers, begin = self._numbers, 0
+        first = 4 * len(self.opcodes)
+        operands = numbers[first:]
+        for end in numbers[3:first:4]:
+            yield operands[begin:end]
+            begin = end
+
+
+class _Names(Sequence[str]):
+    """The names of instructions: lines of one text, since few of them are looked up."""
+
+    __slots__ = ("_ends", "_text")
+
+    def __init__(self, text: bytes, count: int) -> None:
+        self._text = text
+        ends = (found.start() for found in _NEWLINE.finditer(text))
+        self._ends = array("q", itertools.chain((-1,), ends, (len(text),)) if count else ())
+
+    def __len__(self) -> int:
+        return max(len(self._ends) - 1, 0)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._text[self._ends[place] + 1 : self._ends[place + 1]].decode("utf-8", "replace")
 
 
 class OpenComputation:

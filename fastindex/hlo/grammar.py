@@ -203,7 +203,7 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
         attributes = row[5]
         if attributes and (
             not _ends_with_its_line(attributes)
-            if is_odd
+            if is_odd and (0x5C in attributes or 0x2F in attributes)
             else attributes.count(b"{") != attributes.count(b"}")
             or attributes.count(b'"') & 1
             or attributes[-1] in _GOES_ON

@@ -33,8 +33,15 @@ _MARKERS = tuple(
         b"Out of memory allocating",
     )
 )
-#: Web pages have it in place of a space.
-_NO_BREAK_SPACE = "\xa0".encode()
+#: Characters that programs for mail and web pages write in place of those of ASCII.
+_TYPESET = {"\xa0".encode(): b" ", "\u201c".encode(): b'"', "\u201d".encode(): b'"'}
+#: ASCII in JSON that escapes all characters, and the bytes of a message in the JSON of journald.
+_ESCAPED_ASCII = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
+_MESSAGE_BYTES = re.compile(rb'("MESSAGE"\s*:\s*)\[([\d,\s]+)\]')
+#: What is between the parts of a divided line in the records of Kubernetes and Docker, without spaces.
+_BETWEEN_PARTS = re.compile(
+    rb'\d{4}-\d\d-\d\dT[\d:.+\-]+Z?std(?:err|out)[FP]|","stream":"\w+","time":"[^"]*"\}\{"log":"'
+)
 #: Phrases in lists of allocations, and in the lines before a list.
 _TELLING = re.compile(
     r"Ran out of memory|out of memory|Out of memory|Largest program|Peak buffers:|would exceed|Hbm usage|OOM when|"
@@ -199,22 +206,43 @@ def _unescaped(escape: str) -> str:
 
 def has_message(text: bytes) -> bool:
     """Whether a text has a message, whose phrases the ends of lines may divide."""
-    bare = text.translate(None, _SPACES)
+    bare = _plain(text).translate(None, _SPACES)
+    if b"stderr" in bare or b"stdout" in bare:
+        bare = _BETWEEN_PARTS.sub(b"", bare)
     return any(marker in bare for marker in _MARKERS)
+
+
+def _plain(text: bytes) -> bytes:
+    """Return a part of a log with the ASCII characters that it has in other forms."""
+    for typeset, character in _TYPESET.items():
+        text = text.replace(typeset, character)
+    if b"\\u00" in text:
+        text = _ESCAPED_ASCII.sub(lambda found: _in_json(bytes.fromhex(found[1].decode())), text)
+    return _MESSAGE_BYTES.sub(_text_of_bytes, text) if b'"MESSAGE"' in text else text
+
+
+def _in_json(character: bytes) -> bytes:
+    return b"\\" + character if character in b'"\\' else character
+
+
+def _text_of_bytes(found: re.Match[bytes]) -> bytes:
+    numbers = [int(number) for number in found[2].split(b",") if number.strip().isdigit() and len(number.strip()) < 4]
+    text = bytes(number for number in numbers if number < 256).decode("utf-8", "replace")
+    return found[1] + json.dumps(text).encode()
 
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:
     """Split a log into lines; lines before the first message are yielded as empty strings, to keep line numbers."""
     unfinished, inside = b"", False
     for chunk in chunks:
-        text = unfinished + chunk.replace(_NO_BREAK_SPACE, b" ")
+        text = unfinished + chunk
         inside = inside or has_message(text)
         end = text.rfind(b"\n") + 1
         unfinished = text[end:]
         if inside:
-            for line in text[:end].splitlines():
+            for line in _plain(text[:end]).splitlines():
                 yield line.decode("utf-8", "replace")
         else:
             yield from [""] * text.count(b"\n", 0, end)
-    for line in unfinished.splitlines():
+    for line in _plain(unfinished).splitlines():
         yield line.decode("utf-8", "replace")

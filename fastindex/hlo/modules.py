@@ -7,7 +7,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from fastindex.core.shape import Shape
@@ -342,7 +342,7 @@ class ModuleReader:
             late = LateCall(details.callees, opcode.removesuffix(b"-start"), attributes)
             if not operands:
                 computation.late[place] = late
-                return replace(details, callees=())
+                return details._replace(callees=())
             bound = operands
         else:
             waiting = computation.late.get(operands[0]) if operands else None
@@ -375,7 +375,7 @@ class ModuleReader:
             for place in range(len(rows)):
                 self._computation.numbers[4 * place + 2] = line
         self.close_inner()
-        return replace(details, callees=(sys.intern(made),))
+        return details._replace(callees=(sys.intern(made),))
 
     def _element_shapes_of(self, text: bytes) -> list[bytes]:
         number = self._module.shapes.get(text)

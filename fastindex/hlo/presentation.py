@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar, Literal
@@ -139,18 +139,16 @@ def text_table(
     longest = max([len(titles[-1]), *(len(text) for _, last in shown for _, text in last)])
     room = min(longest, max(width - 1 - indent, _NARROWEST))
 
-    def begun(cells: Sequence[str]) -> str:
+    def row_lines(cells: Sequence[str], last: Iterable[tuple[Style, str]]) -> Iterator[str]:
         pairs = zip(cells, alignments, sizes, strict=True)
-        return " " + "".join(f"{cell:{side}{size}}   " for cell, side, size in pairs)
-
-    lines = ["", begun(titles[:-1]) + titles[-1], " " + "─" * (indent + room - 1)]
-    for cells, last in shown:
-        begin = begun(cells)
+        begin = " " + "".join(f"{cell:{side}{size}}   " for cell, side, size in pairs)
         for style, text in last:
             for line in _parts(text, room):
-                lines.append(begin + (f"{_CODES[style]}{line}\x1b[0m" if style and colours else line))
+                yield begin + (f"{_CODES[style]}{line}\x1b[0m" if style and colours else line)
                 begin = " " * indent
-    return lines
+
+    heads = row_lines(titles[:-1], [("", titles[-1])])
+    return ["", *heads, " " + "─" * (indent + room - 1), *(line for row in shown for line in row_lines(*row))]
 
 
 def folded(text: str, width: int) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 
 from fastindex.hlo import grammar
 from fastindex.hlo.exact_text import Begin, End, Event, ExactText, NotWellFormed, blank_end
@@ -38,18 +37,6 @@ _LINE_ENDS = re.compile(rb"(?:[ \t\r]*\n)+")
 
 class _NeedsMoreText(Exception):  # noqa: N818 - a signal, not an error
     """A token may continue beyond the text read so far."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """An instruction whose end is not reached yet."""
-
-    name: bytes
-    shape: bytes
-    opcode: bytes
-    begin: int
-    is_root: bool
-    line: int
 
 
 class HloScanner:
@@ -81,7 +68,9 @@ class HloScanner:
         self._parentheses = 0
         self._wanted = 2 * _AHEAD
         self._heading: tuple[bytes, bool] | None = None
-        self._pending: _Pending | None = None
+        #: An instruction whose end is not reached yet: its row up to the opcode, where its operands begin, its line.
+        self._pending: tuple[bytes, bytes, bytes, bytes] | None = None
+        self._pending_begin = self._pending_line = 0
         self._numbers = itertools.count()
         self._resumes = False
         self._refused = 0
@@ -126,33 +115,28 @@ class HloScanner:
         """Drop the text already processed."""
         begin = max(self._position - _BEHIND, 0)
         if self._pending is not None:
-            begin = min(begin, self._pending.begin)
-            self._pending.begin -= begin
+            begin = min(begin, self._pending_begin)
         self.saw_module = self.saw_module or b"HloModule" in self._text[: max(self._position, 0)]
         self._line = self._line_at(begin)
         self._text = self._text[begin:]
         self._position -= begin
+        self._pending_begin -= begin
         self._refused -= begin
         self._odd_until -= begin
         self._line_position = 0
 
-    def _count_lines(self, position: int) -> None:
-        if position > self._line_position:
-            self._line += self._text.count(b"\n", self._line_position, position)
-            self._line_position = position
-
     def _line_at(self, position: int) -> int:
         if position < self._line_position:
             return self._line - self._text.count(b"\n", position, self._line_position)
-        self._count_lines(position)
+        self._line += self._text.count(b"\n", self._line_position, position)
+        self._line_position = position
         return self._line
 
     def _complain(self, message: str, position: int) -> None:
         if len(self.problems) >= _MOST_PROBLEMS:
             return
         begin = self._text.rfind(b"\n", 0, position) + 1
-        end = self._text.find(b"\n", position, begin + 4 * _SHOWN)
-        line = self._text[begin : end if end >= 0 else begin + 4 * _SHOWN].decode("utf-8", "replace").strip()
+        line = self._text[begin : begin + 4 * _SHOWN].partition(b"\n")[0].decode("utf-8", "replace").strip()
         shown = line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
         self.problems.append(Problem(self._line_at(position), message, shown, self.source))
 
@@ -184,13 +168,15 @@ class HloScanner:
 
     def _open_brace(self, position: int) -> bool:
         """Count an opening brace; return whether it opens a computation."""
-        is_body = self._braces == 0 and self._heading is not None and self._text[position - 1 : position] != b"="
-        if is_body and self._heading is not None:
-            self._flush(position)
-            self._sink.open_computation(*self._heading)
-            self._heading = None
+        is_outside = self._braces == 0 and self._text[position - 1 : position] != b"="
+        heading = self._heading if is_outside else None
         self._braces += 1
-        return is_body
+        if heading is None:
+            return False
+        self._flush(position)
+        self._sink.open_computation(*heading)
+        self._heading = None
+        return True
 
     def _take_equals(self, position: int, at_end: bool) -> int:
         text = self._text
@@ -210,9 +196,9 @@ class HloScanner:
             before = max(position - _BEHIND, 0)
             name = grammar.NAME.search(text[before:position])
             self._flush(before + name.start() if name else position)
-            is_root = bool(name and name.group(1))
-            line = self._line_at(position)
-            self._pending = _Pending(name.group(2) if name else b"", shape, opcode, end, is_root, line)
+            root = b"ROOT " if name and name.group(1) else b""
+            self._pending = root, name.group(2) if name else b"", shape, opcode
+            self._pending_begin, self._pending_line = end, self._line_at(position)
             self.instruction_count += 1
             if self._braces:
                 self._complain(_NOT_WELL_FORMED, position)
@@ -222,14 +208,11 @@ class HloScanner:
 
     def _flush(self, end: int) -> None:
         """Pass on the pending instruction, whose text ends here."""
-        pending = self._pending
-        if pending is None:
-            return
-        self._pending = None
-        operands, attributes = grammar.split_operands(self._text[pending.begin : max(end, pending.begin)])
-        root = b"ROOT " if pending.is_root else b""
-        row = root, pending.name, pending.shape, pending.opcode, operands, attributes
-        self._sink.instructions([row], pending.line)
+        if self._pending is not None:
+            begin = self._pending_begin
+            operands, attributes = grammar.split_operands(self._text[begin : max(end, begin)])
+            self._sink.instructions([(*self._pending, operands, attributes)], self._pending_line)
+            self._pending = None
 
     def _match_tuple_head(self, begin: int, at_end: bool) -> tuple[bytes, bytes, int]:
         """Match ``(SHAPE, ...) opcode(``; return shape, opcode and end; empty texts if there is no match."""
@@ -327,9 +310,7 @@ class HloScanner:
         """Pass on a header, heading, table, instruction or closing brace; return its end, or `begin` if none."""
         text, sink = self._text, self._sink
         at = blank_end(text, begin)
-        if at < self._refused:
-            return begin
-        if at >= (len(text) if at_end else len(text) - _AHEAD):
+        if at < self._refused or at >= (len(text) if at_end else len(text) - _AHEAD):
             return begin
         exact = ExactText(text, at_end, self._numbers)
         try:
@@ -346,7 +327,6 @@ class HloScanner:
             elif text.startswith(b"HloModule", at):
                 header, end = exact.header(at)
                 self._flush(begin)
-                self.saw_module = True
                 sink.header(header)
             elif grammar.TABLE.match(text, at):
                 lines, end = exact.table(at)
@@ -442,7 +422,6 @@ class HloScanner:
             self._heading = found.group(3), found.group(2) is not None
             return begin
         if found.group(1) is not None:
-            self.saw_module = True
             end_of_header = grammar.HEADER_END.search(text, found.end())
             if end_of_header is None and not at_end:
                 self._ask_for_more(begin, at_end)

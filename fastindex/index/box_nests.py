@@ -7,16 +7,15 @@ element is enumerated.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.loops import Loop, Nest, coalesced
+from fastindex.algebra.loops import Loop, Nest, coalesced, products
 from fastindex.algebra.strided_runs import progressions
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of
@@ -28,9 +27,6 @@ Numbers = NDArray[np.int64]
 
 #: Most elements of a box that are enumerated: some gigabytes of offsets.
 _MOST_LISTED = 1 << 27
-
-#: Fragments by kind: the loops within a fragment, and the start of each fragment on both sides.
-Pieces = dict[tuple[Loop, ...], tuple[Numbers, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +117,13 @@ def box_nests(
     """
     cuts = cuts_of(source), cuts_of(target)
     if cuts[0] is None or cuts[1] is None:
-        pieces = [_merged_pieces(source, target, source_start, target_start, sizes)]
+        along = [_merged_nests(source, target, source_start, target_start, sizes)]
     else:
-        pieces = [
-            _pieces_along((source, cuts[0][d], d, source_start[d]), (target, cuts[1][d], d, target_start[d]), size)
+        along = [
+            _nests_along((source, cuts[0][d], d, source_start[d]), (target, cuts[1][d], d, target_start[d]), size)
             for d, size in enumerate(sizes)
         ]
-    nests = []
-    for chosen in itertools.product(*map(nests_of, pieces)):
-        loops = tuple(loop for nest in chosen for loop in nest.loops)
-        starts = sum(nest.source_start for nest in chosen), sum(nest.destination_start for nest in chosen)
-        nests.append(coalesced(Nest(loops, *starts)))
-    return tuple(nests)
-
-
-def nests_of(pieces: Pieces) -> list[Nest]:
-    """Return the loop nest of each fragment."""
-    return [
-        Nest(loops, int(begin), int(end))
-        for loops, (begins, ends) in pieces.items()
-        for begin, end in zip(begins, ends, strict=True)
-    ]
+    return tuple(coalesced(nest) for nest in products(along))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +147,26 @@ class _Fragments:
         """Return the position of each fragment."""
         return np.cumsum(self.lengths) - self.lengths
 
-    def pieces(self, chosen: slice, moved: tuple[int, int] = (0, 0)) -> Pieces:
-        """Return fragments by length, shifted by `moved` on both sides."""
+    def nests(self, chosen: slice, moved: tuple[int, int] = (0, 0)) -> list[Nest]:
+        """Return the loops over fragments, shifted by `moved` on both sides."""
         lengths, starts, ends = self.lengths[chosen], self.slots[0][chosen] + moved[0], self.slots[1][chosen] + moved[1]
-        return gathered(
-            {
-                (Loop(length, *self.steps),) if length > 1 else (): (starts[lengths == length], ends[lengths == length])
-                for length in np.unique(lengths).tolist()
-            }
-        )
+        found = []
+        for length in np.unique(lengths).tolist():
+            inner = (Loop(length, *self.steps),) if length > 1 else ()
+            alike = table_nests(starts[lengths == length], ends[lengths == length])
+            found += [nest._replace(loops=inner + nest.loops) for nest in alike]
+        return found
 
 
-def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> Pieces:
+def _nests_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> list[Nest]:
     # Both sides repeat: three periods and the remainder show the fragments of any number of periods.
     period = math.lcm(source[1].period, target[1].period)
     skipped = max(size // period - 3, 0)
     found = _fragments(source, target, size - skipped * period)
     if not skipped:
-        return found.pieces(slice(None))
+        return found.nests(slice(None))
     if len(found.lengths) == 1:
-        return {(Loop(size, *found.steps),): found.slots}
+        return [Nest((Loop(size, *found.steps),))]
     begins = found.begins()
     jumps = [
         np.abs(np.diff(slots) - found.lengths[:-1] * step) for slots, step in zip(found.slots, found.steps, strict=True)
@@ -196,15 +178,9 @@ def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cut
     count = (size - int(begins[first])) // period
     second, last = np.searchsorted(begins, begins[first] + period * np.array([1, count - skipped])).tolist()
     step = int(found.slots[0][second] - found.slots[0][first]), int(found.slots[1][second] - found.slots[1][first])
-    parts = [found.pieces(slice(0, first)), found.pieces(slice(last, None), (skipped * step[0], skipped * step[1]))]
-    parts.append({(*k, Loop(count, *step)): places for k, places in found.pieces(slice(first, second)).items()})
-    merged: dict[tuple[Loop, ...], list[tuple[Numbers, Numbers]]] = {}
-    for loops, places in itertools.chain.from_iterable(part.items() for part in parts):
-        merged.setdefault(loops, []).append(places)
-    return {
-        loops: (np.concatenate([p[0] for p in places]), np.concatenate([p[1] for p in places]))
-        for loops, places in merged.items()
-    }
+    repeated = [nest._replace(loops=(*nest.loops, Loop(count, *step))) for nest in found.nests(slice(first, second))]
+    after = found.nests(slice(last, None), (skipped * step[0], skipped * step[1]))
+    return [*found.nests(slice(0, first)), *repeated, *after]
 
 
 def _fragments(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> _Fragments:
@@ -232,9 +208,9 @@ def _fragments(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, 
     return _Fragments(lengths, (slots[0] - first[0], slots[1] - first[1]), (steps[0], steps[1]))
 
 
-def _merged_pieces(
+def _merged_nests(
     source: Shape, target: Shape, source_start: Sequence[int], target_start: Sequence[int], sizes: Sequence[int]
-) -> Pieces:
+) -> list[Nest]:
     if math.prod(sizes) > _MOST_LISTED:
         raise UnsupportedError(
             f"a tile of {source} or {target} merges dimensions by *, which would list {math.prod(sizes)} elements of a"
@@ -247,31 +223,39 @@ def _merged_pieces(
         flat = np.broadcast_to(np.asarray(found, np.int64), tuple(sizes)).reshape(-1)
         slots.append(flat - flat[0])
     order = np.argsort(slots[1], kind="stable")
-    return gathered({(): (slots[0][order], slots[1][order])})
+    return table_nests(slots[0][order], slots[1][order])
 
 
-def gathered(pieces: Pieces) -> Pieces:
-    """Merge fragments of one kind with a constant stride into a loop, until nothing more can be merged.
+def table_nests(starts: Numbers, ends: Numbers) -> list[Nest]:
+    """Return a table of offsets on both sides as loops.
 
     Examples
     --------
-    >>> list(gathered({(): (np.array([0, 1, 8, 9]), np.array([0, 2, 4, 6]))}))
-    [(Loop(size=2, source_stride=1, destination_stride=2), Loop(size=2, source_stride=8, destination_stride=4))]
+    >>> table_nests(np.array([0, 1, 8, 9]), np.array([0, 2, 4, 6]))[0].loops
+    (Loop(size=2, source_stride=1, destination_stride=2), Loop(size=2, source_stride=8, destination_stride=4))
     """
+    return joined_nests(list(_progressions((), starts, ends)))
+
+
+def joined_nests(nests: list[Nest]) -> list[Nest]:
+    """Merge nests with the same loops and a constant stride into loops, until nothing more can be merged."""
     while True:
-        found: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
-        shorter = False
-        for loops, (starts, ends) in pieces.items():
-            for at, count, steps in progressions(starts, ends):
-                kind = (*loops, Loop(count, *steps)) if count > 1 else loops
-                shorter = shorter or count > 1
-                found.setdefault(kind, []).append((int(starts[at]), int(ends[at])))
-        if not shorter:
-            return pieces
-        pieces = {}
-        for kind, places in found.items():
+        kinds: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
+        for nest in nests:
+            kinds.setdefault(nest.loops, []).append((nest.source_start, nest.destination_start))
+        found: list[Nest] = []
+        for loops, places in kinds.items():
             table = np.array(sorted(places, key=lambda place: place[1]), np.int64)
-            pieces[kind] = table[:, 0], table[:, 1]
+            found += _progressions(loops, table[:, 0], table[:, 1])
+        if len(found) == len(nests):
+            return found
+        nests = found
+
+
+def _progressions(loops: tuple[Loop, ...], starts: Numbers, ends: Numbers) -> Iterator[Nest]:
+    for at, count, steps in progressions(starts, ends):
+        outer = (Loop(count, *steps),) if count > 1 else ()
+        yield Nest(loops + outer, int(starts[at]), int(ends[at]))
 
 
 def nest_offsets(nest: Nest) -> Numbers:

@@ -24,16 +24,15 @@ from distributed import Client, as_completed, futures_of
 
 from fastindex.algebra.casts import Casting
 from fastindex.algebra.segments import box_shape, slab_grid, slab_order
-from fastindex.arrays.arrays import buffer_dtype
 from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_movable
+from fastindex.core.sizes import buffer_form, check_movable
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.jobs.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
 from fastindex.moving.relayout_plans import require_movable_pair
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 
 #: A task holds its input, its output, and data in transit to other workers, each more than once.
 _TASKS_IN_MEMORY = 32
@@ -194,7 +193,7 @@ def _at_multiples(sizes: Sequence[int], step: int) -> tuple[int, ...]:
 
 def _lazy_buffer(path: str, shape: Shape, limit: int) -> da.Array:
     stored = stored_zarr_buffer(path, shape).array
-    dtype = buffer_dtype(shape)
+    dtype = buffer_form(shape).dtype
     if stored.dtype.itemsize not in (1, dtype.itemsize):
         raise ArgumentTypeError(f"{path} holds {stored.dtype}, a buffer of {shape.cut_text()} {dtype} or bytes")
     raw = np.dtype(np.uint8) if stored.dtype.itemsize == 1 else dtype
@@ -212,7 +211,7 @@ def _write_buffer(
     step = max(min(box_shape(shape, first).nbytes, shape.nbytes), 1)
     # Dask merges chunks up to its configured limit before it shuffles them.
     with dask.config.set({"array.chunk-size": limit}):
-        buffer = lazy(max(step // buffer_dtype(shape).itemsize, 1))
+        buffer = lazy(max(step // buffer_form(shape).dtype.itemsize, 1))
     if buffer.dtype != np.uint8:
         buffer = buffer.view(np.uint8)
     with _new_array(paths[::-1], buffer.shape, (step,), np.dtype(np.uint8), {ATTRIBUTE: str(shape)}) as folder:

@@ -411,10 +411,16 @@ def check_regular(path: str, mode: int) -> None:
 
 
 def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    # A header of version 3 differs from one of version 2 only in the names of fields.
+    of_2 = np.lib.format.read_array_header_2_0
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): of_2, (3, 0): of_2}
     try:
-        reader = readers.get(np.lib.format.read_magic(file))
-        header = reader(_Header(file)) if reader is not None else None
+        version = np.lib.format.read_magic(file)
+        if version not in readers:
+            raise FastIndexError(
+                f"{path} has version {version[0]}.{version[1]} of NumPy's format; 1.0 to 3.0 can be read"
+            )
+        header = readers[version](_Header(file))
     except FastIndexError:
         raise
     except TypeError:
@@ -423,7 +429,7 @@ def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np
     except Exception as error:
         # NumPy raises any type for untrusted headers; for deeply nested brackets, Python's error has no message.
         raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None
-    if header is None or header[2].hasobject or header[2].names is not None or header[2].subdtype is not None:
+    if header[2].hasobject or header[2].names is not None or header[2].subdtype is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
     dimensions, _, dtype = header
     if dtype.itemsize == 0 or len(dimensions) > MOST_DIMENSIONS or not all(map(_is_size, dimensions)):

@@ -13,12 +13,10 @@ import numpy as np
 from fastindex import cuda
 from fastindex.algebra.casts import check_casting
 from fastindex.algebra.segments import box_shape, box_steps, covering
-from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import memory_dimensions
 from fastindex.arrays.fills import fill_pattern, logical_result
 from fastindex.arrays.index_arguments import as_window
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_movable, check_placed
+from fastindex.core.sizes import buffer_form, check_movable, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.index.indices import linear_index, multi_index
 from fastindex.jobs.input_files import InputFile, open_input
@@ -44,7 +42,7 @@ from fastindex.jobs.zarr_arrays import (
 from fastindex.moving.box_jobs import BoxJob, BoxTarget, plan_boxes, resident_bytes
 from fastindex.moving.relayout_calls import plan_relayout
 from fastindex.moving.relayout_plans import require_movable_pair
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
@@ -244,8 +242,8 @@ def _buffer_target(path: str, shape: Shape, force: bool, keeps_dimensions: bool 
 
 
 def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> OutputFile:
-    dtype = buffer_dtype(shape)
-    dimensions = memory_dimensions(shape) if keeps_dimensions else None
+    dtype = buffer_form(shape).dtype
+    dimensions = buffer_form(shape).dimensions if keeps_dimensions else None
     if dimensions is None:
         dimensions = (shape.nbytes // dtype.itemsize,)
     return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)

@@ -28,12 +28,11 @@ from fastindex.algebra.segments import (
     byte_segments,
     segment_costs,
 )
-from fastindex.arrays.arrays import buffer_dtype
-from fastindex.arrays.buffers import memory_dimensions
 from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
+from fastindex.core.sizes import buffer_form
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import Bytes, InputFile, spelled
@@ -142,18 +141,18 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
             flat = "; a buffer in memory order has to be saved as array.reshape(-1)"
             raise FastIndexError(
                 f"{file.path} has the dimensions {spelled(file.dimensions)}, a buffer of {shape.cut_text()} has one; "
-                f"pack takes the array itself{flat if file.dimensions == memory_dimensions(shape) else ''}"
+                f"pack takes the array itself{flat if file.dimensions == buffer_form(shape).dimensions else ''}"
             )
         raw = file.dtype.itemsize == 1 and file.dtype.kind in "uiV"
         if not raw:
-            _check_dtype(file, shape, buffer_dtype(shape))
+            _check_dtype(file, shape, buffer_form(shape).dtype)
     _check_size(file, shape.nbytes, f"a buffer of {shape.cut_text()}", f"{shape.slot_count} slots")
     return StoredArray(file, shape)
 
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
     """Whether a file contains the array itself, with the same bytes as the buffer of `shape`."""
-    dimensions = memory_dimensions(shape)
+    dimensions = buffer_form(shape).dimensions
     if len(file.dimensions) == 1 or dimensions is None:
         return False
     in_order_of_memory = not file.fortran_order and file.dimensions == dimensions != shape.dimensions
@@ -210,8 +209,8 @@ def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
 
 def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
     """Return the shape of an array in a NumPy file: unpacked, without tiles."""
-    layout = Layout.ascending(shape.rank) if fortran_order else None
-    return Shape(shape.element_type, shape.dimensions, layout)
+    order = Layout.ascending if fortran_order else Layout.descending
+    return shape.with_layout(order(shape.rank))
 
 
 def _check_size(file: InputFile, needed: int, what: str, count: str) -> None:

@@ -12,8 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.show.format_names": ("layout_name", "named_layout"),
-        "fastindex.show.linear_forms": ("LinearForm",),
-        "fastindex.show.steps": ("Steps", "steps"),
+        "fastindex.show.notations": ("LinearForm", "Steps", "steps"),
         "fastindex.show.tpu_layouts": ("TileSuggestion", "suggest_tiles"),
         "fastindex.moving.rearrange_plans": ("same_bytes",),
         "fastindex.show.picture": ("Picture",),

@@ -1,9 +1,9 @@
 from fastindex.moving.rearrange_plans import same_bytes as same_bytes
 from fastindex.show.format_names import layout_name as layout_name
 from fastindex.show.format_names import named_layout as named_layout
-from fastindex.show.linear_forms import LinearForm as LinearForm
+from fastindex.show.notations import LinearForm as LinearForm
+from fastindex.show.notations import Steps as Steps
+from fastindex.show.notations import steps as steps
 from fastindex.show.picture import Picture as Picture
-from fastindex.show.steps import Steps as Steps
-from fastindex.show.steps import steps as steps
 from fastindex.show.tpu_layouts import TileSuggestion as TileSuggestion
 from fastindex.show.tpu_layouts import suggest_tiles as suggest_tiles

@@ -165,8 +165,7 @@ class ArrayBoxes(_Boxes):
 
     def __init__(self, shape: Shape, array: NDArray[Any], is_target: bool) -> None:
         order = sorted(range(array.ndim), key=lambda d: -abs(array.strides[d]))
-        layout = Layout(tuple(reversed(order)))
-        super().__init__(Shape(shape.element_type, shape.dimensions, layout), array, is_target)
+        super().__init__(shape.with_layout(Layout(tuple(reversed(order)))), array, is_target)
         # NumPy copies elements of user-defined types one by one, so copy their bits.
         bits = array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
         self._ordered = bits.transpose(order)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, MisfitError, cast_of, first_misfit, of_type
-from fastindex.algebra.loops import relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.algebra.sides import RegroupedShape
 from fastindex.arrays.arrays import address_of
@@ -25,7 +24,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import Counted
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import SlotFormat, slot_format
+from fastindex.core.sizes import SlotFormat
 from fastindex.first_use import load
 from fastindex.index.executors import run
 from fastindex.index.programs import conversion_program
@@ -40,7 +39,6 @@ from fastindex.moving.problem import (
     PLANS_KEPT,
     Problem,
     SlotMove,
-    loops_of_values,
     packed_byte,
     packing_loops,
     slot_move,
@@ -65,7 +63,6 @@ class Movement:
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
-        For elements of the target type, if they are cast.
     tuning : Tuning
     machine : Machine, optional
         The machine to plan for; None for this one, which is queried once kernels are needed.
@@ -88,9 +85,9 @@ class Movement:
         """Whether the move is possible: strides may share no loops with a shape, and have no slots to look up."""
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape):
             return True
-        if self.cast is not None:
-            return relayout_loops(self.source, self.destination) is not None
-        return self.slots.loops is not None or not (may_be_numpy(self.nbytes, MOST_BYTES) or self.passes is None)
+        if self.cast is not None or self.slots.loops is not None:
+            return self.slots.loops is not None
+        return not may_be_numpy(self.nbytes, MOST_BYTES) and self.passes is not None
 
     @lazy_property
     def problem(self) -> Problem:
@@ -106,7 +103,7 @@ class Movement:
     @lazy_property
     def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
         if self.cast is not None:
-            loops = loops_of_values(self.source, self.destination)
+            loops = self.slots.loops_of_values
             return None if loops is None else cast_passes(loops, self.cast, self._machine, self.tuning), False
         plan = select_plan(self.problem, self.choice or (self.known.name if self.known else None))
         return None if plan.drafts is None else with_tables(plan.drafts), plan.converts
@@ -193,13 +190,13 @@ class Movement:
 
     def run_by_numpy(self, source: int, destination: int, pattern: bytes) -> None:
         """Do the same by NumPy alone, for any size."""
-        side = self.source
-        if self.cast is not None:
-            if self.cast.is_checked:
-                self._require_fitting(self.cast, source)
-            values, side = self._values_by_numpy(self.cast, source), self._between
-            source = values.ctypes.data
-        move_by_numpy((side, self.destination), self.slots, source, destination, pattern)
+        if self.cast is None:
+            move_by_numpy((self.source, self.destination), self.slots, source, destination, pattern)
+            return
+        if self.cast.is_checked:
+            self._require_fitting(self.cast, source)
+        values = self._values_by_numpy(self.cast, source)
+        self._after.run_by_numpy(values.ctypes.data, destination, pattern)
 
     def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         """Do the same by kernels, for any size."""
@@ -245,8 +242,11 @@ class Movement:
 
     @lazy_property
     def _between(self) -> Shape:
-        """The layout of the cast elements before the move."""
-        return _cast_side(self.source, self.destination, self.cast)
+        """The layout of the cast elements before the move: the source's, or the destination's for a strided source."""
+        side = self.source if isinstance(self.source, Shape) else self.destination
+        assert isinstance(side, Shape)
+        assert isinstance(self.cast, Cast)
+        return of_type(side, self.cast.target)
 
     @lazy_property
     def _after(self) -> Movement:
@@ -263,7 +263,7 @@ class Movement:
         if isinstance(self.source, Shape):
             from fastindex.moving.compiled_passes import CompiledPasses
 
-            form, count, begin = slot_format(self.source), self.source.slot_count, source
+            form, count, begin = self.slots.source, self.source.slot_count, source
             if not form.is_plain:
                 values = unpacked_slots(form, count, source, threads)
                 begin = address_of(values)
@@ -271,7 +271,7 @@ class Movement:
                 steps = CompiledPasses(contiguous_cast(count, cast), self.tuning)
                 steps.run(begin, address_of(converted), b"\0", threads)
         else:
-            before = replace(self, destination=self._between)
+            before = movement(self.source, self._between, self.tuning, self.machine, cast)
             before.run_kernels(source, address_of(converted), bytes(cast.target.nbytes), threads)
         self._after.run_kernels(address_of(converted), destination, pattern, threads)
 
@@ -279,7 +279,7 @@ class Movement:
         """Return the elements at `source` cast to the target type, in the layout `_between`."""
         plain = of_type(self._between, cast.source)
         values = scratch(0)
-        if not isinstance(self.source, Shape) or not slot_format(self.source).is_plain:
+        if not isinstance(self.source, Shape) or not self.slots.source.is_plain:
             values, sides = scratch(plain.nbytes), (self.source, plain)
             move_by_numpy(sides, slot_move(*sides), source, values.ctypes.data, bytes(cast.source.nbytes))
             source = values.ctypes.data
@@ -355,17 +355,10 @@ def movement(
     Movement
         See `Movement.exists` where a side is strides.
     """
-    slots = slot_move(source if cast is None else _cast_side(source, destination, cast), destination)
+    slots = slot_move(source, destination, cast)
     if cast is None and slots.loops is not None:
         tuning = for_scattered_lines(tuning, slots.loops, slots.width)
     return Movement(source, destination, slots, tuning, machine, cast=cast)
-
-
-def _cast_side(source: Shape | Strides, destination: Shape | Strides, cast: Cast | None) -> Shape:
-    """Return the layout of cast elements before they move: the source's, or the destination's for a strided source."""
-    side = source if isinstance(source, Shape) else destination
-    assert isinstance(side, Shape)
-    return side if cast is None else of_type(side, cast.target)
 
 
 def cast_between(source: ElementType, destination: ElementType, is_checked: bool) -> Cast | None:

@@ -207,9 +207,9 @@ class PreparedLoops:
 def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:
     """Execute the copies and fills of loops, in elements of `width` bytes."""
     for nest in loops.copies:
-        copy(_view(destination, nest, width, 1), _view(source, nest, width, 0))
+        copy(view_of(destination, nest, width, 1), view_of(source, nest, width, 0))
     for nest in loops.fills:
-        _view(destination, nest, width, 1)[...] = _element(padding, width)
+        view_of(destination, nest, width, 1)[...] = _element(padding, width)
 
 
 def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
@@ -219,7 +219,7 @@ def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tup
     return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
 
 
-def _view(address: int, nest: Nest, width: int, side: int) -> NDArray[Any]:
+def view_of(address: int, nest: Nest, width: int, side: int) -> NDArray[Any]:
     """Return the elements of a nest on one side as an array."""
     shape, start, strides = _place(nest, width, side)
     return as_strided(memory_at(address + start, width).view(_UNITS[width]), shape, strides)

@@ -136,6 +136,35 @@ def along(nest: Nest, whole: Loop) -> Loop:
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
 
 
+def rows_and_columns(
+    loops: Sequence[Loop], row: Loop, column: Loop, width: int
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Extend a row along the destination and a column along the source, the shorter first, while loops continue them.
+
+    Strides are in bytes, `width` is the bytes of an element.
+
+    Examples
+    --------
+    >>> row, column, outer = Loop(2, 24, 1), Loop(3, 1, 8), Loop(4, 48, 2)
+    >>> rows_and_columns((row, column, outer), row, column, 1)[0] == (row, outer)
+    True
+    """
+    rows, columns = [row], [column]
+    free = [loop for loop in loops if loop not in (row, column)]
+    while True:
+        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
+        next_column = next((k for k in free if k.source_stride == column_bytes), None)
+        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
+            rows.append(next_row)
+            free.remove(next_row)
+        elif next_column is not None:
+            columns.append(next_column)
+            free.remove(next_column)
+        else:
+            return tuple(rows), tuple(columns)
+
+
 def even_steps(nest: Nest, side: int = 0) -> Iterator[Nest]:
     """Split every loop of odd stride into its even and its odd iterations, with twice the stride.
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from fastindex.algebra.casts import Cast
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
 from fastindex.algebra.shared_digits import Strides
+from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.lazy import lazy_property
@@ -41,6 +43,7 @@ class SlotMove:
     loops : RelayoutLoops or None
         In units. None where the two sides share no loops, so that every slot has to be looked up.
     source, destination : SlotFormat
+        If elements are cast, that of the source is for their type before the cast.
     """
 
     unit: Literal["byte", "slot", "value"]
@@ -57,6 +60,11 @@ class SlotMove:
         if self.source.is_packed and self.destination.is_plain:
             return "expand"
         return "compress" if self.source.is_plain and self.destination.is_packed else None
+
+    @property
+    def loops_of_values(self) -> RelayoutLoops | None:
+        """The loops if the slots of both sides are plain values, else None."""
+        return self.loops if self.source.is_plain and self.destination.is_plain else None
 
     def padding(self, pattern: bytes) -> bytes:
         """Return one unit of padding, given the bytes of one unpacked value.
@@ -85,13 +93,15 @@ def packed_byte(pattern: bytes, bits: int) -> bytes:
 
 
 @lru_cache(maxsize=PLANS_KEPT)
-def slot_move(source: Shape | Strides, destination: Shape | Strides) -> SlotMove:
-    """Choose the unit and the loops of a move; a side given as strides holds plain values of the other side's type.
+def slot_move(source: Shape | Strides, destination: Shape | Strides, cast: Cast | None = None) -> SlotMove:
+    """Choose the unit and the loops of a move; a side given as strides holds plain values.
 
     Parameters
     ----------
     source, destination : Shape or Strides
         Two layouts of one array, at least one a shape.
+    cast : Cast, optional
+        The cast of the elements, which then move as values of the target type.
 
     Raises
     ------
@@ -104,39 +114,23 @@ def slot_move(source: Shape | Strides, destination: Shape | Strides) -> SlotMove
     >>> slot_move(packed, packed).unit, slot_move(packed, plain).conversion
     ('byte', 'expand')
     """
-    formats = _format(source, destination), _format(destination, source)
+    side = source if isinstance(source, Shape) else destination
+    assert isinstance(side, Shape), "strides alone do not tell the element type"
+    types = (side.element_type,) * 2 if cast is None else (cast.source, cast.target)
+    formats = _format(source, types[0]), _format(destination, types[1])
     loops = relayout_loops(source, destination)
-    if formats[0] == formats[1]:
+    if cast is None and formats[0] == formats[1]:
         bits = formats[0].bits
         whole = grouped(loops, 8 // bits) if loops is not None and formats[0].is_packed else None
         if whole is not None:
             return SlotMove("byte", 1, whole, *formats)
         if bits % 8 == 0 and bits // 8 in UNIT_BYTES:
             return SlotMove("slot", bits // 8, loops, *formats)
-    return SlotMove("value", formats[0].value_bytes, loops, *formats)
+    return SlotMove("value", formats[1].value_bytes, loops, *formats)
 
 
-def _format(side: Shape | Strides, other: Shape | Strides) -> SlotFormat:
-    if isinstance(side, Shape):
-        return slot_format(side)
-    assert isinstance(other, Shape), "strides alone do not tell the element type"
-    value_bytes = slot_format(other).value_bytes
-    return SlotFormat(value_bytes, 8 * value_bytes)
-
-
-def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
-    """Return the loops that two sides share; None where there are none, or where slots are not plain values.
-
-    Examples
-    --------
-    >>> values, packed = Shape.parse("f32[4]"), Shape.parse("s4[4]{0:E(4)}")
-    >>> loops_of_values(values, Shape.parse("s4[4]")) is None, loops_of_values(values, packed) is None
-    (False, True)
-    """
-    for side in (source, destination):
-        if isinstance(side, Shape) and not slot_format(side).is_plain:
-            return None
-    return relayout_loops(source, destination)
+def _format(side: Shape | Strides, element_type: ElementType) -> SlotFormat:
+    return slot_format(side) if isinstance(side, Shape) else SlotFormat(element_type.nbytes, 8 * element_type.nbytes)
 
 
 def unpacking_loops(slots: SlotFormat, count: int) -> RelayoutLoops:

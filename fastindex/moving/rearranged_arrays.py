@@ -153,8 +153,9 @@ def rearrange(
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
-        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` or a cast of a traced array;
-        an axis in reverse order of an array on a GPU, or of a dimension that is padded.
+        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` for a tensor with a gradient;
+        `out` or a cast of a traced array; an axis in reverse order of an array on a GPU, or of a dimension that is
+        padded.
 
     Notes
     -----
@@ -188,6 +189,7 @@ def rearrange(
     check_threads(threads)
     check_casting(casting)
     check_flag("pad", pad)
+    array = _stacked(array) if isinstance(array, list) else array
     if dtype is not None:
         _require_castable(array)
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
@@ -197,9 +199,10 @@ def rearrange(
     if library is not None:
         if out is not None or dtype is not None:
             raise UnsupportedError(f"inside a function that {library} traces, rearrange takes neither out nor dtype")
-        array = _stacked(array) if isinstance(array, list) else array
         return (by_jax if library == "jax" else by_torch)(array, parsed, dict(given), bool(pad), fill)
-    place = place_of(array, None, out) or (None if out is None else place_of(out))
+    if out is not None:
+        _require_no_gradient((array, out))
+    place = place_of(array, None, out) or (None if out is None else place_of(out, None, out))
     if place == "dask":
         return hook("dask.rearrange")(array, pattern, pad=bool(pad), fill=fill, **dict(given))
     if place is not None:
@@ -209,9 +212,9 @@ def rearrange(
                 f"{pattern!r}"
             )
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
+        if out is None and getattr(array, "requires_grad", False):
+            return _with_gradient()(array, found, fill, None)
         return hook("cuda.rearrange")(array, found, fill, dtype, casting, out)
-    if isinstance(array, list):
-        array = _stacked(array)
     if out is None and getattr(array, "requires_grad", False):
         found = _sides(pattern, tuple(array.shape), bool(pad), given)
         return _with_gradient()(array, found, fill, threads)
@@ -289,6 +292,8 @@ def _with_gradient() -> Any:
     torch = sys.modules["torch"]
 
     def moved(tensor: Any, sides: Sides, fill: Any, threads: int | None) -> Any:
+        if place_of(tensor) == "cuda":
+            return hook("cuda.rearrange")(tensor, sides, fill, None, "no", None)
         values = host_array(tensor)
         result = _new_array(sides.dimensions[1], values.dtype)
         _move(values, result, sides, fill, threads)
@@ -307,26 +312,32 @@ def _with_gradient() -> Any:
     return Rearranged.apply
 
 
+def _require_no_gradient(arrays: tuple[Any, ...]) -> None:
+    """Raise UnsupportedError if a result in `out` would lose a gradient: PyTorch does not track it there either."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in arrays):
+        raise UnsupportedError(
+            "a result in out has no gradient: call without out, pass tensor.detach(), or call within torch.no_grad()"
+        )
+
+
 def _library_in_charge(array: Any) -> str | None:
-    """Return the library that has to rearrange: it traces the array, or one of a list, or keeps its tangent."""
-    for one in array if isinstance(array, list) else (array,):
-        if type(one) is not np.ndarray:
-            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
-            if library is not None:
-                return library
-    return None
+    """Return the library that has to rearrange: it traces the array, or keeps its tangent."""
+    if type(array) is np.ndarray:
+        return None
+    return tracing_library(array) or ("torch" if has_tangent(array) else None)
 
 
 def _stacked(arrays: list[Any]) -> Any:
     """Stack arrays of one shape, as einops does with lists."""
     if not arrays:
         raise FastIndexError("a list of arrays must not be empty")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(arrays[0], torch.Tensor):
-        return torch.stack(arrays)
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(arrays[0], jax.Array):
-        return jax.numpy.stack(arrays)
+    if engine_of(arrays) is not None:
+        return sys.modules["dask.array"].stack(arrays)
+    for name, kind in (("torch", "Tensor"), ("cupy", "ndarray"), ("jax", "Array")):
+        library = sys.modules.get(name)
+        if library is not None and isinstance(arrays[0], getattr(library, kind)):
+            return (library.numpy if name == "jax" else library).stack(arrays)
     parts = [host_array(one) for one in arrays]
     if any(part.shape != parts[0].shape for part in parts):
         raise FastIndexError(

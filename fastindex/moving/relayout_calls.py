@@ -8,7 +8,7 @@ import numpy as np
 
 from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.arrays.engines import place_of
-from fastindex.arrays.fills import fill_pattern, logical_result
+from fastindex.arrays.fills import array_dimensions, fill_pattern, logical_result
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import check_movable
 from fastindex.errors import check_flag
@@ -249,7 +249,9 @@ def relayout(
     if fill is None and max_memory is None:
         return plan(buffer, out, threads, stream, as_array)
     pattern = fill_pattern(plan.destination, fill)
-    return plan.apply(buffer, pattern, out, threads, stream, max_memory, as_array)
+    dimensions = array_dimensions(plan.destination) if as_array else None
+    result = plan.apply(buffer, pattern, out, threads, stream, max_memory)
+    return result if dimensions in (None, result.shape) else result.reshape(dimensions)
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:

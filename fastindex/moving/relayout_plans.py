@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import check_cast
-from fastindex.arrays.arrays import address_of, buffer_dtype
-from fastindex.arrays.buffers import memory_dimensions, new_buffer
+from fastindex.arrays.arrays import address_of
+from fastindex.arrays.buffers import new_buffer
 from fastindex.arrays.engines import engine_of, on_gpu, place_of
-from fastindex.arrays.fills import fill_pattern
+from fastindex.arrays.fills import array_dimensions, fill_pattern
 from fastindex.core.integers import counted
 from fastindex.core.shape import Shape
-from fastindex.core.sizes import check_movable, slot_format
+from fastindex.core.sizes import buffer_form, check_movable
 from fastindex.errors import FastIndexError, UnsupportedError, check_flag
 from fastindex.first_use import load
 from fastindex.lazy import hook, lazy_property, untraced
@@ -287,7 +287,9 @@ class RelayoutPlan(ShownInNotebooks):
         if place_of(buffer, stream, out) == "dask":
             return self._lazily(buffer, threads=threads, as_array=as_array)
         if as_array:
-            return _shaped(self(buffer, out, threads, stream), self.destination)
+            dimensions = array_dimensions(self.destination)
+            result = self(buffer, out, threads, stream)
+            return result if dimensions == result.shape else result.reshape(dimensions)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and counted:
             if out is None:
@@ -320,7 +322,7 @@ class RelayoutPlan(ShownInNotebooks):
         slots = self._movement.slots
         if slots.loops is None or slots.unit == "value" or self._movement.nbytes > MOST_BYTES:
             return None
-        arrays = [(buffer_dtype(shape), _buffer_length(shape)) for shape in (self.source, self.destination)]
+        arrays = [buffer_form(shape)[:2] for shape in (self.source, self.destination)]
         return PreparedLoops(slots.loops, slots.width, arrays, slots.padding(self._pattern))
 
     @lazy_property
@@ -332,10 +334,8 @@ class RelayoutPlan(ShownInNotebooks):
         passes = movement.alone
         if passes is None:
             return ()
-        kinds = [
-            dict.fromkeys(((buffer_dtype(shape), _buffer_length(shape)), (_BYTE, shape.nbytes)))
-            for shape in (self.source, self.destination)
-        ]
+        forms = buffer_form(self.source), buffer_form(self.destination)
+        kinds = [dict.fromkeys((form[:2], (_BYTE, form.nbytes))) for form in forms]
         padding, multiple = movement.padding(self._pattern), LINE_BYTES if movement.depends_on_lines else 1
         return tuple(
             OneCall(passes, source, destination, padding, multiple) for source, destination in itertools.product(*kinds)
@@ -360,7 +360,6 @@ class RelayoutPlan(ShownInNotebooks):
         threads: int | None = None,
         stream: Any = None,
         max_memory: int | None = None,
-        as_array: bool = False,
     ) -> Any:
         """Move a buffer; `pattern` is one unpacked value for padding, None for the layout's padding value."""
         check_threads(threads)
@@ -374,7 +373,7 @@ class RelayoutPlan(ShownInNotebooks):
                 result = execute_in_boxes(one, max_memory)
             else:
                 self._movement.run(address_of(one.source.array), address_of(result), pattern, threads)
-        return _shaped(result, self.destination) if as_array else result
+        return result
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str) -> None:
@@ -403,21 +402,6 @@ def require_movable_pair(source: Shape, destination: Shape, casting: str) -> Non
     check_movable(source)
     check_movable(destination)
     check_cast(source.element_type, destination.element_type, casting)
-
-
-def _shaped(result: Any, destination: Shape) -> Any:
-    """Return a buffer reshaped to the dimensions of its layout in memory order."""
-    dimensions = memory_dimensions(destination)
-    if dimensions is None:
-        raise FastIndexError(
-            f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
-            "one dimension; unpack gives the array itself"
-        )
-    return result if tuple(result.shape) == dimensions else result.reshape(dimensions)
-
-
-def _buffer_length(shape: Shape) -> int:
-    return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
 
 
 @lru_cache(maxsize=PLANS_KEPT)

@@ -12,14 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.shared_digits import Strides
-from fastindex.arrays.arrays import address_of, check_no_overlap, described, element_strides
+from fastindex.arrays.arrays import (
+    address_of,
+    check_no_overlap,
+    check_output_array,
+    check_output_buffer,
+    described,
+    element_strides,
+    flat_buffer,
+)
 from fastindex.arrays.buffers import (
     as_buffer_bytes,
     as_logical_array,
     buffer_bytes_in_place,
-    check_output_array,
-    check_output_buffer,
-    flat_buffer,
     logical_array,
     new_array,
     new_buffer,

@@ -16,12 +16,11 @@ from types import MappingProxyType
 from fastindex.errors import FastIndexError
 from fastindex.first_use import PYTHON, child_environment
 from fastindex.moving.moves import PASS_KERNELS
-from fastindex.runtime.levels import LEVELS, Level
 from fastindex.runtime.machine import Target, this_machine
-from fastindex.runtime.machine_code import CALLED, address, is_missing, target, write_kernel
+from fastindex.runtime.machine_code import CALLED, LEVELS, Level, address, is_missing, target, write_kernel
 from fastindex.runtime.numbers import Kernel
-from fastindex.runtime.progress import Progress
 from fastindex.runtime.threads import thread_count
+from fastindex.terminal import Progress
 
 #: Program of a worker process that compiles kernels.
 _COMPILE = "import sys; from fastindex.moving.warmup import compile_on_request; compile_on_request(*sys.argv[1:])"

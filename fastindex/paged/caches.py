@@ -158,8 +158,7 @@ class Cache:
                 raise FastIndexError(
                     "num_layers, num_blocks and strides are in the text of a pool; give them for parts"
                 )
-            used = {"kv_heads": kv_heads, "head_dim": head_dim}
-            self._fill(_of_text(parts, {name: size for name, size in used.items() if size is not None}), placement)
+            self._fill(_of_text(parts, {"kv_heads": kv_heads, "head_dim": head_dim}), placement)
         else:
             if kv_heads is not None or head_dim is not None:
                 raise FastIndexError("kv_heads and head_dim are in the texts of parts; give them for one text")
@@ -335,7 +334,7 @@ class Cache:
         return self._pool is other._pool
 
 
-def _of_text(text: str, used: Mapping[str, int]) -> Pool:
+def _of_text(text: str, used: Mapping[str, int | None]) -> Pool:
     found = read_text(text)
     blocks = found.offsets("num_blocks")
     if "block_size" not in found.tables or "head_dim" not in found.tables:
@@ -367,8 +366,7 @@ def _of_parts(
                 "num_blocks and strides to the cache"
             )
         half = "_" + part.name if "kv" in found.tables and part.name else part.name
-        used = {} if part.head_dim is None else {"head_dim": part.head_dim}
-        planes += planes_of(found, half, part.offset, offsets, block_stride, used)
+        planes += planes_of(found, half, part.offset, offsets, block_stride, {"head_dim": part.head_dim})
     text = f"[{', '.join(repr(part.text) for part in parts)}]"
     _check_strides(planes, sizes, stride, text)
     steps = blocks * block_stride, sizes["num_layers"] * stride

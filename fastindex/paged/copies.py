@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -18,18 +19,17 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.core.foreign_arrays import host_array
 from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
-from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError, check_option
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_option
 from fastindex.moving.numpy_copies import copyto
 from fastindex.paged.caches import Cache, address_of_pool
 from fastindex.paged.page_passes import move_pages
-from fastindex.paged.planes import Numbers, Plane, Pool, memory_of
+from fastindex.paged.planes import Numbers, Pool, memory_of
 from fastindex.paged.tables import flat_integers, integers
 from fastindex.paged.transfers import (
     Granules,
     Pair,
     Transfer,
-    first_outside,
-    first_repeated,
+    checked_blocks,
     groups_of,
     local_count,
     nests_over,
@@ -279,36 +279,35 @@ def chunk_cache(cache: Cache, tokens: int) -> tuple[Cache, Shape]:
             f"the planes {', '.join(cache.planes)} differ in type or elements, so no array holds them all; copy "
             "them to a Cache that says where each goes"
         )
-    first, plane_bytes = planes[0], tokens * _row_bytes(planes[0])
-    layers = np.arange(cache.num_layers) * len(planes)
-    found = [_dense(plane, (layers + number) * plane_bytes) for number, plane in enumerate(planes)]
-    nbytes = cache.num_layers * len(planes) * plane_bytes
-    pool = Pool(f"a chunk of {tokens} tokens", found, max(-(-tokens // cache.block_size), 1), nbytes)
+    first = planes[0]
     sizes = cache.num_layers, len(planes), tokens, cache.kv_heads, len(first.dim_offsets)
-    return Cache._made(pool, cache._shard), Shape(first.element_type if first.per_unit == 1 else "u8", sizes)
+    chunk = _dense(cache, tokens, f"a chunk of {tokens} tokens")
+    return chunk, Shape(first.element_type if first.per_unit == 1 else "u8", sizes)
 
 
-def _row_bytes(plane: Plane) -> int:
-    """Return the bytes of the heads of a token without gaps."""
-    return len(plane.head_offsets) * len(plane.dim_offsets) * plane.unit_bytes
-
-
-def _dense(plane: Plane, layers: Numbers) -> Plane:
-    """Return a plane with contiguous tokens: each is a row of heads without gaps."""
-    unit, dims, tokens, row = plane.unit_bytes, len(plane.dim_offsets), len(plane.token_offsets), _row_bytes(plane)
-    return replace(
-        plane,
-        layer_offsets=layers,
-        block_stride=tokens * row,
-        head_offsets=np.arange(len(plane.head_offsets)) * (dims * unit),
-        token_offsets=np.arange(tokens) * row,
-        dim_offsets=np.arange(dims) * unit,
-    )
+def _dense(cache: Cache, tokens: int, text: str) -> Cache:
+    """Return a cache of contiguous tokens, layer by layer and plane by plane; each is a row of heads without gaps."""
+    planes = list(cache.planes.values())
+    rows = [len(plane.head_offsets) * len(plane.dim_offsets) * plane.unit_bytes for plane in planes]
+    layers, dense = np.arange(cache.num_layers) * (tokens * sum(rows)), []
+    for plane, row, before in zip(planes, rows, itertools.accumulate(rows, initial=0), strict=False):
+        of_plane = replace(
+            plane,
+            layer_offsets=layers + tokens * before,
+            block_stride=cache.block_size * row,
+            head_offsets=np.arange(len(plane.head_offsets)) * (row // len(plane.head_offsets)),
+            token_offsets=np.arange(cache.block_size) * row,
+            dim_offsets=np.arange(len(plane.dim_offsets)) * plane.unit_bytes,
+        )
+        dense.append(of_plane)
+    blocks, nbytes = max(-(-tokens // cache.block_size), 1), tokens * sum(rows) * cache.num_layers
+    return Cache._made(Pool(text, dense, blocks, nbytes), cache._shard)
 
 
 def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_slots: bool) -> Transfer:
     """Return the transfer between a chunk and slots, in granules of tokens that are consecutive on both sides."""
-    slots = _checked_slots(target if to_slots else source, slots, to_slots)
+    cache, name = (target, "slot_mapping") if to_slots else (source, "slots")
+    slots = checked_blocks(cache, slots, name, cache.block_size, to_slots, tokens)
     sides = (tokens, slots) if to_slots else (slots, tokens)
     size = _slots_together(source.block_size, sides)
     blocks, inside = zip(*(np.divmod(numbers[::size], source.block_size) for numbers in sides), strict=True)
@@ -316,24 +315,6 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
     granules = Granules(size, len(each), 0, ((each, inside[0] // size), (each, inside[1] // size)))
     groups = groups_of(plane_pairs(source, target), granules)
     return Transfer(source, target, blocks, granules, groups, (0, 0, source.kv_heads))
-
-
-def _checked_slots(cache: Cache, slots: NDArray[Any], are_written: bool) -> Numbers:
-    at = first_outside(slots, cache.num_blocks * cache.block_size)
-    if at >= 0:
-        raise OutOfBoundsError(
-            f"slot {slots[at]} of token {at} is out of bounds for the {cache.num_blocks} blocks of "
-            f"{cache.block_size} tokens of {cache}"
-        )
-    slots = slots.astype(np.int64)
-    if not are_written:
-        return slots
-    if cache.null_block is not None and (slots // cache.block_size == cache.null_block).any():
-        raise FastIndexError(f"a slot belongs to the null block {cache.null_block}, which is never written")
-    twice = first_repeated(slots, cache.num_blocks * cache.block_size)
-    if twice >= 0:
-        raise FastIndexError(f"slot {slots[twice]} is given to two tokens; each slot holds one")
-    return slots
 
 
 def _slots_together(size: int, sides: Iterable[Numbers]) -> int:
@@ -490,16 +471,11 @@ def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
 
 def _staged(transfer: Transfer, begin: int, memory: Memory) -> tuple[Transfer, int]:
     """Copy the source blocks of a transfer to temporary memory; return the transfer from there, and its address."""
-    source = transfer.source
-    count = len(transfer.blocks[0])
-    planes, at = [], 0
-    for plane in source.planes.values():
-        layer = count * source.block_size * _row_bytes(plane)
-        planes.append(_dense(plane, at + np.arange(source.num_layers) * layer))
-        at += source.num_layers * layer
-    stage = Cache._made(Pool("staged blocks", planes, max(count, 1), at), source._shard)
-    memory.kept, address = memory.new((at,), np.dtype(np.uint8))
-    blocks = np.arange(count)
-    _run(transfer_of(source._alone, stage, transfer.blocks[0], blocks, None), begin, address, memory)
+    blocks = np.arange(len(transfer.blocks[0]))
+    # A multiple of 16 tokens, so that planes of all types are aligned.
+    tokens = -(-len(blocks) * transfer.source.block_size // 16) * 16
+    stage = _dense(transfer.source, tokens, "staged blocks")
+    memory.kept, address = memory.new((stage.nbytes,), np.dtype(np.uint8))
+    _run(transfer_of(transfer.source._alone, stage, transfer.blocks[0], blocks, None), begin, address, memory)
     groups = groups_of(plane_pairs(stage, transfer.target, casts=True), transfer.granules)
     return replace(transfer, source=stage, blocks=(blocks, transfer.blocks[1]), groups=groups), address

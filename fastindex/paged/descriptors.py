@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,8 @@ from fastindex.runtime.first_answer import indices_by_numpy, kernel_function, nu
 ORDERS = ("source", "target", "requested")
 
 _Runs = tuple[Numbers, Numbers, Numbers]
+_NONE: _Runs = (np.empty(0, np.int64),) * 3
+_NO_PIECE = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,118 +165,120 @@ def runs(
 def runs_of(transfer: Transfer, order: str = "source") -> Runs:
     """Return the runs of a validated transfer."""
     side = int(order == "target")
-    jobs = [job for group in transfer.groups for job in _jobs(transfer, group, side)]
-    whole = transfer.granules.whole
-    total = sum(job.most(whole) for job in jobs)
-    if total == 0:
-        none = np.empty(0, np.int64)
-        return Runs(none, none, none)
-    is_fast = transfer.granules.places is None and not indices_by_numpy(3 * total)
-    ordered = _ordered_blocks(transfer, side, order) if is_fast else None
-    if ordered is not None and (order == "requested" or (len(jobs) == 1 and jobs[0].is_sorted(transfer.blocks[side]))):
-        found = [_by_kernel(job, transfer, ordered) for job in jobs]
-        joined = found[0] if len(found) == 1 else _columns(found)
-    else:
+    jobs = [job for group in transfer.groups for job in _jobs(transfer, group, side)] if transfer.granules.count else []
+    total, found = sum(job.most for job in jobs), None
+    is_listed = order == "requested"
+    if not indices_by_numpy(3 * total) and (is_listed or (len(jobs) == 1 and jobs[0].is_sorted)):
+        found = _by_kernel(jobs, total, transfer, None if is_listed else side)
+    if found is None:
         with numpys_time():
-            pieces = _columns([part for job in jobs for part in job.pieces(whole)])
-            joined = _neighbours_joined(pieces) if order == "requested" else _joined(pieces)
-    return Runs(*joined) if side == 0 else Runs(joined[1], joined[0], joined[2])
+            pieces = _flat([_NONE, *(job.listed() for job in jobs)])
+            found = _neighbours_joined(*pieces) if is_listed else _joined(*pieces)
+    return Runs(*found) if side == 0 else Runs(found[1], found[0], found[2])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Job:
-    """Pieces (contiguous parts) of granules with the same loops outside the blocks; the near side defines the order.
+    """Pieces (contiguous parts) of blocks, for the same loops outside the blocks; the near side defines the order.
 
     Attributes
     ----------
     outer : int64 array of (n, 2)
         (near, far) offsets of the loops outside the blocks, sorted by the near offset.
-    piece, last : int64 arrays of (n, 3)
-        Near offset, far offset and bytes of the pieces of a full granule, and of the partial last granule.
-    pages : (callable, callable)
-        Return the granule offsets, near and far.
-    each : int
-        Granules per near-side block.
-    offsets : int64 array
-        Near-side offset of each granule in its block.
-    block_stride, far_stride : int
-        Block stride of the near side; that of the far side if a granule is a block of both, else 0.
+    blocks, block_stride : int64 array, int
+        The blocks of the near side, or its granules if their tokens are not consecutive; bytes between two of these.
+    pieces, last : int64 arrays of (n, 4)
+        Near offset, granule, far offset and bytes of the pieces of a block, and of the last block; sorted by the near
+        offset.
+    pages, each : int64 array, int
+        The far offset of each granule, and the number of granules in a block.
+    far_stride : int
+        The block stride of the far side if a granule is a block of both sides, else 0.
     """
 
     outer: Numbers
-    piece: Numbers
-    last: Numbers
-    pages: tuple[Callable[[], Numbers], Callable[[], Numbers]]
-    each: int
-    offsets: Numbers
+    blocks: Numbers
     block_stride: int
+    pieces: Numbers
+    last: Numbers
+    pages: Callable[[], Numbers]
+    each: int
     far_stride: int
 
-    def most(self, whole: int) -> int:
-        """Return the number of pieces for `whole` full granules and the partial one: an upper bound on the runs."""
-        return len(self.outer) * (whole * len(self.piece) + len(self.last))
+    @property
+    def most(self) -> int:
+        """An upper bound of the number of runs."""
+        return len(self.outer) * ((len(self.blocks) - 1) * len(self.pieces) + len(self.last))
 
-    def rows(self, whole: int, tail: bool) -> Numbers:
-        """Return the pieces of a block with `whole` full granules and, with `tail`, a partial one; by near offset."""
-        kinds = [self.piece] * whole + [self.last] * tail
-        number = np.repeat(np.arange(len(kinds)), [len(piece) for piece in kinds])
-        pieces = np.concatenate(kinds)
-        table = np.column_stack([pieces[:, 0] + self.offsets[number], number, pieces[:, 1:]])
-        return np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")])
-
-    def is_sorted(self, blocks: Numbers) -> bool:
+    @property
+    def is_sorted(self) -> bool:
         """Whether visiting the blocks in ascending order yields the pieces in ascending near-side address."""
-        table = self.rows(self.each, False)
-        if not len(table):
-            return len(self.outer) == 1
+        table = self.pieces if len(self.pieces) else self.last
         begin, end = int(table[0, 0]), int((table[:, 0] + table[:, 3]).max())
-        if len(blocks) > 1 and end - begin > self.block_stride:
+        if len(self.blocks) > 1 and end - begin > self.block_stride:
             return False
-        reach = end - begin + int(blocks.max() - blocks.min()) * self.block_stride
+        reach = end - begin + int(self.blocks.max() - self.blocks.min()) * self.block_stride
         return bool((np.diff(self.outer[:, 0]) >= reach).all())
 
-    def pieces(self, whole: int) -> Iterable[_Runs]:
-        """Yield arrays of near offsets, far offsets and bytes of all pieces."""
-        for part, piece in ((slice(None, whole), self.piece), (slice(whole, None), self.last)):
-            sides = []
-            for side in (0, 1):
-                pages = self.outer[:, side, None] + self.pages[side]()[part]
-                sides.append((pages[:, :, None] + piece[:, side]).reshape(-1))
-            if len(sides[0]):
-                yield sides[0], sides[1], np.tile(piece[:, 2], len(sides[0]) // len(piece))
+    def listed(self) -> _Runs:
+        """Return near offsets, far offsets and bytes of all pieces."""
+        bases, pages, count = self.blocks * self.block_stride, self.pages(), len(self.blocks) - 1
+        parts = []
+        for rows, pieces in ((np.arange(count)[:, None], self.pieces), (np.array([[count]]), self.last)):
+            near = self.outer[:, 0, None, None] + bases[rows] + pieces[:, 0]
+            far = self.outer[:, 1, None, None] + pages[rows * self.each + pieces[:, 1]] + pieces[:, 2]
+            columns = near, far, np.broadcast_to(pieces[:, 3], near.shape)
+            parts.append([column.reshape(len(self.outer), -1) for column in columns])
+        return _flat(parts, 1)
+
+
+def _flat(parts: Sequence[Sequence[Numbers]], axis: int = 0) -> _Runs:
+    near, far, nbytes = (np.concatenate(column, axis).reshape(-1) for column in zip(*parts, strict=True))
+    return near, far, nbytes
 
 
 def _jobs(transfer: Transfer, group: Sequence[Pair], side: int) -> list[_Job]:
-    granules, plane = transfer.granules, group[0][side]
-    cache = (transfer.source, transfer.target)[side]
-    stride = plane.block_stride
+    granules, plane, is_listed = transfer.granules, group[0][side], transfer.granules.places is not None
     layers = np.stack([plane.layer_offsets - plane.layer_offsets[0] for plane in group[0]], axis=1)
     layers = layers[:, [side, 1 - side]]
-    around = len(layers) > 1 and int(np.abs(np.diff(layers[:, 0])).min()) >= stride
+    stride = 1 if is_listed else plane.block_stride
+    around = len(layers) > 1 and int(np.abs(np.diff(layers[:, 0])).min()) >= plane.block_stride
     kinds: dict[tuple[Loop, ...], list[list[Numbers]]] = {}
     for part, tokens in enumerate((granules.tokens, granules.tail)):
         for nest in page_nests(tuple(group), transfer.heads, tokens, around) if tokens else ():
-            outer, piece = _split(exchanged(nest) if side else nest, stride if granules.places is None else 0)
-            kinds.setdefault(outer, [[], []])[part].append(piece)
-    pages = partial(transfer.pages, group, side), partial(transfer.pages, group, 1 - side)
-    offsets = granule_offsets(plane, granules)
-    empty = np.empty((0, 3), np.int64)
-    each = cache.block_size // granules.tokens
-    far_stride = group[0][1 - side].block_stride if _are_blocks(transfer) else 0
+            outer, piece = _split(exchanged(nest) if side else nest, 0 if is_listed else stride)
+            kinds.setdefault(outer, [[_NO_PIECE], [_NO_PIECE]])[part].append(piece)
+    blocks = transfer.pages(group, side) if is_listed else transfer.blocks[side]
+    each = 1 if is_listed else (transfer.source, transfer.target)[side].block_size // granules.tokens
+    offsets = np.zeros(1, np.int64) if is_listed else granule_offsets(plane, granules)
+    in_last = granules.whole - (len(blocks) - 1) * each
     jobs = []
     for loops, of_granules in kinds.items():
         places = nest_offsets(Nest(loops))
         if around:
             places = (layers[:, None] + places).reshape(-1, 2)
         places = places[np.argsort(places[:, 0], kind="stable")]
-        tables = [np.concatenate(parts) if parts else empty for parts in of_granules]
-        jobs.append(_Job(places, tables[0], tables[1], pages, each, offsets, stride, far_stride))
+        whole, tail = (np.concatenate(pieces) for pieces in of_granules)
+        tables = (_rows([whole] * each, offsets), _rows([whole] * in_last + [tail] * (granules.tail > 0), offsets))
+        far_stride = group[0][1 - side].block_stride if _are_blocks(transfer) else 0
+        pages = partial(transfer.pages, group, 1 - side)
+        jobs.append(_Job(places, blocks, stride, *tables, pages, each, far_stride))
     return jobs
+
+
+def _rows(granules: Sequence[Numbers], offsets: Numbers) -> Numbers:
+    """Return the pieces of a block, by near offset, from those of each granule and the offsets of granules."""
+    number = np.repeat(np.arange(len(granules)), [len(pieces) for pieces in granules])
+    pieces = np.concatenate([_NO_PIECE, *granules])
+    table = np.column_stack([pieces[:, 0] + offsets[number], number, pieces[:, 1:]])
+    return np.ascontiguousarray(table[np.argsort(table[:, 0], kind="stable")])
 
 
 def _are_blocks(transfer: Transfer) -> bool:
     """Whether each granule is a whole block on both sides."""
-    return transfer.source.block_size == transfer.target.block_size == transfer.granules.tokens
+    granules = transfer.granules
+    sizes = {transfer.source.block_size, transfer.target.block_size, granules.tokens}
+    return granules.places is None and len(sizes) == 1
 
 
 def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
@@ -291,83 +295,73 @@ def _split(nest: Nest, block_stride: int) -> tuple[tuple[Loop, ...], Numbers]:
 # By kernels
 
 
-def _ordered_blocks(transfer: Transfer, side: int, order: str) -> tuple[Numbers, Numbers, int] | None:
-    """Return the blocks of a side in the order of the runs, and the place of the request's last; None if one repeats.
+def _by_kernel(jobs: Sequence[_Job], total: int, transfer: Transfer, side: int | None) -> _Runs | None:
+    """Return the runs of jobs, ordered by the blocks of a side; None if a block repeats there."""
+    near, far, nbytes = (np.empty(total, np.int64) for _ in range(3))
+    count = 0
+    for job in jobs:
+        numbers = transfer.blocks[1 - (side or 0)] if job.far_stride else np.arange(len(job.blocks))
+        blocks, last = job.blocks, len(job.blocks) - 1
+        if side is not None and not (blocks[1:] > blocks[:-1]).all():
+            # At the end of the results: a run is written after its blocks are read, and each block has a run.
+            ordered = near[total - len(blocks) :], far[total - len(blocks) :]
+            if not _order(blocks, numbers, transfer, side, (*ordered, nbytes)):
+                return None
+            last = int(np.searchsorted(ordered[0], blocks[-1]))
+            blocks, numbers = ordered
+        pages = None if job.far_stride else np.ascontiguousarray(job.pages())
+        outer = np.ascontiguousarray(job.outer)
+        table = RunJob(
+            outer=address_of(outer),
+            outer_count=len(outer),
+            blocks=address_of(blocks),
+            block_stride=job.block_stride,
+            order=address_of(numbers),
+            block_count=len(blocks),
+            pages=0 if pages is None else address_of(pages),
+            number_stride=job.far_stride or 8 * job.each,
+            pieces=address_of(job.pieces),
+            piece_count=len(job.pieces),
+            last_pieces=address_of(job.last),
+            last_count=len(job.last),
+            last=last,
+            near=address_of(near[count:]),
+            far=address_of(far[count:]),
+            nbytes=address_of(nbytes[count:]),
+        )
+        count += kernel_function("write_runs")(address_of(np.array(table, np.int64)))
+    found = near[:count], far[:count], nbytes[:count]
+    return found if 2 * count > total else (found[0].copy(), found[1].copy(), found[2].copy())
 
-    Before the blocks, their numbers: the blocks of the other side, or indices if blocks do not match one to one.
-    """
-    blocks = transfer.blocks[side]
-    values = transfer.blocks[1 - side] if _are_blocks(transfer) else np.arange(len(blocks))
-    if order == "requested" or (blocks[1:] > blocks[:-1]).all():
-        return values, blocks, len(blocks) - 1
+
+def _order(blocks: Numbers, numbers: Numbers, transfer: Transfer, side: int, results: _Runs) -> bool:
+    """Write blocks in ascending order, and their numbers; return whether all differ. The third result is scratch."""
     pools = [cache.num_blocks for cache in (transfer.source, transfer.target)]
     if pools[side] > 8 * len(blocks) or max(pools) >= 2**31 - 1:
         found = np.argsort(blocks)
-        ordered = blocks[found]
-        if not (ordered[1:] > ordered[:-1]).all():
-            return None
-        values = values[found]
-    else:
-        # Not np.zeros: its memory is mapped in small pages, on first use.
-        places, found, ordered = np.full(pools[side], 0, np.int32), np.empty_like(blocks), np.empty_like(blocks)
-        addresses = [address_of(array) for array in (blocks, values, places, found, ordered)]
-        if not kernel_function("order_blocks")(len(blocks), pools[side], *addresses):
-            return None
-        values = found
-    return values, ordered, int(np.searchsorted(ordered, blocks[-1]))
-
-
-def _by_kernel(job: _Job, transfer: Transfer, ordered: tuple[Numbers, Numbers, int]) -> _Runs:
-    granules = transfer.granules
-    order, blocks, last = ordered
-    pieces = job.rows(job.each, False)
-    of_last = job.rows(granules.whole - (len(order) - 1) * job.each, granules.tail > 0)
-    outer = np.ascontiguousarray(job.outer)
-    pages = None if job.far_stride else np.ascontiguousarray(job.pages[1]())
-    near, far, nbytes = (np.empty(job.most(granules.whole), np.int64) for _ in range(3))
-    numbers = RunJob(
-        outer=address_of(outer),
-        outer_count=len(outer),
-        blocks=address_of(blocks),
-        block_stride=job.block_stride,
-        order=address_of(order),
-        block_count=len(order),
-        pages=0 if pages is None else address_of(pages),
-        number_stride=job.far_stride or 8 * job.each,
-        pieces=address_of(pieces),
-        piece_count=len(pieces),
-        last_pieces=address_of(of_last),
-        last_count=len(of_last),
-        last=last,
-        near=address_of(near),
-        far=address_of(far),
-        nbytes=address_of(nbytes),
-    )
-    count = kernel_function("write_runs")(address_of(np.array(numbers, np.int64)))
-    found = near[:count], far[:count], nbytes[:count]
-    return found if 2 * count > len(near) else (found[0].copy(), found[1].copy(), found[2].copy())
+        results[0][:], results[1][:] = blocks[found], numbers[found]
+        return bool((results[0][1:] > results[0][:-1]).all())
+    places = results[2].view(np.int32)
+    if len(places) < pools[side]:
+        places = np.empty(pools[side], np.int32)
+    places[: pools[side]].fill(0)
+    addresses = [address_of(array) for array in (blocks, numbers, places, results[1], results[0])]
+    return bool(kernel_function("order_blocks")(len(blocks), pools[side], *addresses))
 
 
 # By NumPy
 
 
-def _columns(parts: Sequence[_Runs]) -> _Runs:
-    near, far, nbytes = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return near, far, nbytes
-
-
-def _joined(pieces: _Runs) -> _Runs:
+def _joined(near: Numbers, far: Numbers, nbytes: Numbers) -> _Runs:
     """Merge all pieces that are contiguous on both sides, and sort them by near, then far offset."""
-    near, far, nbytes = pieces
     by_distance = np.lexsort((near, far - near))
-    joined = _neighbours_joined((near[by_distance], far[by_distance], nbytes[by_distance]))
+    joined = _neighbours_joined(near[by_distance], far[by_distance], nbytes[by_distance])
     order = np.lexsort((joined[1], joined[0]))
     return joined[0][order], joined[1][order], joined[2][order]
 
 
-def _neighbours_joined(pieces: _Runs) -> _Runs:
+def _neighbours_joined(near: Numbers, far: Numbers, nbytes: Numbers) -> _Runs:
     """Merge consecutive pieces that are contiguous on both sides."""
-    near, far, nbytes = pieces
     goes_on = (near[1:] == near[:-1] + nbytes[:-1]) & (far[1:] == far[:-1] + nbytes[:-1])
-    first = np.flatnonzero(np.concatenate([[True], ~goes_on]))
-    return near[first], far[first], np.add.reduceat(nbytes, first)
+    first = np.flatnonzero(np.append(True, ~goes_on)[: len(near)])
+    return near[first], far[first], np.add.reduceat(nbytes, first) if len(first) else nbytes

@@ -228,19 +228,6 @@ _quotient = subroutine()(narrow_quotient)
 
 
 @subroutine(inline=True)
-def _local(map_, within):  # type: ignore[no-untyped-def]
-    """Return the index of a token in its block, or -1 if another rank has it; `within` is its index in the column.
-
-    A column begins at a turn boundary, so the index in the column determines the rank.
-    """
-    interleave, turn = entry(map_, SLOT_MAP.interleave), entry(map_, SLOT_MAP.turn)
-    turns = _quotient(within, entry(map_, SLOT_MAP.turn_magic), entry(map_, SLOT_MAP.turn_shift))
-    remainder = within - turns * turn
-    owner = _quotient(remainder, entry(map_, SLOT_MAP.interleave_magic), entry(map_, SLOT_MAP.interleave_shift))
-    return turns * interleave + remainder - owner * interleave if owner == entry(map_, SLOT_MAP.rank) else -1
-
-
-@subroutine(inline=True)
 def _outside(value, bound):  # type: ignore[no-untyped-def]
     return np.uint64(value) >= np.uint64(bound)
 
@@ -264,40 +251,38 @@ def _find_columns(code, map_, positions, limit, count, columns):  # type: ignore
 
 
 @subroutine("code", inline=True)
-def _read_block(code, row, i, columns, blocks):  # type: ignore[no-untyped-def]
-    set_entry(blocks, i, load_stored(row, entry(columns, i) * (8 - 2 * code), code))
+def _read_block(code, row, i, columns):  # type: ignore[no-untyped-def]
+    set_entry(columns, i, load_stored(row, entry(columns, i) * (8 - 2 * code), code))
 
 
 @subroutine("code")
-def _read_blocks(code, row, count, columns, blocks):  # type: ignore[no-untyped-def]
-    """Read the block of each column: in a loop by itself, because single reads are faster than gathers."""
+def _read_blocks(code, row, count, columns):  # type: ignore[no-untyped-def]
+    """Replace each column by its block: in a loop by itself, because single reads are faster than gathers."""
     place, unrolled = pointer(row), count & -4
     for i in range(0, unrolled, 4):
-        _read_block(code, place, i, columns, blocks)
-        _read_block(code, place, i + 1, columns, blocks)
-        _read_block(code, place, i + 2, columns, blocks)
-        _read_block(code, place, i + 3, columns, blocks)
+        _read_block(code, place, i, columns)
+        _read_block(code, place, i + 1, columns)
+        _read_block(code, place, i + 2, columns)
+        _read_block(code, place, i + 3, columns)
     for i in range(unrolled, count):
-        _read_block(code, place, i, columns, blocks)
+        _read_block(code, place, i, columns)
     barrier()
 
 
 @subroutine("code")
 def _write_slots(code, map_, positions, limit, count, target, looked_up, is_bad):  # type: ignore[no-untyped-def]
-    """Write the slots of positions whose columns and blocks are known; return the number of those out of bounds."""
-    position_bytes, at, slots = 8 - 2 * code, pointer(positions), pointer(target)
-    columns, blocks = pointer(looked_up), pointer(looked_up + 8 * LOOKED_UP)
-    size, limits, ranks = (
-        entry(map_, SLOT_MAP.block_size),
-        entry(map_, SLOT_MAP.num_blocks),
-        entry(map_, SLOT_MAP.ranks),
-    )
+    """Write the slots of positions whose blocks are known; return the number of those out of bounds."""
+    position_bytes, at, slots, blocks = 8 - 2 * code, pointer(positions), pointer(target), pointer(looked_up)
+    magic, shift = entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
+    size, limits = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.num_blocks)
+    column, in_block = entry(map_, SLOT_MAP.column), entry(map_, SLOT_MAP.in_block)
+    indices = pointer(in_block)
     null, nulls, pad = entry(map_, SLOT_MAP.null_block), entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.pad)
-    if ranks == 1:
+    if in_block == 0:
         for i in range(count):
-            block = load(blocks, i)
+            position, block = load_stored(at, i * position_bytes, code), load(blocks, i)
             is_bad |= _outside(block, limits) | (not _outside(block - null, nulls))
-            store(slots, i, load_stored(at, i * position_bytes, code) + (block - load(columns, i)) * size)
+            store(slots, i, position + (block - _quotient(position, magic, shift)) * size)
         barrier()
         if not is_bad:
             return 0
@@ -305,9 +290,9 @@ def _write_slots(code, map_, positions, limit, count, target, looked_up, is_bad)
     for i in range(count):
         position, block = load_stored(at, i * position_bytes, code), load(blocks, i)
         is_bad = _outside(position, limit) | _outside(block, limits) | (not _outside(block - null, nulls))
-        token = position - load(columns, i) * size * ranks
-        if ranks > 1:
-            token = _local(map_, token)
+        token = 0 if is_bad else position - _quotient(position, magic, shift) * column
+        if in_block != 0:
+            token = load(indices, token)
         store(slots, i, pad if is_bad | (token < 0) else block * size + token)
         bad += 1 if is_bad else 0
     barrier()
@@ -319,14 +304,14 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
     """Write the slots of `count` tokens of a request; return the number of tokens out of bounds.
 
     One read of the table for consecutive positions within a block; others in three passes over `LOOKED_UP` at a time.
-    `looked_up` is the address of twice as many int64, for their columns and blocks.
+    `looked_up` is the address of as many int64.
     """
     table_bytes, position_bytes = 8 - 2 * table_code, 8 - 2 * position_code
     row = entry(map_, SLOT_MAP.table) + request * entry(map_, SLOT_MAP.row_bytes)
     limit = entry(entry(map_, SLOT_MAP.limits), request)
     size, magic, shift = entry(map_, SLOT_MAP.block_size), entry(map_, SLOT_MAP.magic), entry(map_, SLOT_MAP.shift)
     blocks, null = entry(map_, SLOT_MAP.num_blocks), entry(map_, SLOT_MAP.null_block)
-    nulls, alone = entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.ranks) == 1
+    nulls, alone = entry(map_, SLOT_MAP.null_count), entry(map_, SLOT_MAP.in_block) == 0
     bad = done = 0
     while done < count:
         begin, there = entry(map_, SLOT_MAP.positions) + (at + done) * position_bytes, target + 8 * done
@@ -347,7 +332,7 @@ def _map_tokens(table_code, position_code, map_, request, at, count, target, loo
                 barrier()
         if strays:
             is_bad = _find_columns(position_code, map_, begin, limit, run, looked_up)
-            _read_blocks(table_code, row, run, looked_up, looked_up + 8 * LOOKED_UP)
+            _read_blocks(table_code, row, run, looked_up)
             bad += _write_slots(position_code, map_, begin, limit, run, there, looked_up, is_bad)
         done += run
     return bad
@@ -374,7 +359,7 @@ def map_slots(map_: Any, scratch: Any, request: Any, begin: Any, end: Any) -> An
     map_ : int64
         Address of a `SlotMap`.
     scratch : int64
-        Address of `COLLECTED` and twice `LOOKED_UP` int64, at the start of a cache line.
+        Address of `COLLECTED` and `LOOKED_UP` int64, at the start of a cache line.
     request : int64
         The request of token `begin`.
     begin, end : int64

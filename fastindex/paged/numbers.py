@@ -103,15 +103,15 @@ class SlotMap(NamedTuple):
     slots : int
         Address of the results, int64.
     block_size, magic, shift : int
-        Tokens per block of this rank; magic constants that divide a position by the tokens of a column.
+        Tokens per block of this rank; magic constants that divide a position by `column`.
     num_blocks, null_block, null_count : int
         Exclusive upper bound of block numbers; the first null block, and the number of these.
     pad : int
         The slot of tokens without one.
-    ranks, rank, interleave, turn : int
-        Parameters of context parallelism; a turn is ``ranks * interleave`` tokens.
-    interleave_magic, interleave_shift, turn_magic, turn_shift : int
-        Magic constants that divide by `interleave` and `turn`.
+    column : int
+        Tokens of a column of the table: those of a block of each context parallel rank.
+    in_block : int
+        Address of the index in its block of each token of a column, -1 for tokens of other ranks; 0 for a single rank.
     streamed : int
         Whether results are written with non-temporal stores.
     """
@@ -131,14 +131,8 @@ class SlotMap(NamedTuple):
     null_block: int
     null_count: int
     pad: int
-    ranks: int
-    rank: int
-    interleave: int
-    turn: int
-    interleave_magic: int
-    interleave_shift: int
-    turn_magic: int
-    turn_shift: int
+    column: int
+    in_block: int
     streamed: int
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_by_numpy
@@ -14,7 +13,7 @@ from fastindex.arrays.arrays import address_of
 from fastindex.index.box_nests import nest_offsets
 from fastindex.moving.moves.casts.plan import cast_passes
 from fastindex.moving.moves.nests.plan import passes
-from fastindex.moving.numpy_moves import loops_by_numpy, memory_at, strided_at
+from fastindex.moving.numpy_moves import loops_by_numpy, view_of
 from fastindex.paged.numbers import PageJob
 from fastindex.runtime.first_answer import kernel_function, load_kernels
 from fastindex.runtime.machine import this_machine
@@ -154,16 +153,7 @@ def _compiled(loops: RelayoutLoops, width: int, cast: Cast | None, is_streamed: 
 
 
 def _cast_by_numpy(nests: tuple[Nest, ...], cast: Cast, source: int, target: int) -> None:
-    widths = cast.source.nbytes, cast.target.nbytes
     for nest in nests:
-        sizes = [loop.size for loop in nest.loops]
-        here = strided_at(
-            source + nest.source_start * widths[0],
-            sizes,
-            [loop.source_stride * widths[0] for loop in nest.loops],
-            cast.source.numpy_dtype,
-        )
-        first = memory_at(target + nest.destination_start * widths[1], widths[1]).view(cast.target.numpy_dtype)
-        there = as_strided(first, sizes, [loop.destination_stride * widths[1] for loop in nest.loops])
-        values = cast_by_numpy(np.ascontiguousarray(here).reshape(-1).view(np.uint8), cast.source, cast.target)
-        there[...] = values.view(cast.target.numpy_dtype).reshape(sizes)
+        here, there = view_of(source, nest, cast.source.nbytes, 0), view_of(target, nest, cast.target.nbytes, 1)
+        values = cast_by_numpy(here.reshape(-1).view(np.uint8), cast.source, cast.target)
+        there[...] = values.view(there.dtype).reshape(there.shape)

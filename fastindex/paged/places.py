@@ -17,7 +17,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.index_arguments import as_integers_in_bulk, as_output
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError, check_option
-from fastindex.index.box_nests import gathered, nests_of
+from fastindex.index.box_nests import table_nests
 from fastindex.index.executors import check_overlap, new_outputs
 from fastindex.paged.caches import Cache, check_cache, check_interleave, size_and_rank
 from fastindex.paged.numbers import COLLECTED, LOOKED_UP, SlotMap
@@ -164,23 +164,31 @@ _Step = tuple[int, int, int, int]
 
 
 def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list[_Step]]]:
-    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride."""
-    tables = plane.layer_offsets, None, plane.head_offsets, plane.token_offsets, plane.dim_offsets
-    of_axes = []
-    for table in tables:
-        if table is None:
-            of_axes.append([Nest((Loop(num_blocks, plane.block_stride, 1),))])
-        else:
-            of_axes.append(nests_of(gathered({(): (table, np.arange(len(table)))})))
-    for chosen in itertools.product(*of_axes):
-        steps = [
+    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride.
+
+    In a box, an element of a loop ends before the next one begins.
+    """
+    of_axes = [[Nest((Loop(num_blocks, plane.block_stride, 1),))]]
+    for table in (plane.layer_offsets, plane.head_offsets, plane.token_offsets, plane.dim_offsets):
+        # The offsets of layers may descend.
+        order = np.argsort(table)
+        of_axes.append(table_nests(table[order], order))
+    for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
+        loops = [
             (loop.source_stride, loop.size, axis, loop.destination_stride)
             for axis, nest in enumerate(chosen)
             for loop in nest.loops
             if loop.size > 1
         ]
-        starts = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
-        yield *starts, sorted(steps, reverse=True)
+        steps, listed, extent = list[_Step](), list[_Step](), plane.unit_bytes
+        for step in sorted(loops):
+            (steps if step[0] >= extent else listed).insert(0, step)
+            extent += step[0] * (step[1] - 1)
+        for numbers in itertools.product(*(range(step[1]) for step in listed)):
+            start, first = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
+            for number, (stride, _, axis, increment) in zip(numbers, listed, strict=True):
+                start, first[axis] = start + number * stride, first[axis] + number * increment
+            yield start, first, steps
 
 
 def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:
@@ -219,6 +227,8 @@ def _at(values: Any, flat: int) -> str:
 # Slots of tokens
 
 
+#: Most tokens of a column of context parallel ranks, whose indices in a block are a table.
+_MOST_LISTED = 1 << 24
 _CODES = {np.dtype(name): STORED.index(name) for name in ("int64", "int32")}
 
 
@@ -309,8 +319,8 @@ class _Batch:
     positions: NDArray[Any]
     starts: Numbers
     limits: Numbers
-    cp: tuple[int, int]
-    interleave: int
+    column: int
+    in_block: Numbers | None
     pad: int
 
     @property
@@ -348,13 +358,23 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
     if begins[0] != 0 or (np.diff(begins) < 0).any() or begins[-1] > len(numbers):
         raise FastIndexError(f"query_start_loc counts up from 0 to at most the {len(numbers)} positions")
     # Lengths of this rank determine the number of columns; positions count the tokens of all ranks.
-    limits = table.lengths if cp[0] == 1 else table.counts * (table.block_size * cp[0])
-    most = max(int(limits.max(initial=0)), table.block_size * cp[0])
-    if most >= NARROW:
+    column, is_alone = table.block_size * cp[0], cp[0] == 1
+    limits = table.lengths if is_alone else table.counts * column
+    most = int(limits.max(initial=column))
+    if most >= NARROW or (column > _MOST_LISTED and not is_alone):
         raise FastIndexError(
-            f"requests and blocks of {most} tokens are longer than the {NARROW - 1} that are supported"
+            f"requests of {most} and blocks of {column} tokens are longer than the {NARROW - 1} and {_MOST_LISTED} "
+            "that are supported"
         )
-    return _Batch(table, numbers, begins, limits, cp, interleave, pad)
+    in_block = None if is_alone else _indices_in_block(table.block_size, cp, interleave)
+    return _Batch(table, numbers, begins, limits, column, in_block, pad)
+
+
+def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Numbers:
+    """Return the index in its block of each token of a column, -1 for tokens of other ranks."""
+    found = np.full((size // interleave, cp[0], interleave), -1, np.int64)
+    found[:, cp[1]] = np.arange(size).reshape(-1, interleave)
+    return found.reshape(-1)
 
 
 def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
@@ -375,7 +395,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     failures, kernel = list[int](), kernel_function("map_slots")
 
     def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * (COLLECTED + 2 * LOOKED_UP))
+        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
         request = int(np.searchsorted(batch.starts, begin, "right")) - 1
         if kernel(address_of(table), address_of(scratch), request, begin, end):
             failures.append(begin)
@@ -385,9 +405,7 @@ def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
 
 
 def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
-    ranks, rank = batch.cp
-    size, turn = batch.table.block_size, batch.interleave * batch.cp[0]
-    of_column, of_interleave, of_turn = (division(n, NARROW - 1) for n in (size * ranks, batch.interleave, turn))
+    by_column = division(batch.column, NARROW - 1)
     nulls = batch.table.null_blocks
     numbers = SlotMap(
         table=address_of(blocks),
@@ -398,21 +416,15 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),
-        block_size=size,
-        magic=of_column.magic,
-        shift=of_column.shift,
+        block_size=batch.table.block_size,
+        magic=by_column.magic,
+        shift=by_column.shift,
         num_blocks=batch.num_blocks,
         null_block=nulls.start,
         null_count=len(nulls),
         pad=batch.pad,
-        ranks=ranks,
-        rank=rank,
-        interleave=batch.interleave,
-        turn=turn,
-        interleave_magic=of_interleave.magic,
-        interleave_shift=of_interleave.shift,
-        turn_magic=of_turn.magic,
-        turn_shift=of_turn.shift,
+        column=batch.column,
+        in_block=0 if batch.in_block is None else address_of(batch.in_block),
         streamed=int(slots.nbytes >= TUNING.streamed_bytes and slots.flags.aligned),
     )
     return np.array(numbers, np.int64)
@@ -420,19 +432,18 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
 
 def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
     """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
-    (ranks, rank), size, interleave = batch.cp, batch.table.block_size, batch.interleave
     request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
     position = batch.positions[: batch.tokens].astype(np.int64)
     is_bad = (position < 0) | (position >= batch.limits[request])
     position[is_bad] = 0
     if not batch.table.blocks.size:
         return np.full(batch.tokens, batch.pad), is_bad
-    block = batch.table.blocks[request, position // (size * ranks)].astype(np.int64)
+    column, token = np.divmod(position, batch.column)
+    block = batch.table.blocks[request, column].astype(np.int64)
     nulls = batch.table.null_blocks
     is_bad |= (block < 0) | (block >= batch.num_blocks) | ((block >= nulls.start) & (block < nulls.stop))
-    local = position // (interleave * ranks) * interleave + position % interleave
-    is_here = position // interleave % ranks == rank
-    return np.where(is_here & ~is_bad, block * size + local % size, batch.pad), is_bad
+    token = token if batch.in_block is None else batch.in_block[token]
+    return np.where((token >= 0) & ~is_bad, block * batch.table.block_size + token, batch.pad), is_bad
 
 
 def _error(batch: _Batch) -> OutOfBoundsError:
@@ -443,7 +454,7 @@ def _error(batch: _Batch) -> OutOfBoundsError:
     where = f"token {token}, of request {request}, "
     if not 0 <= position < limit:
         return OutOfBoundsError(f"{where}has position {position}, and the request has {limit} tokens")
-    column = position // (batch.table.block_size * batch.cp[0])
+    column = position // batch.column
     block = int(batch.table.blocks[request, column])
     if block in batch.table.null_blocks:
         return OutOfBoundsError(f"{where}is in column {column}, which holds the null block {block}; nothing is written")

@@ -209,16 +209,16 @@ def stride_of(table: Numbers, what: str) -> int:
 
 
 def planes_of(
-    found: NamedAxes, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int]
+    found: NamedAxes, name: str, offset: int, layer_offsets: Numbers, block_stride: int, used: Mapping[str, int | None]
 ) -> list[Plane]:
     """Return the planes of a text: one, or two if it has a dimension of keys and values.
 
     `used` gives the logical sizes of axes that the text pads: heads and elements per head.
     """
     tables = {axis: found.offsets(axis) for axis in AXES}
-    per_axis = {"head_dim": found.per_unit}
-    for axis, count in used.items():
-        per = per_axis.get(axis, 1)
+    for axis, size in used.items():
+        per = found.per_unit if axis == "head_dim" else 1
+        count = len(tables[axis]) * per if size is None else size
         if not 0 < count <= len(tables[axis]) * per or count % per:
             raise FastIndexError(f"{axis}={count} must be from 1 to the {len(tables[axis]) * per} of {found.text}")
         tables[axis] = tables[axis][: count // per]

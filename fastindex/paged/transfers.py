@@ -18,7 +18,7 @@ from fastindex.algebra.loops import Loop, Nest, coalesced, products
 from fastindex.arrays.arrays import address_of
 from fastindex.core.integers import as_integer
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.index.box_nests import Pieces, gathered, nests_of
+from fastindex.index.box_nests import joined_nests, table_nests
 from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import flat_integers
@@ -109,8 +109,7 @@ def page_nests(
     Strides are in bytes; with `in_bytes`, the innermost loop runs over the bytes of a unit.
     """
     first, there, count = heads
-    pieces: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
-    layers = slice(0, 1) if one_layer else slice(None)
+    layers, nests = slice(0, 1) if one_layer else slice(None), list[Nest]()
     for a, b in pairs:
         axes = (
             (a.layer_offsets[layers], b.layer_offsets[layers]),
@@ -118,18 +117,13 @@ def page_nests(
             (a.token_offsets[:tokens], b.token_offsets[:tokens]),
             (a.dim_offsets, b.dim_offsets),
         )
-        for nest in nests_over(axes, a.unit_bytes if in_bytes else 1):
-            pieces.setdefault(nest.loops, []).append(nest[1:])
-    tables: Pieces = {}
-    for loops, starts in pieces.items():
-        table = np.array(sorted(starts, key=lambda place: place[1]), np.int64)
-        tables[loops] = table[:, 0], table[:, 1]
-    return tuple(coalesced(nest) for nest in nests_of(gathered(tables)))
+        nests += nests_over(axes, a.unit_bytes if in_bytes else 1)
+    return tuple(coalesced(nest) for nest in joined_nests(nests))
 
 
 def nests_over(axes: Iterable[tuple[Numbers, Numbers]], unit: int) -> Iterator[Nest]:
     """Yield the loops over the bytes of a unit and over axes; an axis is its (source, target) offset tables."""
-    for nest in products([nests_of(gathered({(): axis})) for axis in axes]):
+    for nest in products([table_nests(*axis) for axis in axes]):
         yield coalesced(Nest((Loop(unit, 1, 1), *nest.loops), *nest[1:]))
 
 
@@ -163,8 +157,7 @@ def transfer_of(
         needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
-        used.append(np.ascontiguousarray(_checked(cache, known[:needed], what), np.int64))
-    _check_target(target, used[1])
+        used.append(checked_blocks(cache, known[:needed], what, is_written=side == 1))
     return Transfer(source, target, (used[0], used[1]), granules, groups_of(pairs, granules), heads)
 
 
@@ -299,23 +292,36 @@ def first_outside(numbers: Numbers, bound: int) -> int:
     return int((unsigned >= bound).argmax()) if len(numbers) and unsigned.max() >= bound else -1
 
 
-def _checked(cache: Cache, blocks: Numbers, name: str) -> Numbers:
-    at = first_outside(blocks, cache.num_blocks)
+def checked_blocks(
+    cache: Cache, numbers: Numbers, name: str, per: int = 1, is_written: bool = True, places: Numbers | None = None
+) -> Numbers:
+    """Return the numbers of blocks, or of slots if there are `per` of them in a block, as int64.
+
+    Messages use `name`, and the places of the numbers in it.
+
+    Raises
+    ------
+    OutOfBoundsError
+        A number outside the pool.
+    FastIndexError
+        The pool is written, and a number is of the null block or repeated.
+    """
+
+    def entry(at: int) -> str:
+        return f"{name}[{at if places is None else places[at]}] is {numbers[at]}"
+
+    bound, null = cache.num_blocks * per, cache.null_block
+    at = first_outside(numbers, bound)
     if at >= 0:
-        raise OutOfBoundsError(
-            f"{name}[{at}] is {blocks[at]}, out of bounds for the {cache.num_blocks} blocks of {cache}; it holds the "
-            f"tokens from {at * cache.block_size} on"
-        )
-    return blocks
-
-
-def _check_target(target: Cache, blocks: Numbers) -> None:
-    if target.null_block is not None and (blocks == target.null_block).any():
-        at = int(np.flatnonzero(blocks == target.null_block)[0])
-        raise FastIndexError(f"target_blocks[{at}] is the null block {target.null_block}, which is never written")
-    twice = first_repeated(blocks, target.num_blocks)
+        raise OutOfBoundsError(f"{entry(at)}, out of bounds for the {cache.num_blocks} blocks of {cache}")
+    found = np.ascontiguousarray(numbers, np.int64)
+    if is_written and null is not None and (found // per == null).any():
+        at = int(np.flatnonzero(found // per == null)[0])
+        raise FastIndexError(f"{entry(at)}, of the null block {null}, which is never written")
+    twice = first_repeated(found, bound) if is_written else -1
     if twice >= 0:
-        raise FastIndexError(f"target_blocks[{twice}] is block {blocks[twice]}, which an earlier entry names too")
+        raise FastIndexError(f"{entry(twice)}, which an earlier entry names too")
+    return found
 
 
 def first_repeated(blocks: Numbers, num_blocks: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastindex.core.integers import counted
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.index.box_nests import gathered, nests_of
+from fastindex.index.box_nests import table_nests
 from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane
@@ -116,7 +116,7 @@ def memory_order(cache: Cache) -> list[str]:
     }
     steps = []
     for name, table in tables.items():
-        loops = nests_of(gathered({(): (table, np.arange(len(table)))}))[0].loops
+        loops = table_nests(table, np.arange(len(table)))[0].loops
         steps += [(abs(loop.source_stride), name) for loop in loops if loop.size > 1]
     return [name for _, name in sorted(steps, key=lambda step: -step[0])]
 

@@ -91,6 +91,8 @@ REFUSED = {
     "gguf_tq1_0": "five digits of base 3 share a byte",
     "gguf_iq": "types IQ1 to IQ3 hold indices into a codebook, and signs; IQ4_NL and IQ4_XS are gguf_body",
     "kleidiai": "values, sums and scales are packed together",
+    **dict.fromkeys(("aqlm", "vptq", "quip_sharp", "qtip", "higgs"), "codes are indices into codebooks of vectors"),
+    "spqr": "outliers are a sparse matrix beside the codes",
     **dict.fromkeys(
         ("machete", "exl2", "exl3"),
         "the order is computed on the device; fastindex.weights.discover(...) finds it there",

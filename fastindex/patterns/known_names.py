@@ -13,14 +13,14 @@ PLAIN = "plain"
 
 # What people call a format: packages, classes and functions of vendors, separated by spaces.
 _ALIASES = {
-    "awq": "autoawq awq_gemm",
+    "awq": "autoawq awq_gemm awq_exllama",
     "awq_gemv_fast": "gemv_fast",
-    "gptq": "autogptq gptq_v2",
+    "gptq": "autogptq gptq_v2 gptqmodel",
     "marlin": "gptq_marlin_repack awq_marlin_repack",
     "marlin_24_values": "marlin_24 gptq_marlin_24",
-    "pack_quantized": "pack_to_int32",
-    "nvfp4": "nvfp4_pack_quantized mxfp4_pack_quantized pack_fp4_to_uint8",
-    "tinygemm": "tensor_core_tiled_layout int4_tile_packed_to_4d_tensor convert_weight_to_int4pack",
+    "pack_quantized": "pack_to_int32 wna16",
+    "nvfp4": "nvfp4_pack_quantized mxfp4_pack_quantized pack_fp4_to_uint8 modelopt_fp4",
+    "tinygemm": "tensor_core_tiled_layout int4_tile_packed_to_4d_tensor tile_packed_to_4d convert_weight_to_int4pack",
     "aten_int4pack_cpu": "aten_int4pack convert_weight_to_int4pack_for_cpu int4_cpu_layout",
     "cutlass_mixed_gemm": "mixed_gemm fpA_intB preprocess_weights_for_mixed_gemm",
     "onnx_matmul_nbits": "matmul_nbits",
@@ -48,24 +48,37 @@ _ALIASES = {
     "fractal_nz": "nz",
     "tenstorrent_tile": "ttnn",
     "vnni": "amx",
+    "quip_sharp": "quip quip#",
+    "exl3": "exllamav3",
     "gguf_iq": "iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s",
     "gguf_tq1_0": "tq1_0",
     "tenstorrent_bfp8": "bfp8 bfloat8_b",
     "tenstorrent_bfp4": "bfp4 bfloat4_b",
 }
-# Names of several formats, or of none, and which one is meant.
+# What is meant by names of several formats, of engines, of methods, or of none, separated by spaces.
 _MEANINGS = {
-    "mxfp4": "its codes are nvfp4 in compressed-tensors and torchao, and gguf_body with type='mxfp4' in GGUF",
-    "fp4": "did you mean nvfp4 or bnb_fp4",
-    "awqmarlin": "a checkpoint for it is awq, which the engine moves to marlin",
-    "gptqmarlin": "a checkpoint for it is gptq, which the engine moves to marlin",
-    "bitsandbytes": "did you mean bnb_nf4 or bnb_fp4",
-    "compressedtensors": "did you mean pack_quantized or nvfp4",
-    "autoround": "did you mean awq or gptq, with packer='auto_round'",
-    **dict.fromkeys(("onnxruntime", "matmul4bits"), "did you mean onnx_matmul_nbits"),
-    **dict.fromkeys(("int4", "uint4", "int4x2", "uint4x2", "nibbles"), "did you mean packed_bytes"),
-    "w4a16": "did you mean pack_quantized, the format of compressed-tensors",
-    "packbits": "did you mean packed_bytes with bits=1; NumPy's own packbits has first='high'",
+    "its codes are nvfp4 in compressed-tensors and torchao, and gguf_body with type='mxfp4' in GGUF": "mxfp4",
+    "did you mean nvfp4 or bnb_fp4": "fp4",
+    "exllama is its order of GPTQ's codes of 4 bits; files of exl2 are packed on the device": "exllamav2",
+    "a checkpoint for it is awq, which the engine moves to marlin": "awq_marlin",
+    "a checkpoint for it is gptq, which the engine moves to marlin": "gptq_marlin marlin_gptq",
+    "did you mean bnb_nf4 or bnb_fp4": "bitsandbytes bnb bnb_4bit",
+    "did you mean pack_quantized or nvfp4": "compressed_tensors llm_compressor",
+    "did you mean awq or gptq, with packer='auto_round'": "auto_round",
+    "did you mean onnx_matmul_nbits": "onnxruntime matmul4bits onnxruntime_genai olive",
+    "did you mean packed_bytes": "int4 uint4 int4x2 uint4x2 nibbles",
+    "did you mean pack_quantized, the format of compressed-tensors": "w4a16 w8a16",
+    "did you mean packed_bytes with bits=1; NumPy's own packbits has first='high'": "packbits",
+    "its weights are whole bytes in the order of the tensor: 'plain' with bits=8": "int_quantized float_quantized "
+    "naive_quantized mxfp8_quantized int8 fp8 w8a8 smoothquant fbgemm_fp8 modelopt_fp8 mxfp8 LLM.int8 bnb_int8",
+    "which values are kept is data; sparse_24_metadata is the order of CUTLASS's indices": "sparse_bitmask "
+    "sparse_24_bitmask",
+    "it has FasterTransformer's kernels: did you mean cutlass_mixed_gemm with bits=8": "eetq eetq_int8",
+    "did you mean quanto with bits=2, of the values plus 1, as transformers packs them": "bitnet",
+    "tile_packed_to_4d is tinygemm; preshuffled codes are packed on the device": "torchao int4_weight_only "
+    "int4_weight_only_config preshuffled",
+    "an engine loads many formats; give that of the checkpoint, quant_method in its config.json": "vllm sglang "
+    "tensorrt_llm trtllm transformers lmdeploy turbomind",
 }
 
 
@@ -140,8 +153,9 @@ def _letters(name: str) -> str:
 def _hint(name: str) -> str:
     """Return which format a name may mean, a type of GGUF, or a tag of oneDNN."""
     letters = _letters(name)
-    if letters in _MEANINGS:
-        return _MEANINGS[letters]
+    for meaning, listed in _MEANINGS.items():
+        if letters in map(_letters, listed.split()):
+            return meaning
     types = {str(row.when["type"]) for row in ROWS if "type" in row.when}
     for kind in types:
         # Files of K types are called Q4_K_M; llama.cpp repacks in memory to rows by bytes, as Q4_0_8_8 or q4_K_8x8.
@@ -156,4 +170,8 @@ def _hint(name: str) -> str:
     close = [known for known, own in plain.items() if letters and letters in own]
     close = close or [known for known, own in plain.items() if letters.startswith(own)]
     close = close or sorted(known for known in plain if known[:4] == name[:4].lower())
-    return f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
+    return (
+        f"did you mean {' or '.join(close)}"
+        if close
+        else "fastindex.weights.formats() lists them, and discover finds others"
+    )

@@ -4,10 +4,10 @@ A kernel is a function of integers: addresses and numbers. It is compiled once (
 imports Numba) to an object file on disk: a process that finds the file loads it in milliseconds, and never waits for
 Numba's import and its type registries.
 
-A kernel has a file for each target: this processor, or a level of instructions (`fastindex.runtime.levels`) whose
-kernels another machine has compiled. It begins with a digest of all that the code depends on and of the code itself: a
-file that is damaged, or of other sources or another compiler, is ignored and written again. Files are replaced as a
-whole, so any number of processes may write them. Where none can be written, kernels are compiled in each process.
+A kernel has a file for each target: this processor, or a level of instructions whose kernels another machine has
+compiled. It begins with a digest of all that the code depends on and of the code itself: a file that is damaged, or of
+other sources or another compiler, is ignored and written again. Files are replaced as a whole, so any number of
+processes may write them. Where none can be written, kernels are compiled in each process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import llvmlite
 from llvmlite import binding as llvm
 
+from fastindex.errors import FastIndexError
 from fastindex.first_use import PACKAGE_FOLDER, uninterrupted
 from fastindex.runtime import first_answer
 from fastindex.runtime.first_answer import KERNEL_SUFFIX, TO_LOAD_BYTES, check_address_space, kernel_folders
-from fastindex.runtime.levels import LEVELS
 from fastindex.runtime.numbers import FOR_C, FOR_PYTHON, Kernel
 from fastindex.terminal import is_terminal
 
@@ -250,11 +250,114 @@ def cache_folder() -> Path | None:
     return None
 
 
+# Levels of instructions
+#
+# Many processors have the instructions of a level, by its name in the System V psABI: ``x86-64-v3`` (AVX2) and
+# ``x86-64-v4`` (AVX-512), or ``aarch64`` (every 64-bit Arm processor). A kernel gives the same bytes on every level;
+# its code depends on no version of Numba or Python, so any machine of the level loads what another one compiled.
+
+_V3 = (
+    *("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf"),
+    *("sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3"),
+)
+
+
+class Level(NamedTuple):
+    """A set of instructions.
+
+    Attributes
+    ----------
+    name : str
+        As `fastindex warmup` takes it.
+    architecture : str
+        The first part of LLVM's triples.
+    processor : str
+        By LLVM's name.
+    instructions : frozenset of str
+        By LLVM's names.
+    """
+
+    name: str
+    architecture: str
+    processor: str
+    instructions: frozenset[str]
+
+    @property
+    def features(self) -> str:
+        """The instructions, as LLVM and Numba take them."""
+        return ",".join(f"+{name}" for name in sorted(self.instructions))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables with which Numba compiles for the level."""
+        return {"NUMBA_CPU_NAME": self.processor, "NUMBA_CPU_FEATURES": self.features}
+
+    @property
+    def target(self) -> tuple[str, str, str]:
+        """The key of cached kernels, in place of a triple, a processor and its features."""
+        return f"{self.architecture}-{sys.platform}", self.name, self.features
+
+    def on(self, triple: str) -> tuple[str, str, str]:
+        """Return what kernels are compiled for, by LLVM's names: on the system of a triple.
+
+        Examples
+        --------
+        >>> LEVELS["aarch64"].on("x86_64-unknown-linux-gnu")
+        ('aarch64-unknown-linux-gnu', 'generic', '+neon')
+        """
+        return f"{self.architecture}-{triple.partition('-')[2]}", self.processor, self.features
+
+    def runs_on(self, architecture: str, instructions: Iterable[str]) -> bool:
+        """Whether a processor has all instructions.
+
+        Examples
+        --------
+        >>> LEVELS["x86-64-v3"].runs_on("x86_64", LEVELS["x86-64-v4"].instructions)
+        True
+        >>> LEVELS["aarch64"].runs_on("x86_64", {"avx2"})
+        False
+        """
+        return architecture == self.architecture and self.instructions <= set(instructions)
+
+
+#: The levels by name, of one architecture the best first.
+LEVELS = {
+    level.name: level
+    for level in (
+        Level(
+            "x86-64-v4",
+            "x86_64",
+            "x86-64-v4",
+            frozenset([*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]),
+        ),
+        Level("x86-64-v3", "x86_64", "x86-64-v3", frozenset(_V3)),
+        Level("aarch64", "aarch64", "generic", frozenset(["neon"])),
+    )
+}
+
+
+def level_of(name: str) -> Level:
+    """Return the level of a name.
+
+    Raises
+    ------
+    FastIndexError
+
+    Examples
+    --------
+    >>> level_of("x86-64-v3").processor
+    'x86-64-v3'
+    """
+    if name not in LEVELS:
+        raise FastIndexError(f"no target is called {name!r}; kernels are compiled for {', '.join(sorted(LEVELS))}")
+    return LEVELS[name]
+
+
 # Dependencies of code
 
 #: Paths within the package of the sources of compiled kernels, and of their bytecode.
 KERNEL_SOURCES = re.compile(
-    r"(runtime/(kernels|lowering|operations)|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers))\.pyc?"
+    r"(runtime/(kernels|lowering|operations)|(.*/)?(kernels|lines)/[^/]*|.*(kernel|numbers)|moving/moves/\w+/__init__)\.pyc?"
 )
 
 

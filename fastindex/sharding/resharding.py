@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.arrays.arrays import address_of
-from fastindex.arrays.buffers import as_buffer_bytes, as_logical_array, check_output_array, new_array, new_buffer
+from fastindex.arrays.arrays import address_of, check_output_array
+from fastindex.arrays.buffers import as_buffer_bytes, as_logical_array, new_array, new_buffer
 from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape, as_shape

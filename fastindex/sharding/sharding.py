@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from fastindex.core.integers import as_integer, as_integers
 from fastindex.core.layout_fields import MOST_DIMENSIONS
 from fastindex.core.shape import Shape, as_shape
+from fastindex.core.wire import bytes_of_message
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.sharding.mesh import MeshSharding, assignment_of_mesh, maximal_device, same_division
@@ -181,11 +182,7 @@ class Sharding(ShownInNotebooks):
         >>> Sharding.from_proto(bytes.fromhex("08031a0202044a0108520100"))
         Sharding.parse('{devices=[2,4]<=[8]}')
         """
-        serialise = getattr(proto, "SerializeToString", None)
-        data = serialise() if serialise is not None else proto
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise ArgumentTypeError(f"expected the bytes of an OpSharding or a message, got {type(proto).__name__}")
-        return sharding_from_bytes(bytes(data), Sharding)
+        return sharding_from_bytes(bytes_of_message(proto), Sharding)
 
     def to_proto(self) -> bytes:
         """Serialise as an ``OpSharding``, byte for byte like XLA.

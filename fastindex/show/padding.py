@@ -12,9 +12,9 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import axes_of, slots_before_tail
 from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes, tile_text
-from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.errors import LayoutError
 from fastindex.show.spelling import tiles_text, times_text
-from fastindex.show.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
+from fastindex.show.tpu_layouts import default_like, orders_of_two_minor, tpu_layout_in_order
 
 #: A cheaper change is preferred if it saves at least this fraction of the bytes that the best one saves.
 _GOOD_ENOUGH = 0.9
@@ -209,7 +209,9 @@ def cheapest_change(shape: Shape) -> Change | None:
     >>> change.description, str(change.shape), change.saved_nbytes
     ('swap the two minor dimensions and use T(4,128)', 'f32[100000,3]{0,1:T(4,128)}', 49598464)
     """
-    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes or shape.nbytes <= shape.logical_nbytes:
+    if not _has_size(shape) or shape.nbytes == shape.logical_nbytes:
+        return None
+    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes:
         return None
     changes = [
         Change(description, changed, shape.nbytes - changed.nbytes)
@@ -289,7 +291,7 @@ def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
         new_order = tuple(d - (d > major) for d in order if d != minor)
         layout = replace(shape.layout, minor_to_major=new_order)
         if _is_tpu_like(shape):
-            default = _tpu_default(shape, folded, new_order)
+            default = default_like(shape, folded, new_order)
             if default is None:
                 continue
             layout = replace(layout, tiles=default.tiles)
@@ -308,13 +310,5 @@ def _is_tpu_like(shape: Shape) -> bool:
     first = layout.tiles[0]
     if first[-1] % _TPU_LANES or COMBINE in first:
         return False
-    default = _tpu_default(shape, shape.dimensions, layout.minor_to_major)
+    default = default_like(shape, shape.dimensions, layout.minor_to_major)
     return default is not None and default.element_size_in_bits == layout.element_size_in_bits
-
-
-def _tpu_default(shape: Shape, dimensions: tuple[int, ...], order: tuple[int, ...]) -> Layout | None:
-    """Return the TPU compiler's layout for this element type in a given order; None if it has none."""
-    try:
-        return tpu_layout_in_order(shape.element_type, dimensions, order)
-    except UnsupportedError:
-        return None

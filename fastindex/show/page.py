@@ -23,10 +23,10 @@ from fastindex.core.tiles import (
 )
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
+from fastindex.show.notations import steps
 from fastindex.show.padding import change_sentence, describe_step, main_cause, padded_axes, padding_steps
 from fastindex.show.sentences import explain
 from fastindex.show.spelling import times_text
-from fastindex.show.steps import steps
 from fastindex.show.svg import DARK, DARK_TILES, LIGHT, LIGHT_TILES, PADDING_CAUSES
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastindex.core.integers import UNBOUNDED, counted
+from fastindex.core.integers import INT64_MAX, UNBOUNDED, counted
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import axes_of
 from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes, tile_text
+from fastindex.errors import ArgumentTypeError
 from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.show.format_names import layout_name
 from fastindex.show.padding import change_sentence, describe_step, padding_steps
@@ -38,12 +40,13 @@ def info(shape: Shape | str) -> dict[str, Any]:
     """
     shape = as_shape(shape)
     start = {"text": str(shape), "element_type": str(shape.element_type)}
-    sizes = {
-        "nbytes": shape.nbytes,
-        "logical_nbytes": shape.logical_nbytes,
-        # The ratio of a buffer of only padding is infinite, which JSON cannot represent.
-        "padding_ratio": shape.padding_ratio if shape.logical_nbytes or not shape.nbytes else None,
-    }
+    if shape.is_array:
+        nbytes, logical_nbytes = (_nbytes(shape, count) for count in (shape.slot_count, shape.element_count))
+    else:
+        nbytes, logical_nbytes = shape.nbytes, shape.logical_nbytes
+    # The ratio of a buffer of only padding is infinite, which JSON cannot represent.
+    ratio = nbytes / logical_nbytes if logical_nbytes else None if nbytes else 1.0
+    sizes = {"nbytes": nbytes, "logical_nbytes": logical_nbytes, "padding_ratio": ratio}
     if not shape.is_array:
         leaves = [str(leaf) for leaf in shape.leaves()] if shape.is_tuple else []
         return {**start, **({"leaves": leaves} if shape.is_tuple else {}), **sizes}
@@ -58,6 +61,11 @@ def info(shape: Shape | str) -> dict[str, Any]:
         "slot_count": shape.slot_count,
         **sizes,
     }
+
+
+def _nbytes(shape: Shape, slots: int) -> int:
+    """Return the bytes of a number of slots, even if they do not fit int64: no buffer is so large, but indices work."""
+    return -(-slots * shape.element_bits // 8)
 
 
 _WHOLE = {
@@ -206,6 +214,7 @@ def _divisions(total: int, rank: int, divisors: list[int]) -> Iterator[tuple[int
 
 
 _WORD_BITS = 32
+_STARTS_SHAPE = re.compile(r"\s*(?:\(|\w+\[)")
 
 
 def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
@@ -224,6 +233,8 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
         The text is not a shape, or not a sharding.
     LayoutError
         The sharding does not fit the shape.
+    ArgumentTypeError
+        `sharding` is another shape.
 
     Examples
     --------
@@ -240,6 +251,11 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
     These are the tiles that XLA's TPU compiler uses for such an array.
     """
     shape = as_shape(shape)
+    if isinstance(sharding, Shape) or (isinstance(sharding, str) and _STARTS_SHAPE.match(sharding)):
+        raise ArgumentTypeError(
+            f"explain takes a shape and its sharding, got a second shape, {sharding!s:.200}: "
+            "plan_relayout(a, b).describe() says how a buffer moves from one to the other"
+        )
     if sharding is not None:
         return "\n".join([str(shape), *sharding_sentences(shape, as_sharding(sharding))])
     if not shape.is_array:
@@ -355,12 +371,14 @@ def _width_text(bits: int) -> str:
 
 def _padding_sentences(shape: Shape) -> list[str]:
     slots, elements = shape.slot_count, shape.element_count
-    sizes = f"{counted(slots, 'slot')}, {counted(shape.nbytes, 'byte')}"
+    nbytes = _nbytes(shape, slots)
+    sizes = f"{counted(slots, 'slot')}, {counted(nbytes, 'byte')}"
+    large = ["No buffer can be that large: its bytes do not fit int64. Slots and indices do."] * (nbytes > INT64_MAX)
     if slots == elements:
-        return [f"{sizes}; no padding."]
+        return [f"{sizes}; no padding.", *large]
     padding = slots - elements
     verb = "is" if padding == 1 else "are"
-    sentences = [f"{sizes}; {counted(padding, 'slot')} ({padding / slots:.1%}) {verb} padding."]
+    sentences = [f"{sizes}; {counted(padding, 'slot')} ({padding / slots:.1%}) {verb} padding.", *large]
     steps = padding_steps(shape)
     lead = "Of them: " if len(steps) == 1 else "In this order: "
     sentences.append(f"{lead}{'; '.join(describe_step(shape, step) for step in steps)}.")

@@ -97,12 +97,25 @@ def is_tpu_default(shape: Shape) -> bool:
     >>> is_tpu_default(Shape.parse("f32[3,100]{1,0:T(4,128)}")), is_tpu_default(Shape.parse("f32[3,100]{1,0:T(8,128)}"))
     (True, False)
     """
-    layout = shape.layout
+    layout, default = shape.layout, default_like(shape, shape.dimensions, shape.layout.minor_to_major)
+    return default is not None and (default.tiles, default.element_size_in_bits) == (
+        layout.tiles,
+        layout.element_size_in_bits,
+    )
+
+
+def default_like(shape: Shape, dimensions: Sequence[int], minor_to_major: Sequence[int]) -> Layout | None:
+    """Return the default layout of other dimensions of the element type of `shape`; None if there is none.
+
+    Examples
+    --------
+    >>> str(default_like(Shape.parse("f32[3]"), (3, 100), (1, 0))), default_like(Shape.parse("u1[3]"), (3, 4), (1, 0))
+    ('{1,0:T(4,128)}', None)
+    """
     try:
-        default = tpu_layout_in_order(shape.element_type, shape.dimensions, layout.minor_to_major)
+        return tpu_layout_in_order(shape.element_type, dimensions, minor_to_major)
     except UnsupportedError:
-        return False
-    return (default.tiles, default.element_size_in_bits) == (layout.tiles, layout.element_size_in_bits)
+        return None
 
 
 def _preference(dimensions: Sequence[int], layout: Layout) -> tuple[int, bool]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from fastindex.core.foreign_arrays import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
-from fastindex.hlo.copies.rows import CopyRow
+from fastindex.hlo.copies.rows import CopyRow, shared_origins_text
 from fastindex.hlo.divisions import HOST_SPACE
 from fastindex.hlo.presentation import Printed, TableRow, text_table
-from fastindex.show.copy_sentences import shared_origins_text
 from fastindex.show.spelling import bytes_text
 from fastindex.trials.compilers import Constraints
 from fastindex.trials.jax_programs import FlatProgram, Wanted, jax_format, memory_kind

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import shutil
+import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -30,7 +31,7 @@ from fastindex.jobs.layout_jobs import memory_limit
 from fastindex.jobs.positions import sync_folder
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, write_file
-from fastindex.runtime.progress import NoProgress, Progress
+from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Box, Stored
@@ -144,7 +145,7 @@ def convert_checkpoint(
         Output folder; it must not exist, and its parent must.
     rules : str, iterable of mappings, or mapping
         The name of a recipe, rules, or ``{"rules": [...], "config": {...}, "metadata": {...}, "expects": {...}}``. The
-        page *Another engine's checkpoint* describes them.
+        page *Checkpoint conversion* describes them.
     dry_run : bool
         Write nothing; the result lists the conversions.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
@@ -247,10 +248,10 @@ def _write(
                 # Nothing is worth going on from.
                 shutil.rmtree(staging, ignore_errors=True)
             raise
-        files = {name: journal.done[name]["sha256"] for name in pieces}
+        files = {name: journal.done[name]["crc32"] for name in pieces}
         for name, content in small.items():
             write_file(str(staging / name), content, force=True)
-            files[name] = hashlib.sha256(content).hexdigest()
+            files[name] = f"{zlib.crc32(content):08x}"
         manifest = {"format": _FORMAT, "version": 1, "files": files}
         write_file(str(staging / MANIFEST), json.dumps(manifest, indent=1).encode(), force=True)
         os.rename(staging, place)
@@ -293,18 +294,18 @@ def _write_shards(
 ) -> None:
     """Write the files that are missing; one is flushed to disk while the next is written."""
 
-    def finish(written: ExitStack, name: str, sha256: str) -> None:
+    def finish(written: ExitStack, name: str, crc32: str) -> None:
         written.close()
-        journal.add(name, {"name": name, "sha256": sha256})
+        journal.add(name, {"name": name, "crc32": crc32})
 
     with ExitStack() as stack:
         threads = _Threads(*(stack.enter_context(ThreadPoolExecutor(1)) for _ in _Threads._fields))
         finished: Future[None] | None = None
         for name in journal.missing(progress):
-            written, sha256 = _write_shard(str(staging / name), shards[name], limit, threads, progress)
+            written, crc32 = _write_shard(str(staging / name), shards[name], limit, threads, progress)
             if finished is not None:
                 finished.result()
-            finished = threads.flushing.submit(finish, written, name, sha256)
+            finished = threads.flushing.submit(finish, written, name, crc32)
         if finished is not None:
             finished.result()
 
@@ -313,36 +314,42 @@ class _Threads(NamedTuple):
     """A thread for each thing that a job does beside moving bands."""
 
     reading: ThreadPoolExecutor
-    hashing: ThreadPoolExecutor
     writing: ThreadPoolExecutor
     flushing: ThreadPoolExecutor
 
 
 class _Bands:
-    """Bands on their way to a file: hashed on one thread, written on another, while the caller makes the next.
+    """Bands on their way to a file: a thread writes them and computes the CRC-32, while the caller makes the next.
 
     Leaving the ``with`` block waits for them.
+
+    Attributes
+    ----------
+    crc32 : int
+        Of the header and of all bands that were written.
     """
 
-    def __init__(self, output: OutputFile, digest: Any, threads: _Threads, progress: Progress) -> None:
-        self._output, self._digest, self._threads, self._progress = output, digest, threads, progress
-        self._waiting: deque[tuple[int, tuple[Future[Any], ...]]] = deque()
+    def __init__(self, output: OutputFile, header: bytes, thread: Executor, progress: Progress) -> None:
+        self.crc32 = zlib.crc32(header)
+        self._output, self._thread, self._progress = output, thread, progress
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
         self._at = self._held = 0
 
     def add(self, band: Any) -> None:
-        """Hash and write what comes next in the file."""
-        hashed = self._threads.hashing.submit(self._digest.update, band.data)
-        written = self._threads.writing.submit(self._output.write, self._at, band)
-        self._waiting.append((len(band), (hashed, written)))
+        """Write what comes next in the file."""
+        self._waiting.append((len(band), self._thread.submit(self._write, self._at, band)))
         self._at += len(band)
         self._held += len(band)
+
+    def _write(self, at: int, band: Any) -> None:
+        self.crc32 = zlib.crc32(band.data, self.crc32)
+        self._output.write(at, band)
 
     def wait(self, most_bytes: int = 0) -> None:
         """Wait until bands of at most this many bytes are held in memory."""
         while self._waiting and self._held > most_bytes:
-            nbytes, futures = self._waiting[0]
-            for future in futures:
-                future.result()
+            nbytes, written = self._waiting[0]
+            written.result()
             self._waiting.popleft()
             self._held -= nbytes
             self._progress.advance(nbytes)
@@ -356,21 +363,20 @@ class _Bands:
                 self.wait()
         finally:
             # After an error, too, nothing may write to a file that is closed.
-            futures = [future for _, both in self._waiting for future in both]
+            futures = [written for _, written in self._waiting]
             for future in futures:
                 future.cancel()
             wait(futures)
 
 
 def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progress: Progress) -> tuple[ExitStack, str]:
-    """Write a file of tensors; return what flushes the file and gives it its name when closed, and its SHA-256."""
-    digest = hashlib.sha256(shard.header)
+    """Write a file of tensors; return what flushes the file and gives it its name when closed, and its CRC-32."""
     progress.advance(len(shard.header))
     with memory_within(limit) as (_, free):
         groups = _groups_of(shard.tensors, min(_GROUP_BYTES, free // 8))
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile(path, shard.nbytes - len(shard.header), shard.header))
-        with _Bands(output, digest, threads, progress) as bands, ExitStack() as reading:
+        with _Bands(output, shard.header, threads.writing, progress) as bands, ExitStack() as reading:
             ahead: ExitStack | None = None
             reader = _Reader(threads.reading)
             for group, following in zip(groups, [*groups[1:], []], strict=True):
@@ -390,7 +396,7 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
                                 bands.wait(free - one.expression.cost(box))
                                 bands.add(_band(one, box))
                     own.close()
-        return stack.pop_all(), digest.hexdigest()
+        return stack.pop_all(), f"{bands.crc32:08x}"
 
 
 def _groups_of(conversions: Iterable[Conversion], most_bytes: int) -> list[list[Conversion]]:

@@ -66,6 +66,9 @@ class Discovery:
     unit_order : tuple of int
         Position of bit i in a unit of ``len(unit_order)`` bits, if the most minor bits are in no order of digits, as
         with the first code in the high half of a byte. `layout` describes the bits as if they were in order in units.
+    backwards : tuple of int
+        The parts that count down, numbered as in `order`: as the first one of ``(2, n)`` where halves are swapped.
+        `layout` describes the array as if they counted up.
 
     Examples
     --------
@@ -92,6 +95,7 @@ class Discovery:
     dtype: str = ""
     grows: tuple[int, ...] = ()
     has_ones: bool = False
+    backwards: tuple[int, ...] = ()
 
     def plan(self) -> GatherPlan:
         """Return the permutation as a table, for arrays of `shape`; for one without a layout, too.
@@ -187,6 +191,7 @@ class Discovery:
             dtype=one.dtype,
             grows=one.grows,
             has_ones=one.has_ones,
+            backwards=one.backwards,
         )
 
     def as_format(self, name: str = NAME) -> FoundFormat:
@@ -213,6 +218,7 @@ class Discovery:
             self.unit_order,
             self.flipped_bits,
             self.has_ones,
+            self.backwards,
         )
 
 
@@ -325,7 +331,9 @@ single bit does that and is 1 and 1 for a word and its complement
     if isinstance(found, str):
         return replace(known, reason=found, advice=_second(packer, None, sizes, kind, width)[2])
     confirmed, grows, advice = _second(packer, found, sizes, kind, width)
-    layout = replace(known, layout=found.text, split=found.split, order=found.order, grows=grows)
+    layout = replace(
+        known, layout=found.text, split=found.split, order=found.order, backwards=found.backwards, grows=grows
+    )
     return replace(layout, confirmed=confirmed, stream=found.stream, unit_order=found.unit_order, advice=advice)
 
 
@@ -363,7 +371,7 @@ def _second(
 
 def _grows_to(one: BitOrder, two: BitOrder, rank: int) -> bool:
     """Whether layout `two` is layout `one` at twice the sizes; dimensions from `rank` on are bits."""
-    if (two.order, two.stream, two.unit_order) != (one.order, one.stream, one.unit_order):
+    if replace(two, text=one.text, split=one.split) != one:
         return False
     ratios = [[b / a for a, b in zip(*parts, strict=True)] for parts in zip(one.split, two.split, strict=True)]
     return all(sorted(ratio) == [1] * (len(ratio) - 1) + [2 if d < rank else 1] for d, ratio in enumerate(ratios))

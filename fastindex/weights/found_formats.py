@@ -51,6 +51,8 @@ class FoundFormat:
     flipped_bits : int
     has_ones : bool
         Whether padding holds ones.
+    backwards : tuple of int
+        The parts that count down, numbered in order.
     """
 
     name: str
@@ -64,6 +66,7 @@ class FoundFormat:
     unit_order: tuple[int, ...]
     flipped_bits: int
     has_ones: bool
+    backwards: tuple[int, ...]
 
     def __str__(self) -> str:
         return self.name
@@ -161,6 +164,7 @@ class FoundFormat:
             "unit_order": list(self.unit_order),
             "flipped_bits": self.flipped_bits,
             "has_ones": self.has_ones,
+            "backwards": list(self.backwards),
         }
 
 
@@ -296,8 +300,12 @@ def found_format_of(given: Any, name: Any) -> FoundFormat:
         raise fail(f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}")
     if not is_sizes(grows, 0) or len(grows) not in (0, len(sizes)):
         raise fail(f"grows must have a part for each dimension, got {shortened(grows)}")
-    parts = tuple(map(tuple, split))
-    found = FoundFormat(name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones)
+    parts, backwards = tuple(map(tuple, split)), given.get("backwards", [])
+    if not is_sizes(backwards, 0):
+        raise fail(f"backwards must be a list of parts, got {shortened(backwards)}")
+    found = FoundFormat(
+        name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones, tuple(backwards)
+    )
     wrong = _inconsistency(found)
     if wrong:
         raise fail(wrong)
@@ -329,6 +337,9 @@ def _inconsistency(found: FoundFormat) -> str | None:
         places = [int(starts[d]) + part for d, part in enumerate(found.grows)]
         if any(padded_sizes[at] != shape.dimensions[at] for at in places):
             return f"a dimension that grows must not be padded, got {shortened(found.layout)}"
+    whole = sum(len(parts) for size, parts in zip(found.sizes, found.split, strict=False) if math.prod(parts) == size)
+    if found.backwards and (found.stream is not None or max(found.backwards) >= whole):
+        return f"parts of whole dimensions run backwards, got {shortened(found.backwards)}"
     if found.unit_order and shape.nbytes * 8 % len(found.unit_order):
         return f"the layout must consist of whole units of {len(found.unit_order)} bits"
     return None

@@ -25,7 +25,7 @@ from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.jobs.positions import OPEN_FLAGS
 from fastindex.patterns.known_names import known_name
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 from fastindex.weights.found_formats import found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats, shape_of
@@ -133,7 +133,7 @@ class Manifest:
         }
 
 
-def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
+def record_of(array: Array, file: str, crc32: str) -> dict[str, Any]:
     """Return the manifest's record of an array."""
     first = array.tensors[0]
     record: dict[str, Any] = {
@@ -142,7 +142,7 @@ def record_of(array: Array, file: str, sha256: str) -> dict[str, Any]:
         "file": file,
         "offset": 0,
         "nbytes": array.shape.nbytes,
-        "sha256": sha256,
+        "crc32": crc32,
         "order": list(array.order),
         "is_stacked": array.is_stacked,
         "tensors": [tensor.name for tensor in array.tensors],
@@ -247,7 +247,7 @@ _FIELDS = {
     "file": str,
     "offset": int,
     "nbytes": int,
-    "sha256": str,
+    "crc32": str,
     "order": list,
     "is_stacked": bool,
     "tensors": list,

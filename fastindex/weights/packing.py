@@ -28,8 +28,8 @@ from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray, write_file
 from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
-from fastindex.runtime.progress import NoProgress, Progress
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
+from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
@@ -203,8 +203,8 @@ def _packed(path: str, array: Array, limit: int, store: str, progress: Progress,
 def _finish(path: str, array: Array, packed: contextlib.ExitStack, store: str, journal: Journal) -> None:
     """Flush a packed array, read it back for its checksum, and record it in the journal."""
     packed.close()
-    sha256 = checksum_of(opened_buffer(path, array.shape, store))
-    journal.add(array.name, record_of(array, os.path.basename(path), sha256))
+    crc32 = checksum_of(opened_buffer(path, array.shape, store))
+    journal.add(array.name, record_of(array, os.path.basename(path), crc32))
 
 
 def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:

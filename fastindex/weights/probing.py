@@ -7,7 +7,6 @@ of dimensions, and the order of their parts.
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -212,6 +211,8 @@ class BitOrder:
         The dimension whose codes are split as one stream of bits, because codes cross words.
     unit_order : tuple of int
         Position of bit i in a unit of ``len(unit_order)`` bits, the most minor ones; empty if bits are in order.
+    backwards : tuple of int
+        The parts that count down: value v of a part of size n is at the place of ``n - 1 - v``.
     """
 
     text: str
@@ -219,17 +220,19 @@ class BitOrder:
     order: tuple[int, ...]
     stream: int | None = None
     unit_order: tuple[int, ...] = ()
+    backwards: tuple[int, ...] = ()
 
 
 def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
-    """Return the split and order of source bits; also try streams of bits, and units with reordered bits.
+    """Return the split and order of source bits; also try streams of bits, reordered units, and digits that count down.
 
     Parameters are those of `bit_order`.
 
     Examples
     --------
     >>> found_order(np.array([4, 5, 6, 7, 0, 1, 2, 3]), (2,), 4)
-    BitOrder(text='u4[2]{0:E(4)}', split=((2,),), order=(0,), stream=None, unit_order=(4, 5, 6, 7, 0, 1, 2, 3))
+    BitOrder(text='u4[2]{0:E(4)}', split=((2,),), order=(0,), stream=None, unit_order=(4, 5, 6, 7, 0, 1, 2, 3), \
+backwards=())
     """
     found = bit_order(places, sizes, width)
     if isinstance(found, BitOrder):
@@ -241,11 +244,13 @@ def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | 
             return replace(one, stream=d)
     for bits in UNIT_BITS:
         order = _order_of_units(places, bits)
-        if order is None:
-            continue
-        one = bit_order(places.reshape(-1, bits)[:, order].reshape(-1), sizes, width)
-        if isinstance(one, BitOrder):
+        one = found if order is None else bit_order(places.reshape(-1, bits)[:, order].reshape(-1), sizes, width)
+        if order is not None and isinstance(one, BitOrder):
             return replace(one, unit_order=tuple(order.tolist()))
+        # Digits that count down grow with the array, as units of more than a byte do not.
+        found = bit_order(places, sizes, width, counts_down=True)
+        if isinstance(found, BitOrder):
+            return found
     return found
 
 
@@ -279,7 +284,7 @@ class _Part:
     stride: int
 
 
-def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
+def bit_order(places: Places, sizes: Sequence[int], width: int, counts_down: bool = False) -> BitOrder | str:
     """Return the split and order that map source bits to their places, or the reason why there is none.
 
     Parameters
@@ -290,11 +295,15 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
         Of the array.
     width : int
         Bits of a code.
+    counts_down : bool
+        Whether digits of whole dimensions may count down.
 
     Examples
     --------
     >>> bit_order(np.array([0, 2, 1, 3]), (4,), 1)
-    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1), stream=None, unit_order=())
+    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1), stream=None, unit_order=(), backwards=())
+    >>> bit_order(np.array([2, 3, 0, 1]), (4,), 1, counts_down=True)
+    BitOrder(text='u1[2,2]{1,0:E(1)}', split=((2, 2),), order=(1, 0), stream=None, unit_order=(), backwards=(0,))
     """
     dimensions = [*sizes, width]
     where = np.empty(math.prod(dimensions), np.int64)
@@ -321,9 +330,9 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
     is_type = width & width - 1 == 0
     codes_are_whole = is_type and len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
     if not codes_are_whole:
-        return _spelled(parts, dimensions, 1, len(places), start, len(sizes))
+        return _spelled(parts, dimensions, 1, len(places), start, len(sizes) if counts_down else 0)
     kept = [part for part in parts if part.dimension < len(sizes)]
-    return _spelled(kept, list(sizes), width, len(places), start, len(sizes))
+    return _spelled(kept, list(sizes), width, len(places), start, len(sizes) if counts_down else 0)
 
 
 def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
@@ -362,44 +371,22 @@ def _repeats(line: Places, period: int) -> bool:
     return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
 
 
-def _backwards(part: _Part, size: int, rank: int) -> str:
-    """Return the message for a digit of negative stride, with the pattern that reverses it; plainer if outermost."""
-    where = f"dimension {part.dimension}" if part.dimension < rank else "the bits of a code"
-    what = f"a digit of {part.size} runs backwards, whose values are {part.unit} apart"
-    if part.size * part.unit == size:
-        what = "its halves are swapped" if part.size == 2 else f"its {part.size} parts are in reverse order"
-    found = f"it is a permutation of bits, but no order of digits: in {where}, {what}"
-    if part.dimension == rank:
-        return found
-    return f"{found}; {_reversal(part, size, rank)} reverses it: discover the packer of codes rearranged so"
-
-
-def _reversal(part: _Part, size: int, rank: int) -> str:
-    """Return the call that reverses a digit of a dimension.
-
-    Examples
-    --------
-    >>> _reversal(_Part(0, 2, 4, -1), 8, 2)
-    "rearrange(codes, '(part a) b -> (-part a) b', part=2)"
-    """
-    names = list(string.ascii_lowercase[:rank])
-    own, outer, inner = names[part.dimension], size > part.size * part.unit, part.unit > 1
-    sizes = f", part={part.size}" if outer or inner else ""
-    sizes += f", inner={part.unit}" if outer and inner else ""
-    factors = [*([own] if outer else []), "*part", *(["inner" if outer else own] if inner else [])]
-    names[part.dimension] = f"({' '.join(factors)})" if sizes else f"*{own}"
-    pattern = " ".join(names)
-    return f"rearrange(codes, '{pattern.replace('*', '')} -> {pattern.replace('*', '-')}'{sizes})"
-
-
 def _spelled(
-    parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int, rank: int
+    parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int, whole: int
 ) -> BitOrder | str:
-    for part in parts:
-        if part.stride < 1:
-            return _backwards(part, dimensions[part.dimension], rank)
+    """Return the text of parts; those of the first `whole` dimensions may count down, if they fill their dimension."""
+    down = [part for part in parts if part.stride < 1]
+    for part in down:
+        d = part.dimension
+        if d >= whole or math.prod(one.size for one in parts if one.dimension == d) != dimensions[d]:
+            where = f"dimension {d}" if d < whole else "the bits of a code"
+            return f"it is a permutation of bits, but a digit of {part.size} in {where} runs backwards"
+    start += sum((part.size - 1) * part.stride for part in down)
+    backwards = {(part.dimension, part.unit) for part in down}
+    parts = [replace(part, stride=abs(part.stride)) for part in parts]
     split: list[tuple[int, ...]] = []
     numbered: list[tuple[int, int]] = []
+    counted_down: list[int] = []
     padded: list[int] = []
     tail = ""
     ordered = sorted(parts, key=lambda part: part.stride)
@@ -408,6 +395,7 @@ def _spelled(
             _Part(d, 1, 1, 0)
         ]
         split.append(tuple(part.size for part in own))
+        counted_down += [len(numbered) + i for i, part in enumerate(own) if (d, part.unit) in backwards]
         numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
     if not parts and count > width:
         # One element, with padding after it.
@@ -425,8 +413,8 @@ def _spelled(
     if start:
         return f"it is a permutation of bits after {start} bits of padding, which no layout has"
     padded_sizes = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
-    whole = [padded_sizes.get(i, size) for i, size in enumerate(flat)]
-    attributes = (f"PAD({','.join(map(str, whole))})" if whole != flat else "") + tail
+    filled = [padded_sizes.get(i, size) for i, size in enumerate(flat)]
+    attributes = (f"PAD({','.join(map(str, filled))})" if filled != flat else "") + tail
     attributes += f"E({width})" if width < 8 else ""
     text = f"u{width}[{','.join(map(str, flat))}]{{{','.join(map(str, order))}{':' if attributes else ''}{attributes}}}"
-    return BitOrder(text, tuple(split), order)
+    return BitOrder(text, tuple(split), order, backwards=tuple(counted_down))

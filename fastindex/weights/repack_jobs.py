@@ -19,7 +19,7 @@ from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.known_names import PLAIN, takes_any_width
 from fastindex.patterns.named_formats import chosen
 from fastindex.runtime.first_answer import without_kernels
-from fastindex.runtime.progress import Progress
+from fastindex.terminal import Progress
 from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.repack_arguments import (
     check_words,

@@ -31,8 +31,10 @@ from fastindex.weights.repack_sides import (
     ONEDNN,
     as_stream,
     batched,
+    in_parts,
     is_of_bits,
     letters_of,
+    parts_backwards,
     side_of,
     sizes_by_letter,
     streams_of,
@@ -379,6 +381,8 @@ def repack_plan(
         side = side_of(row, ordered, width, by_bits)
         for letter in streams_of(rows, letters):
             side = as_stream(side, variables[letter], width)
+        for letter, parts in parts_backwards(rows, letters).items():
+            side = in_parts(side, variables[letter], parts)
         final = tuple(shape) if row is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
         ends.append(End(name, final, width, batched(side, batch), row))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fastindex.algebra.sides import RegroupedShape
-from fastindex.core.digits import Digit, Digits, Variable, digit
+from fastindex.core.digits import Backwards, Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.named_formats import Chosen, format_side, in_bits, of_bits, plain_side
-from fastindex.weights.found_formats import FoundChosen
+from fastindex.weights.found_formats import FoundChosen, found_shape
 
 ONEDNN = "onednn"
 #: The variable of the batch: arrays stored one after the other.
@@ -76,6 +76,63 @@ def as_stream(side: RegroupedShape, code: Variable, width: int) -> RegroupedShap
     coordinates = tuple(tuple(made for one in digits for made in replaced(one)) for digits in side.coordinates)
     variables = dict.fromkeys(stream if v in (code, bit) else v for v in side.variables)
     return RegroupedShape(side.shape, coordinates, tuple(variables))
+
+
+def parts_backwards(rows: Sequence[Chosen | None], letters: Sequence[str]) -> dict[str, tuple[Variable, ...]]:
+    """Return a variable for each part of the dimensions in which parts of a discovered format run backwards.
+
+    Raises
+    ------
+    UnsupportedError
+        Both formats have these in one dimension.
+    """
+    found: dict[str, tuple[Variable, ...]] = {}
+    for row, spelled in zip(rows, letters, strict=True):
+        if not isinstance(row, FoundChosen) or not row.found.backwards:
+            continue
+        sizes, at = found_shape(row.found, row.sizes).dimensions, 0
+        for letter, parts in zip(spelled, row.found.split, strict=False):
+            numbers = range(at, at + len(parts))
+            at += len(parts)
+            if set(row.found.backwards).isdisjoint(numbers):
+                continue
+            if letter in found:
+                raise UnsupportedError("digits of both formats run backwards; move to 'plain', then from it")
+            keys = [Backwards((letter, n)) if n in row.found.backwards else (letter, n) for n in numbers]
+            found[letter] = tuple(Variable(key, sizes[n], True) for key, n in zip(keys, numbers, strict=True))
+    return found
+
+
+def in_parts(side: RegroupedShape, whole: Variable, parts: Sequence[Variable]) -> RegroupedShape:
+    """Return a side with the digits of a variable as digits of its parts, the most major part first.
+
+    Raises
+    ------
+    UnsupportedError
+        A digit does not divide a part.
+    """
+
+    def replaced(one: Digit) -> Digits:
+        if one.variable != whole:
+            return (one,)
+        made: Digits = ()
+        weight = whole.extent
+        for part in parts:
+            top, weight = weight, weight // part.extent
+            low, high = max(one.low, weight), min(one.high or whole.extent, top)
+            if low >= high:
+                continue
+            if any(top % edge or edge % weight for edge in (low, high)):
+                raise UnsupportedError(
+                    f"a digit of {part.extent} runs backwards or is beside one that does, and the other format splits "
+                    "it at other places; move to 'plain', then from it"
+                )
+            made += digit(one.weight * (low // one.low), part, low // weight, high // weight)
+        return made
+
+    coordinates = tuple(tuple(made for one in digits for made in replaced(one)) for digits in side.coordinates)
+    variables = tuple(one for v in side.variables for one in (parts if v == whole else (v,)))
+    return RegroupedShape(side.shape, coordinates, variables)
 
 
 def letters_of(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import SupportsIndex
 from fastindex.core.integers import as_integers, counted, spelled
 from fastindex.core.proto import shape_from_bytes, shape_to_bytes
 from fastindex.core.shape import Shape, as_shape
-from fastindex.core.shape_text import format_shape
+from fastindex.core.shape_text import ShapeReader, format_shape
 from fastindex.core.wire import Fields, bytes_field, bytes_of_message
 from fastindex.errors import ArgumentTypeError, LayoutError, OutOfBoundsError
 
@@ -171,6 +171,38 @@ class ProgramShape:
         object.__setattr__(self, "parameters", tuple(parameters))
         object.__setattr__(self, "result", result)
         object.__setattr__(self, "parameter_names", names)
+
+    @staticmethod
+    def parse(text: str) -> ProgramShape:
+        """Parse the text of a program shape, with or without names and layouts.
+
+        Raises
+        ------
+        ParseError
+            The text is not a program shape; `position` says where it goes wrong.
+
+        Examples
+        --------
+        >>> ProgramShape.parse("(x: f32[2,3]{0,1}, s8[]) -> f32[]").parameter_names
+        ('x', '')
+        >>> str(ProgramShape.parse("(f32[2,3]{1,0})->(f32[], s32[])"))
+        '((unknown): f32[2,3]) -> (f32[], s32[])'
+        """
+        reader = ShapeReader(text, Shape)
+        reader.expect("(", "the parameters, as in (x: f32[2]) -> f32[]")
+        names: list[str] = []
+        parameters: list[Shape] = []
+        while reader.tokens[reader.at] != ")":
+            if parameters:
+                reader.expect(",", "',' or ')' in the parameters")
+            names.append(reader.name())
+            parameters.append(reader.shape())
+        reader.at += 1
+        reader.expect("-", "'->' and the result")
+        reader.expect(">", "'->' and the result")
+        result = reader.shape()
+        reader.end("result")
+        return ProgramShape(parameters, result, names)
 
     @staticmethod
     def from_proto(proto: object) -> ProgramShape:

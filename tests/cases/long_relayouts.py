@@ -83,9 +83,11 @@ def wrong(case: Case) -> str:
     values, noise = (
         rng.integers(0, 16 if is_half else 256, (rows, width), np.uint8) for rows in (math.prod(sides[0].dimensions), 1)
     )
-    fill = np.full((1, width), case.fill or 0, np.uint8)
-    given = slot_owners.buffer_of(values, slot_owners.elements_of_slots(sides[0]), noise, packed[0])
-    expected = slot_owners.buffer_of(values, slot_owners.elements_of_slots(sides[1]), fill, packed[1])
+    fills = noise.tobytes(), bytes([case.fill or 0]) * width
+    given, expected = (
+        slot_owners.buffer_of(side, slot_owners.elements_of_slots(side), values, fill)
+        for side, fill in zip(sides, fills, strict=True)
+    )
     source = np.empty(len(given) + case.offset, np.uint8)[case.offset :]
     source[:] = given
     memory = np.full(len(expected) + 2 * _GUARD_BYTES, _GUARD, np.uint8)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import CompiledPasses
-from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES, MOST_PIECE_BYTES
+from fastindex.moving.moves.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
 from fastindex.moving.passes import Pass, with_tables

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fastindex as fi
+from fastindex.moving import rearranged_arrays
 from tests.oracles.array_places import check_places, order_of
 
 
@@ -98,6 +99,23 @@ def test_the_gradient_of_a_compiled_function() -> None:
     weights = torch.arange(6.0).reshape(3, 2)
     torch.compile(lambda x: (fi.rearrange(x, "a b -> b a") * weights).sum(), backend="eager")(x).backward()
     assert torch.equal(x.grad, weights.t())
+
+
+def test_a_gradient_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weights, out = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2), torch.zeros(3, 2)
+    leaf = x.clone().requires_grad_()
+    for array, target in ((leaf, out), (leaf * 2, out.numpy()), (x, out.clone().requires_grad_())):
+        with pytest.raises(fi.UnsupportedError, match="a result in out has no gradient"):
+            fi.rearrange(array, "a b -> b a", out=target)
+    with pytest.raises(fi.UnsupportedError, match="dtype= is not supported for tensors that require gradients"):
+        fi.rearrange([leaf, leaf], "n a b -> n b a", dtype="bf16")
+    with torch.no_grad():
+        assert torch.equal(fi.rearrange(leaf, "a b -> b a", out=out), x.t())
+    # A GPU whose function loses the gradient, as kernels do.
+    monkeypatch.setattr(rearranged_arrays, "place_of", lambda *_: "cuda")
+    monkeypatch.setattr(rearranged_arrays, "hook", lambda _: lambda tensor, *_: tensor.detach().mT.clone())
+    (fi.rearrange([leaf], "n a b -> b (n a)") * weights).sum().backward()
+    assert torch.equal(leaf.grad, weights.t())
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:

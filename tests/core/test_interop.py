@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import fastindex as fi
 from fastindex.core.digits import CuteTuple
 from tests.cases import strategies
+from tests.core.test_host_arrays import OnlyArray, OnlyDlpack
 from tests.oracles import reference
 from tests.oracles.array_places import check_places, order_of
 
@@ -90,22 +91,6 @@ def test_scalars_and_empty_arrays() -> None:
     assert str(fi.Shape.from_numpy(np.zeros((0, 3))[:, ::-1])) == "f64[0,3]{1,0}"
 
 
-class OnlyDlpack:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
-
-
-class OnlyArray:
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return np.zeros((3, 5), np.int16, order="F")
-
-
 class CudaArray:
     """What CuPy and Numba give out, on no device: nothing may be read or copied."""
 
@@ -120,7 +105,7 @@ class CudaArray:
 
 def test_protocols() -> None:
     assert str(fi.Shape.from_numpy(OnlyDlpack(np.zeros((3, 5)).T))) == "f64[5,3]{0,1}"
-    assert str(fi.Shape.from_numpy(OnlyArray())) == "s16[3,5]{0,1}"
+    assert str(fi.Shape.from_numpy(OnlyArray(np.zeros((3, 5), np.int16, order="F")))) == "s16[3,5]{0,1}"
     assert str(fi.Shape.from_numpy(CudaArray((3, 5), None))) == "f32[3,5]{1,0}"
     assert str(fi.Shape.from_numpy(CudaArray((3, 5), (4, 12)))) == "f32[3,5]{0,1}"
     assert str(fi.Shape.from_numpy(memoryview_array())) == "u8[2,3]{1,0}"

@@ -2,7 +2,7 @@
 
 Bytes are compared with jaxlib's in test_against_jaxlib.py.
 
-Tests of: core.layout_proto, core.proto, core.wire.
+Tests of: core.layout, core.proto, core.wire.
 """
 
 from __future__ import annotations
@@ -39,32 +39,24 @@ def test_known_bytes(text: str) -> None:
     assert str(Shape.from_proto(data)) == text
 
 
-def test_round_trips_of_everything() -> None:
-    texts = [*REAL_TEXTS, "f32[3]{0:D(C+~)}", "f32[3]{0:PAD(4)PV(highest)}", "f32[2,3]{1,0:T(*,2)}"]
-    texts += [str(random_shape(seed)) for seed in seeds(300)]
-    for text in texts:
-        shape = Shape.parse(text)
-        again = Shape.from_proto(shape.to_proto())
-        assert str(again) == str(shape), text
-        assert again == shape
-
-
 def test_the_protobuf_library_reads_what_is_written_and_writes_what_is_read() -> None:
     message = message_class("ShapeProto")
+    texts = [*REAL_TEXTS, "f32[3]{0:D(C+~)}", "f32[3]{0:PAD(4)PV(highest)}", "f32[2,3]{1,0:T(*,2)}"]
     for seed in seeds(300):
-        for shape in (Shape.parse(TextMaker(seed).valid()), Shape.parse(str(random_shape(seed)))):
-            parsed = message.FromString(shape.to_proto())
-            assert Shape.from_proto(parsed) == shape
-            assert Shape.from_proto(parsed.SerializeToString()) == shape
-            assert list(parsed.dimensions) == list(shape.dimensions)
-            assert parsed.element_type == shape.element_type.number
-            if shape.is_array:
-                layout = parsed.layout
-                assert tuple(layout.minor_to_major) == shape.layout.minor_to_major
-                assert tuple(tuple(tile.dimensions) for tile in layout.tiles) == shape.layout.tiles
-                assert tuple(layout.padded_dimensions) == (shape.layout.padded_dimensions or ())
-                assert Layout.from_proto(layout) == shape.layout
-                assert shape.layout.to_proto() == layout.SerializeToString()
+        texts += [TextMaker(seed).valid(), str(random_shape(seed))]
+    for shape in map(Shape.parse, texts):
+        parsed = message.FromString(shape.to_proto())
+        assert str(Shape.from_proto(parsed)) == str(shape)
+        assert Shape.from_proto(parsed.SerializeToString()) == shape
+        assert list(parsed.dimensions) == list(shape.dimensions)
+        assert parsed.element_type == shape.element_type.number
+        if shape.is_array:
+            layout = parsed.layout
+            assert tuple(layout.minor_to_major) == shape.layout.minor_to_major
+            assert tuple(tuple(tile.dimensions) for tile in layout.tiles) == shape.layout.tiles
+            assert tuple(layout.padded_dimensions) == (shape.layout.padded_dimensions or ())
+            assert Layout.from_proto(layout) == shape.layout
+            assert shape.layout.to_proto() == layout.SerializeToString()
 
 
 def layout_proto(**fields: object) -> bytes:
@@ -220,6 +212,10 @@ def test_program_shapes() -> None:
     assert ProgramShape.from_proto(parsed) == program
     assert hash(ProgramShape.from_proto(parsed)) == hash(program)
     assert ProgramShape([Shape.token()], Shape.token()).parameter_names == ("",)
+    assert ProgramShape.parse("(x:f32[2,3]{0,1}, token[])->pred[]") == program
+    assert ProgramShape.parse("(x: f32[2,3]{0,1}, (unknown): token[]) -> pred[]") == program
+    nested = ProgramShape.parse("((f32[2], ()), b.1: (s8[])) -> ()")
+    assert (ProgramShape.parse(str(nested)), nested.parameter_names) == (nested, ("", "b.1"))
 
 
 def test_program_shapes_that_cannot_be() -> None:
@@ -229,3 +225,8 @@ def test_program_shapes_that_cannot_be() -> None:
         ProgramShape(["f32[]"], Shape.token())  # type: ignore[list-item]
     with pytest.raises(fi.LayoutError, match="no result"):
         ProgramShape.from_proto(b"")
+    texts = ("(f32[2] f32[3]) -> f32[]", "(f32[2]", "(:f32[2]) -> f32[]", "(f32[2]) f32[]", "() -> f32[] x", "f32[]")
+    for text, column in zip(texts, (8, 7, 1, 9, 12, 0), strict=True):
+        with pytest.raises(fi.ParseError) as caught:
+            ProgramShape.parse(text)
+        assert caught.value.position == column, text

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cli.commands import main
-from tests.oracles import reference
-from tests.oracles.slot_owners import elements_of_slots
+from tests.oracles import reference, slot_owners
+from tests.oracles.slot_owners import elements_of_slots, slots_of_elements
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Names of files that SIGKILL may leave, which nothing can clean up.
@@ -112,9 +112,7 @@ def values_of(shape: reference.ReferenceShape) -> NDArray[np.uint8]:
 
 def buffer_of(shape: reference.ReferenceShape, values: NDArray[np.uint8]) -> bytes:
     """Return the buffer that holds values in a layout, zero in its padding."""
-    places = elements_of_slots(shape)
-    slots = np.where((places >= 0)[:, None], values[places], 0).astype(np.uint8)
-    return bytes(slots[::2, 0] | slots[1::2, 0] << 4) if shape.element_size_in_bits == 4 else slots.tobytes()
+    return slot_owners.buffer_of(shape, elements_of_slots(shape), values).tobytes()
 
 
 _NPY = {"bf16": "<V2", "f32": "<f4", "s4": "|i1", "s64": "<i8"}
@@ -175,10 +173,7 @@ def _relayout(
 
 def _index_jobs(text: str) -> list[Job]:
     shape = reference.parse(text)
-    places = elements_of_slots(shape)
-    inside = np.flatnonzero(places >= 0)
-    slots = np.empty(reference.element_count(shape), np.int64)
-    slots[places[inside]] = inside
+    slots = slots_of_elements(elements_of_slots(shape))
     coordinates = np.indices(shape.dimensions, np.int64).reshape(2, -1)
     files = (
         _file(".npy", "s64", coordinates.shape, coordinates.tobytes()),

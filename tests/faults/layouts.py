@@ -6,12 +6,9 @@ their page is filled with a pattern that must stay. What comes out is compared w
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import functools
 import itertools
 import math
-import mmap
 from random import Random
 from typing import Any, Protocol
 
@@ -23,14 +20,14 @@ import fastindex.runtime.machine_code
 from fastindex import RelayoutPlan
 from fastindex.runtime.tuning import TUNING
 from tests.cases import strategies
+from tests.cases.guard_pages import PAGE, guarded_pages
 from tests.faults.tally import Tally
 from tests.oracles import reference
 from tests.oracles.reference import STAR, ReferenceShape
-from tests.oracles.slot_owners import elements_of_slots
+from tests.oracles.slot_owners import buffer_of, elements_of_slots, slots_of_elements
 
 Bytes = NDArray[np.uint8]
 
-_PAGE = mmap.PAGESIZE
 _PATTERN = 0xC3
 #: Slots of one buffer, and of the few that are large enough for what only large ones reach.
 _MOST_SLOTS, _MOST_SLOTS_OF_FEW = 60_000, 3_000_000
@@ -62,25 +59,19 @@ class FencedMemory:
 
     def __init__(self, source: Random) -> None:
         self._random = source
-        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
         self._free: dict[int, list[Bytes]] = {}
         self._used: list[tuple[int, Bytes, int, int]] = []
 
     def __call__(self, size: int) -> Bytes:
-        pages = 1 << max(-(-max(size, 1) // _PAGE) - 1, 0).bit_length()
+        pages = 1 << max(-(-max(size, 1) // PAGE) - 1, 0).bit_length()
         free = self._free.setdefault(pages, [])
-        inside = free.pop() if free else self._fenced(pages * _PAGE)
+        inside = free.pop() if free else self._fenced(pages * PAGE)
         begin = len(inside) - size if self._random.random() < 0.5 else 0
         self._used.append((pages, inside, begin, begin + size))
         return inside[begin : begin + size]
 
     def _fenced(self, inside: int) -> Bytes:
-        pages = np.frombuffer(mmap.mmap(-1, inside + 2 * _PAGE), np.uint8)
-        address = pages.__array_interface__["data"][0]
-        for fence in (address, address + _PAGE + inside):
-            if self._mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(_PAGE), 0):
-                raise OSError(ctypes.get_errno(), "mprotect")
-        found: Bytes = pages[_PAGE : _PAGE + inside]
+        found: Bytes = guarded_pages(inside)
         found[:] = _PATTERN
         return found
 
@@ -88,9 +79,9 @@ class FencedMemory:
         """Whether the pattern beside all arrays is still there."""
         intact = True
         for pages, inside, begin, end in self._used:
-            beside = inside[max(begin - _PAGE, 0) : begin], inside[end : end + _PAGE]
+            beside = inside[max(begin - PAGE, 0) : begin], inside[end : end + PAGE]
             intact &= all(bool((part == _PATTERN).all()) for part in beside)
-            inside[max(begin - _PAGE, 0) : end + _PAGE] = _PATTERN
+            inside[max(begin - PAGE, 0) : end + PAGE] = _PATTERN
             self._free[pages].append(inside)
         self._used.clear()
         return intact
@@ -210,20 +201,6 @@ def _values(source: Random, shape: ReferenceShape) -> Bytes:
     return whole & ((1 << bits) - 1) if bits < 8 else whole
 
 
-def _buffer(shape: ReferenceShape, places: NDArray[np.int64], values: Bytes, fill: int) -> Bytes:
-    """The bytes of a buffer: the values, and `fill` in its padding."""
-    bits, width = reference.element_bits(shape), _width(shape)
-    slots = np.zeros((len(places), max(bits // 8, width)), np.uint8)
-    slots[:, :width] = np.frombuffer(fill.to_bytes(width, "little"), np.uint8)
-    inside = places >= 0
-    slots[inside, :width] = values[places[inside]]
-    if bits >= 8:
-        return slots.reshape(-1)
-    ways = 8 // bits
-    parts = np.append(slots[:, 0], np.zeros(-len(slots) % ways, np.uint8)).reshape(-1, ways)
-    return functools.reduce(np.bitwise_or, (parts[:, k] << np.uint8(k * bits) for k in range(ways))).astype(np.uint8)
-
-
 @dataclasses.dataclass(frozen=True)
 class LaidOut:
     """An array in a layout.
@@ -249,7 +226,8 @@ class LaidOut:
         """Lay values out by the definition."""
         places = elements_of_slots(shape)
         padding = reference.padding_pattern(shape.element_type, shape.padding_value)
-        buffers = (_buffer(shape, places, values, fill) for fill in (noise, padding))
+        fills = (fill.to_bytes(_width(shape), "little") for fill in (noise, padding))
+        buffers = (buffer_of(shape, places, values, fill) for fill in fills)
         return cls(shape, fi.Shape.parse(str(shape)), places, *buffers)
 
 
@@ -287,9 +265,7 @@ def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
 def _indices(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> str:
     """Convert all indices of the first layout, there, back, and to the second; return what is wrong."""
     dimensions, threads = left.shape.dimensions, source.choice((1, 2))
-    inside = np.flatnonzero(left.places >= 0)
-    expected = np.empty(math.prod(dimensions), np.int64)
-    expected[left.places[inside]] = inside
+    expected = slots_of_elements(left.places)
     coordinates = []
     for column in np.indices(dimensions, np.int64).reshape(len(dimensions), len(expected)):
         coordinates.append(memory(column.nbytes).view(np.int64))
@@ -308,10 +284,7 @@ def _indices(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> s
     if len(expected):
         there = memory(expected.nbytes).view(np.int64)
         fi.convert_index(left.parsed, right.parsed, slots, out=there, threads=threads)
-        wanted = np.empty(len(expected), np.int64)
-        inside = np.flatnonzero(right.places >= 0)
-        wanted[right.places[inside]] = inside
-        wrong = wrong or _difference(there, wanted)
+        wrong = wrong or _difference(there, slots_of_elements(right.places))
     return f"indices: {wrong}" if wrong else ""
 
 

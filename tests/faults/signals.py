@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.faults.file_jobs import Job, file_jobs, load_kernels, prepare_files, seconds_of, start, what_is_wrong
 from tests.faults.tally import Tally
@@ -35,6 +36,28 @@ def run(tally: Tally) -> None:
 def _hit(tally: Tally, job: Job, folder: Path, duration: float, fresh: bool) -> None:
     before = tally.random.choice((None, b"what was there before"))
     prepare_files(job, folder, before)
+    hit = hit_once(tally, job, folder, duration, fresh)
+    row = f"{hit.number.name} during file jobs"
+    tally.count(row, 1, int(hit.status != 0))
+    wrong = what_is_wrong(job, folder, before, hit.status, hit.message, hit.number == signal.SIGKILL, ended=True)
+    allowed = {0, -int(hit.number), 128 + int(hit.number)}
+    if hit.status not in allowed:
+        wrong += f"; status {hit.status}, {hit.message[:300]!r}"
+    if wrong:
+        tally.find(row, f"{wrong}; {hit.case}")
+
+
+class Hit(NamedTuple):
+    """A job that got a signal, and how it ended."""
+
+    case: str
+    number: signal.Signals
+    status: int
+    message: str
+
+
+def hit_once(tally: Tally, job: Job, folder: Path, duration: float, fresh: bool) -> Hit:
+    """Start a job, and send it one of the signals at a random moment of so many seconds."""
     number = tally.random.choice(_SIGNALS)
     delay = tally.random.random() * duration
     case = f"{job.name}, {number.name} after {1000 * delay:.1f} ms{', a fresh process' if fresh else ''}"
@@ -42,12 +65,4 @@ def _hit(tally: Tally, job: Job, folder: Path, duration: float, fresh: bool) -> 
     started = start(job, folder, fresh=fresh)
     time.sleep(delay)
     os.kill(started.process, number)
-    status, message = started.wait()
-    row = f"{number.name} during file jobs"
-    tally.count(row, 1, int(status != 0))
-    wrong = what_is_wrong(job, folder, before, status, message, number == signal.SIGKILL, ended=True)
-    allowed = {0, -int(number), 128 + int(number)}
-    if status not in allowed:
-        wrong += f"; status {status}, {message[:300]!r}"
-    if wrong:
-        tally.find(row, f"{wrong}; {case}")
+    return Hit(case, number, *started.wait())

@@ -6,7 +6,6 @@ A target is absent or whole: a folder with what the definition says. Stores are 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import tempfile
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 import fastindex as fi
 from tests.cases.damage import damaged_metadata
 from tests.faults.file_jobs import LEFT_BY_KILL, ONE_LINE, Job, buffer_of, start, values_of
+from tests.faults.signals import hit_once
 from tests.faults.tally import Tally
 from tests.oracles import reference
 
-_SIGNALS = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 #: One in this many jobs is a separate process.
 _FRESH = 40
 _TURNED, _TILED = "f32[700,1001]{0,1:T(8,128)}", "bf16[700,1001]{1,0:T(8,128)(2,1)}"
@@ -91,7 +90,8 @@ def run(tally: Tally) -> None:
         folders = [Path(name) / str(number) for number in range(len(jobs))]
         seconds = []
         for job, folder in zip(jobs, folders, strict=True):
-            _make_source(job, folder)
+            folder.mkdir()
+            make_source(job, job.job.files(folder)[0])
             # The first run loads what forks then have.
             seconds.append(min(_seconds_of(job, folder) for _ in range(2)))
         metadata = json.loads((folders[0] / "source.zarr" / "zarr.json").read_text())
@@ -105,12 +105,11 @@ def run(tally: Tally) -> None:
             tally.save()
 
 
-def _make_source(job: StoreJob, folder: Path) -> None:
+def make_source(job: StoreJob, path: Path) -> None:
+    """Write the source of a job."""
     import zarr
 
-    folder.mkdir()
-    path = str(job.job.files(folder)[0])
-    array = zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)
+    array = zarr.create_array(str(path), shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)
     array[...] = job.source
 
 
@@ -125,19 +124,12 @@ def _seconds_of(job: StoreJob, folder: Path) -> float:
 
 
 def _hit(tally: Tally, job: StoreJob, folder: Path, duration: float, fresh: bool) -> None:
-    number = tally.random.choice(_SIGNALS)
-    delay = tally.random.random() * duration
-    case = f"{job.name}, {number.name} after {1000 * delay:.1f} ms{', a fresh process' if fresh else ''}"
-    tally.begin(case)
-    started = start(job.job, folder, fresh=fresh)
-    time.sleep(delay)
-    os.kill(started.process, number)
-    status, message = started.wait()
-    row = f"{number.name} during jobs on Zarr stores"
-    tally.count(row, 1, int(status != 0))
-    wrong = what_is_wrong(job, folder, status, message, number)
+    hit = hit_once(tally, job.job, folder, duration, fresh)
+    row = f"{hit.number.name} during jobs on Zarr stores"
+    tally.count(row, 1, int(hit.status != 0))
+    wrong = what_is_wrong(job, folder, hit.status, hit.message, hit.number)
     if wrong:
-        tally.find(row, f"{wrong}; {case}")
+        tally.find(row, f"{wrong}; {hit.case}")
 
 
 def what_is_wrong(

@@ -11,7 +11,7 @@ import numpy as np
 import fastindex as fi
 from tests.faults.tally import Tally
 from tests.oracles import reference
-from tests.oracles.slot_owners import elements_of_slots
+from tests.oracles.slot_owners import buffer_of, elements_of_slots, slots_of_elements
 
 _THREADS, _CALLS = 8, 1000
 _TEXTS = (
@@ -67,13 +67,11 @@ def _calls_of(text: str) -> list[tuple[str, Call]]:
     """Calls for one layout, each with the answer that the definition has."""
     shape = reference.parse(text)
     places = elements_of_slots(shape)
-    inside = np.flatnonzero(places >= 0)
     count, width = reference.element_count(shape), reference.VALUE_BITS[shape.element_type] // 8
-    slots = np.empty(count, np.int64)
-    slots[places[inside]] = inside
+    slots = slots_of_elements(places)
     coordinates = np.indices(shape.dimensions).reshape(len(shape.dimensions), -1)
     values = np.random.default_rng(3).integers(0, 256, (count, width), np.uint8)
-    buffer = np.where((places >= 0)[:, None], values[places], 0).astype(np.uint8).reshape(-1)
+    buffer = buffer_of(shape, places, values)
     dtype = fi.Shape.parse(text).element_type.numpy_dtype
     array = values.reshape(-1).view(dtype).reshape(shape.dimensions)
     plain = text.split("{")[0]

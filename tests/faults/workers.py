@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fastindex.terminal import NoProgress
 from tests.cases.hangs import HANG_SECONDS
-from tests.faults.stores import StoreJob, bytes_of, store_jobs
+from tests.faults.stores import StoreJob, bytes_of, make_source, store_jobs
 from tests.faults.tally import Tally
 
 #: Two processes take some seconds to start.
@@ -27,14 +28,6 @@ _LEAST_SECONDS = 20
 #: Of a worker that was killed, and is started again.
 _LONGEST_START_SECONDS = 20
 _ROW = "Dask workers killed in the middle of a job"
-
-
-class _Nobody:
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, count: int) -> None:
-        pass
 
 
 def run(tally: Tally) -> None:
@@ -48,17 +41,10 @@ def run(tally: Tally) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name:
         jobs = store_jobs()
-        _make_sources(jobs, Path(name))
+        for number, job in enumerate(jobs):
+            make_source(job, Path(name) / f"{number}.zarr")
         while tally.going():
             _run_cluster(tally, jobs, Path(name))
-
-
-def _make_sources(jobs: list[StoreJob], folder: Path) -> None:
-    import zarr
-
-    for number, job in enumerate(jobs):
-        path = str(folder / f"{number}.zarr")
-        zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)[...] = job.source
 
 
 def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
@@ -91,7 +77,7 @@ def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
             command = jobs[number].job.arguments
             shapes = [Shape.parse(text) for text in command[3:] if "[" in text]
             target = folder / "target.zarr"
-            arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
+            arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, NoProgress(), client)
             call = partial(getattr(cluster_jobs, f"{command[0]}_store"), *arguments)
             # No process is killed in the first job, which says how long they take.
             delay = tally.random.random() * longest

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+from fastindex.hlo.flow.fast_memory import FastBuffer, FastUse, fast_nbytes
 
 FAST = "f32[256,1024]{1,0:T(8,128)S(1)}"
 MAIN = "f32[256,1024]{1,0:T(8,128)}"
@@ -275,6 +276,54 @@ def test_the_place_of_a_value_that_is_used_again_is_not_given_away(
         + (f", input_output_alias={{ {'{0}' if in_tuple else '{}'}: (0, {{}}, may-alias) }}" if donated else ""),
     )
     assert peaks(text)[1] == nbytes * MIB
+
+
+ROW, FAST_ROW = "f32[128]{0:T(128)}", "f32[128]{0:T(128)S(1)}"
+ONE = "f32[1]{0:T(128)}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "nbytes"),
+    [
+        # Of fp8_v5p: the last argument, read at once.
+        ([f"%b = {ROW} parameter(2)", f"%n = {ROW} negate(%b)"], 1),
+        ([f"%b = {ROW} parameter(2)", f"%m = {ROW} abs(%s)", f"%n = {ROW} negate(%b)"], 2),
+        # A scalar is never in fast memory.
+        ([f"%b = {ONE} parameter(2)", f"%n = {ONE} negate(%b)"], 2),
+        # Of seg_v4: argument 3 followed before it was moved to the start of the program.
+        ([f"%p = {ROW} parameter(3)", *fetched(7, "%p", FAST_ROW, ", cross_program_prefetch_index=0"),
+          f"%b = {ROW} parameter(2)", f"%n = {ROW} negate(%b)"], 2),
+        # Of ctc_v6e: the result of an asynchronous call.
+        ([f"%b = (({ROW}), {ROW}) abs-start(%s)", f"%d = {ROW} abs-done(%b)", f"%n = {ROW} negate(%d)"], 1),
+        # Of seqt_v5p: the result of an instruction that does not write to fast memory; others like it do.
+        ([f"%m = {ROW} abs(%s)", f"%n = {ROW} negate(%m)"], 1),
+        ([f"%m = {ROW} abs(%s)", f"%n = {ROW} negate(%m)", f"%o = {FAST_ROW} abs(%s)", f"%q = {ROW} add(%o, %o)"], 2),
+    ],
+)  # fmt: skip
+def test_if_one_value_cannot_be_fetched_in_time_all_get_new_places(lines: list[str], nbytes: int) -> None:
+    """Nothing gets the place of a copy that could be kept until the end, unless all are placed by their live ranges."""
+    text = module(
+        f"%s = {ROW} parameter(0)",
+        f"%a = {MAIN} parameter(1)",
+        *lines,
+        *fetched(0, "%a"),
+        f"%between = {MAIN} negate(%done.0)",
+        f"%after = {MAIN} negate(%between)",
+        *fetched(9, "%after"),
+        f"%read = {MAIN} negate(%done.9)",
+        f"%r = {MAIN} add(%done.9, %read)",
+        f"ROOT %t = ({MAIN}) tuple(%r)",
+        header="is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }",
+    )
+    assert peaks(text)[1] == pytest.approx(nbytes * MIB, rel=0.01)
+
+
+@pytest.mark.parametrize(("first", "nbytes"), [(3, 2), (1, 1)])
+def test_a_place_is_free_between_live_ranges_too(first: int, nbytes: int) -> None:
+    """Of kal_v5e: the value of a loop that each trip writes anew, and one that is placed before it, or after it."""
+    within = FastBuffer(4096, [(4, 4096)], [(4, 5)], FastUse(5, first))
+    around = FastBuffer(4096, [(0, 4096)], [(0, 2), (8, 9)], FastUse(9, 2))
+    assert fast_nbytes([within, around]) == nbytes * 4096
 
 
 def test_offsets_in_the_fast_memory_are_aligned() -> None:

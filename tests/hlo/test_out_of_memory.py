@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import quopri
 import re
 import textwrap
 from collections import Counter
@@ -209,10 +210,18 @@ WRAPPED: dict[str, Callable[[str], str]] = {
     ),
     "divided records of Kubernetes": lambda text: "".join(
         f"2025-06-11T13:57:15Z stderr {'P' * (at != last) or 'F'} {part}\n"
-        for parts in (folded(line, 200).split("\n") for line in text.split("\n"))
+        for parts in (folded(line, 60).split("\n") for line in text.split("\n"))
         for last in [len(parts) - 1]
         for at, part in enumerate(parts)
     ),
+    "quoted-printable mail": lambda text: quopri.encodestring(text.encode()).decode(),
+    "bytes in records of journald": lambda text: "".join(
+        json.dumps({"MESSAGE": list(line.encode()), "_PID": "1"}) + "\n" for line in text.split("\n")
+    ),
+    "escaped characters in JSON records": lambda text: "".join(
+        '{"log": "' + "".join(f"\\u{ord(character):04x}" for character in line) + '"}\n' for line in text.split("\n")
+    ),
+    "quotes of a word processor": lambda text: re.sub('"([^"\n]*)"', "\u201c\\1\u201d", text),
     "spaces for line breaks": lambda text: " ".join(text.split("\n")),
     "signs for line breaks": lambda text: text.replace("\n", "#012"),
     "colours within lines": lambda text: re.sub(r"(\w+):", "\x1b[1m\\1\x1b[0m:", text),

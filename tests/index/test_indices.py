@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -400,18 +401,12 @@ def test_coordinates_side_by_side(together: int, count: int, dtype: str) -> None
 
 
 COLUMNS_BEFORE_A_FENCE = """
-import ctypes, mmap
 import numpy as np
 import fastindex as fi
-page = mmap.PAGESIZE
-memory = mmap.mmap(-1, 3 * page)
-place = np.frombuffer(memory, np.uint8)
-start = place.ctypes.data
-for fence in (start, start + 2 * page):
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), 0) == 0
+from tests.cases.guard_pages import guarded_pages
+column = guarded_pages(1).view(np.int64)
 for together in (2, 3, 4, 5):
     for count in (8, 16, 17, 40):
-        column = place[page : 2 * page].view(np.int64)
         last = column[::-1][::together][:count][::-1]
         first = column[::together][:count]
         for coordinates in (last, first):
@@ -421,5 +416,6 @@ for together in (2, 3, 4, 5):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect is POSIX")
 def test_coordinates_side_by_side_are_not_read_beyond_their_ends() -> None:
-    done = subprocess.run([sys.executable, "-c", COLUMNS_BEFORE_A_FENCE], capture_output=True, text=True)
+    command = [sys.executable, "-c", COLUMNS_BEFORE_A_FENCE]
+    done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

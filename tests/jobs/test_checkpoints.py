@@ -16,16 +16,9 @@ import pytest
 import fastindex as fi
 from fastindex.jobs.layout_jobs import pack_file
 from fastindex.jobs.reading import checkpoint_of
+from fastindex.terminal import NoProgress
 
 MEMORY = 64 << 30
-
-
-class NoProgress:
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, count: int) -> None:
-        pass
 
 
 def test_without_tensorstore_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,9 +56,11 @@ def array_in(path: Path, text: str) -> np.ndarray:
 def test_a_numpy_file_of_a_numpy_type(tmp_path: Path, dtype: str, fortran: bool) -> None:
     numbers = np.arange(24).reshape(2, 3, 4) % 7
     array = (numbers % 2 == 0 if dtype == "|b1" else numbers).astype(dtype)
-    np.save(tmp_path / "a.npy", np.asfortranarray(array) if fortran else array)
     element_type = fi.ElementType.from_numpy_dtype(array.dtype)
-    np.testing.assert_array_equal(array_in(tmp_path / "a.npy", f"{element_type}[2,3,4]"), array)
+    for version in ((1, 0), (2, 0), (3, 0)):
+        with open(tmp_path / "a.npy", "wb") as file:
+            np.lib.format.write_array(file, np.asfortranarray(array) if fortran else array, version)
+        np.testing.assert_array_equal(array_in(tmp_path / "a.npy", f"{element_type}[2,3,4]"), array)
 
 
 @pytest.mark.parametrize("name", ["bf16", "f8e4m3fn", "f8e5m2", "s4", "u4", "s2", "f4e2m1fn"])
@@ -163,6 +165,7 @@ def header_of(text: str) -> bytes:
         (npy_header(np.dtype("f4"), (2**40, 2**40)), "cut short"),
         (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 3: 4}"), "keys that are not strings"),
         (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), b'x': 4}"), "keys that are not strings"),
+        (b"\x93NUMPY\x04\x00" + bytes(100), "has version 4.0 of NumPy's format"),
         (header_of("{'descr': ('<f4', (2,)), 'fortran_order': False, 'shape': (2,)}"), "an array of numbers is needed"),
     ],
 )

@@ -22,6 +22,7 @@ import fastindex as fi
 from fastindex.jobs.layout_jobs import pack_file, unpack_file
 from fastindex.jobs.zarr_arrays import stored_zarr_array
 from fastindex.jobs.zarr_stores import METADATA, _store_class, open_stored
+from fastindex.terminal import NoProgress
 from tests.cases import strategies
 from tests.cases.damage import damaged_metadata
 
@@ -29,14 +30,6 @@ zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'f
 
 SHAPE = fi.Shape.parse("u8[4,6]{1,0:T(2,2)}")
 VALUES = np.arange(24, dtype=np.uint8).reshape(4, 6)
-
-
-class NoProgress:
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, count: int) -> None:
-        pass
 
 
 @pytest.fixture(name="store")

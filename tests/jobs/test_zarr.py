@@ -22,18 +22,11 @@ from fastindex.algebra.segments import box_segments, byte_segments
 from fastindex.jobs import zarr_arrays
 from fastindex.jobs.layout_jobs import pack_file, relayout_file, unpack_file
 from fastindex.jobs.zarr_arrays import ATTRIBUTE, is_zarr, read_place, stored_zarr_buffer
+from fastindex.terminal import NoProgress
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 64 << 30
-
-
-class NoProgress:
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, count: int) -> None:
-        pass
 
 
 @pytest.fixture(name="zarr")

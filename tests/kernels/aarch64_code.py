@@ -10,7 +10,7 @@ import re
 
 from fastindex.moving.warmup import every_kernel
 from fastindex.runtime.kernels import assembly
-from fastindex.runtime.levels import LEVELS
+from fastindex.runtime.machine_code import LEVELS
 
 #: Instructions on whole registers of 16 bytes.
 _VECTOR_INSTRUCTION = re.compile(r"^\s+\w+\s.*\b(?:q\d+|v\d+\.(?:16b|8h|4s|2d))", re.MULTILINE)

@@ -38,7 +38,7 @@ def move_everything(memory: FencedMemory) -> int:
             plan(source, memory(plan.destination.nbytes, 0).view(plan(source).dtype))
         count += 1
     for name, bits, parameters, shapes in CASES:
-        codes = codes_of(shapes[1], bits)
+        codes = codes_of(shapes[-1], bits)
         expected = fi.weights.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
         fenced, out = (memory(one.nbytes, 0) for one in (codes, expected))
         fenced[...] = codes.reshape(-1).view(np.uint8)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import mmap
 import sys
 
 import numpy as np
@@ -19,6 +18,7 @@ from tests.cases import paired_cases, strategies
 from tests.cases.assembly_cases import NAMED, passes_of
 from tests.cases.assembly_cases import move as move_pair
 from tests.cases.cast_cases import cast, every_cast
+from tests.cases.guard_pages import guarded_pages
 from tests.cases.relayout_cases import (
     BITS,
     WIDTHS,
@@ -33,25 +33,16 @@ from tests.cases.relayout_cases import (
     steps_of,
 )
 
-_PAGE = mmap.PAGESIZE
-_NO_ACCESS = 0
-
 
 class FencedMemory:
     """Arrays whose first byte follows, or whose last byte is followed by, a page without access."""
 
     def __init__(self, at_end: bool) -> None:
         self._at_end = at_end
-        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
 
     def __call__(self, size: int, offset: int) -> Bytes:
-        inside = -(-max(size, 1) // _PAGE) * _PAGE
-        pages = np.frombuffer(mmap.mmap(-1, inside + 2 * _PAGE), np.uint8)
-        address = pages.__array_interface__["data"][0]
-        for fence in (address, address + _PAGE + inside):
-            if self._mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(_PAGE), _NO_ACCESS):
-                raise OSError(ctypes.get_errno(), "mprotect")
-        begin = _PAGE + (inside - size if self._at_end else 0)
+        pages = guarded_pages(size)
+        begin = len(pages) - size if self._at_end else 0
         return pages[begin : begin + size]
 
     def array(self, array: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:

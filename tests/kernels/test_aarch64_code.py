@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastindex.runtime.levels import LEVELS
+from fastindex.runtime.machine_code import LEVELS
 
 #: What Python has, and every C library. Not among them: division of 128 bits
 #: (`__udivti3`) and atomics out of line (`__aarch64_ldadd8_relax`), which a process may lack.

@@ -2,7 +2,7 @@
 
 Tests of: moving.moves.block_permute.geometry, moving.moves.column_gather.blocks, moving.moves.column_gather.plan,
 moving.moves.block_permute.tables, moving.moves.block_permute.kernel, moving.moves.column_gather.kernel,
-moving.lines.lanes, moving.moves.block_permute.numbers, moving.moves.column_gather.numbers.
+moving.kernels.lanes, moving.moves.block_permute, moving.moves.column_gather.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import fastindex as fi
 from fastindex import RelayoutPlan
 from fastindex.moving import movements
 from fastindex.moving.movements import movement
-from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
-from fastindex.moving.moves.column_gather import numbers as columns
+from fastindex.moving.moves import column_gather as columns
+from fastindex.moving.moves.block_permute import ASSEMBLY, VECTOR_HEADER, VECTOR_HEADER_BYTES, VECTOR_RUN
 from fastindex.moving.moves.column_gather import plan as column_passes
 from fastindex.moving.passes import Pass
 from fastindex.moving.timed_choices import Choice

@@ -17,8 +17,8 @@ import fastindex as fi
 from fastindex.arrays.arrays import address_of
 from fastindex.moving.movements import movement
 from fastindex.moving.moves.boxes import geometry as box_geometry
+from fastindex.moving.moves.nibble_pairs import PAIR
 from fastindex.moving.moves.nibble_pairs import plan as nibble_pairs
-from fastindex.moving.moves.nibble_pairs.numbers import PAIR
 from fastindex.moving.passes import Pass
 from fastindex.runtime.machine import EPYC_1M
 from tests.cases import strategies

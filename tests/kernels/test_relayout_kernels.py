@@ -1,7 +1,7 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
 Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel, moving.moves.gathers.kernel,
-moving.lines.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.lines.staging,
+moving.kernels.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.kernels.staging,
 moving.moves.transposes.kernel.
 """
 
@@ -25,9 +25,9 @@ import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving import compiled_passes, requests
-from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES
+from fastindex.moving.moves.gathers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import passes
-from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.moves.streams import STREAM
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.tuning import TUNING, Tuning
 from tests.cases import strategies

@@ -16,13 +16,13 @@ from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.moving.choice import plans, select_plan
 from fastindex.moving.counts import read_lines
 from fastindex.moving.movements import Movement, movement
+from fastindex.moving.moves.block_permute import ASSEMBLY, MOST_BLOCK_BYTES
 from fastindex.moving.moves.block_permute.geometry import permuted_blocks
-from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, MOST_BLOCK_BYTES
+from fastindex.moving.moves.column_gather import COLUMNS
 from fastindex.moving.moves.column_gather.blocks import BlockPermutes
-from fastindex.moving.moves.column_gather.numbers import COLUMNS
 from fastindex.moving.moves.nests.plan import drafts
-from fastindex.moving.moves.streams.numbers import STREAM
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.moves.streams import STREAM
+from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.passes import Draft, Pass, cost, with_tables
 from fastindex.moving.problem import Context, Problem, slot_move
 from fastindex.runtime.machine import EPYC_1M, Machine

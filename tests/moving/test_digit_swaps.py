@@ -17,7 +17,7 @@ import pytest
 import fastindex as fi
 from fastindex.moving.choice import plans
 from fastindex.moving.movements import Movement, movement
-from fastindex.moving.moves.digit_swaps.numbers import OF_ROWS, WITHIN, SwapGeometry
+from fastindex.moving.moves.digit_swaps import OF_ROWS, WITHIN, SwapGeometry
 from fastindex.moving.numbers import CHUNKS
 from fastindex.moving.passes import Draft
 from fastindex.runtime.machine import EPYC_1M, this_machine

@@ -17,17 +17,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-
-
-class NoProgress:
-    """Takes the progress of a job and shows nothing."""
-
-    def start(self, total: int) -> None:
-        """Receive the total."""
-
-    def advance(self, count: int) -> None:
-        """Receive a part of it."""
-
+from fastindex.terminal import NoProgress
 
 NARROW = {"u4": (0, 15), "s4": (-8, 7), "u2": (0, 3), "s2": (-2, 1), "u1": (0, 1), "s1": (-1, 0)}
 #: Integers whose kind may become that of a narrow type without "unsafe".

@@ -15,10 +15,10 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped, relayout_loops
-from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES
+from fastindex.moving.moves.gathers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import packed_drafts, passes
-from fastindex.moving.moves.streams.numbers import STREAM
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.moves.streams import STREAM
+from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.numbers import FILL
 from fastindex.moving.passes import Draft, Pass, with_tables
 from fastindex.runtime.machine import EPYC_1M

@@ -141,6 +141,14 @@ def test_dask_arrays_stay_lazy() -> None:
         got = fi.rearrange(lazy, case.pattern, pad=case.pad, fill=case.fill if case.pad else None, **case.sizes)
         assert isinstance(got, da.Array)
         assert np.array_equal(got.compute(), by_numpy(array, case)), case
+    array = np.arange(6).reshape(2, 3)
+    lazy = da.from_array(array, chunks=2)
+    got = fi.rearrange([array, lazy], "n a b -> b (n a)")
+    assert isinstance(got, da.Array)
+    assert np.array_equal(got.compute(), np.concatenate([array, array]).T)
+    for values, out in ((lazy, array), (array, lazy)):
+        with pytest.raises(fi.FastIndexError, match="out is for arrays in memory"):
+            fi.rearrange(values, "a b -> a b", out=out)
 
 
 BAD = [

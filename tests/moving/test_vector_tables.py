@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fastindex.moving.counts import distinct
+from fastindex.moving.moves.block_permute import SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.moving.moves.block_permute.geometry import Block
-from fastindex.moving.moves.block_permute.numbers import SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.numbers import HIGH_NIBBLE, NOTHING
 from fastindex.runtime.numbers import LINE_BYTES

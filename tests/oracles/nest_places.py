@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.moves.gathers.numbers import GATHER
-from fastindex.moving.moves.streams.numbers import STREAM
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.moves.gathers import GATHER
+from fastindex.moving.moves.streams import STREAM
+from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.numbers import CHUNKS, FILL
 from fastindex.moving.passes import Pass
 

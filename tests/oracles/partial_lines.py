@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.moving.moves.block_permute.numbers import ASSEMBLY
-from fastindex.moving.moves.column_gather import numbers as columns
-from fastindex.moving.moves.column_gather.numbers import COLUMNS
-from fastindex.moving.moves.gathers.numbers import GATHER
-from fastindex.moving.moves.streams.numbers import STREAM
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE
+from fastindex.moving.moves import column_gather as columns
+from fastindex.moving.moves.block_permute import ASSEMBLY
+from fastindex.moving.moves.column_gather import COLUMNS
+from fastindex.moving.moves.gathers import GATHER
+from fastindex.moving.moves.streams import STREAM
+from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.numbers import BOX, CHUNKS, FILL, LEAST_CARRIED_BYTES, STRIDED
 from fastindex.moving.passes import Pass
 from fastindex.runtime.numbers import LINE_BYTES

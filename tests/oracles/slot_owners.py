@@ -5,10 +5,12 @@ As `reference`, but fast enough for a million slots, and sharing no code with it
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.oracles.reference import STAR, ReferenceShape
+from tests.oracles.reference import STAR, ReferenceShape, element_bits
 
 Bytes = NDArray[np.uint8]
 
@@ -48,13 +50,26 @@ def _tiled(array: NDArray[np.int64], tile: tuple[int | str, ...]) -> NDArray[np.
     return array.reshape(split).transpose([*range(outside), *which, *(axis + 1 for axis in which)])
 
 
-def buffer_of(values: Bytes, owner: NDArray[np.int64], fill: Bytes, packed: bool) -> Bytes:
-    """The buffer whose slots hold the elements that `owner` says, and `fill` elsewhere.
+def slots_of_elements(owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the slot of each element, in C order."""
+    inside = np.flatnonzero(owner >= 0)
+    slots = np.empty(len(inside), np.int64)
+    slots[owner[inside]] = inside
+    return slots
 
-    `values` has the bytes of an element in each row; packed elements have four bits of a byte, the first the low ones.
+
+def buffer_of(shape: ReferenceShape, owner: NDArray[np.int64], values: Bytes, fill: bytes = b"") -> Bytes:
+    """The buffer whose slots hold the elements that `owner` says, and `fill`, a value, or zeros elsewhere.
+
+    `values` has the bytes of an element in each row; of packed elements, the first is in the low bits of a byte.
     """
-    slots = np.where((owner >= 0)[:, None], values[owner], fill)
-    if not packed:
-        return np.ascontiguousarray(slots.reshape(-1))
-    halves = np.append(slots.reshape(-1), np.zeros(len(slots) % 2, np.uint8))
-    return np.asarray(halves[::2] | halves[1::2] << 4, np.uint8)
+    bits, width = element_bits(shape), values.shape[1]
+    slots = np.zeros((len(owner), max(bits // 8, width)), np.uint8)
+    slots[:, :width] = np.frombuffer(fill or bytes(width), np.uint8)
+    inside = owner >= 0
+    slots[inside, :width] = values[owner[inside]]
+    if bits >= 8:
+        return slots.reshape(-1)
+    ways = 8 // bits
+    parts = np.append(slots[:, 0], np.zeros(-len(slots) % ways, np.uint8)).reshape(-1, ways)
+    return functools.reduce(np.bitwise_or, (parts[:, k] << np.uint8(k * bits) for k in range(ways))).astype(np.uint8)

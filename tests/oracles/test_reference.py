@@ -15,6 +15,7 @@ import fastindex as fi
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.reference import ReferenceShape
+from tests.oracles.slot_owners import elements_of_slots, slots_of_elements
 
 
 def disagreements(shape: ReferenceShape) -> list[str]:
@@ -26,6 +27,15 @@ def disagreements(shape: ReferenceShape) -> list[str]:
     if sum(cell is not None for cell in cells) != reference.element_count(shape):
         found.append(f"{shape} loses elements")
     return found
+
+
+@pytest.mark.parametrize("seed", strategies.rotating_seeds(300))
+def test_the_fast_reference_agrees(seed: int) -> None:
+    shape = strategies.random_shape(seed)
+    numbers = {index: number for number, index in enumerate(reference.every_index(shape.dimensions))}
+    owner = elements_of_slots(shape)
+    assert owner.tolist() == [-1 if cell is None else numbers[cell] for cell in reference.slots(shape)]
+    assert slots_of_elements(owner).tolist() == [reference.linear_index(shape, index) for index in numbers]
 
 
 @given(strategies.array_shapes(movable=False))

@@ -25,6 +25,15 @@ RECORDED = ROOT / "tests" / "data" / "tpu_defaults.txt.xz"
 HAS_LIBTPU = find_spec("libtpu") is not None and find_spec("jax") is not None
 #: Topologies of each generation; v2 and v3, and those from v4 on, give the same arrays the same layouts.
 OLD, NEW = ("v2:2x2", "v3:2x2"), ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1")
+#: Lets libtpu compile where there is no TPU.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
 #: One compilation with all parameters costs hardly more than one with a few.
 PARAMETERS = 20
 CHILD_SECONDS = 600
@@ -96,7 +105,7 @@ def _ask(topology: str, job: str, questions: Sequence[Any]) -> list[dict[str, An
             path.write_text(json.dumps(questions[len(answers) :]), encoding="utf-8")
             run = subprocess.run(
                 [sys.executable, __file__, topology, job, str(path)],
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **ENVIRONMENT},
                 capture_output=True,
                 text=True,
                 timeout=CHILD_SECONDS,
@@ -110,14 +119,6 @@ def _ask(topology: str, job: str, questions: Sequence[Any]) -> list[dict[str, An
     return answers
 
 
-_ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
 _LAYOUTS = re.compile(r"entry_computation_layout=\{\((.*)\)->(.*?)\}(?:, \w+=|$)")
 _ARRAY = re.compile(r"\w+\[[^\]]*\](?:\{[^}]*\})?")
 

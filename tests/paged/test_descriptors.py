@@ -144,10 +144,10 @@ def test_nothing_to_move(engine: str) -> None:
     ("blocks", "tokens", "kind", "message"),
     [
         (([10], [1]), 4, OutOfBoundsError, r"source_blocks\[0\] is 10, out of bounds for the 10 blocks"),
-        (([1, -1], [1, 2]), 8, OutOfBoundsError, r"source_blocks\[1\] is -1, .* tokens from 4 on"),
+        (([1, -1], [1, 2]), 8, OutOfBoundsError, r"source_blocks\[1\] is -1, out of bounds for the 10 blocks"),
         (([1], [10]), 4, OutOfBoundsError, r"target_blocks\[0\] is 10"),
-        (([1, 2], [1, 0]), 8, FastIndexError, r"target_blocks\[1\] is the null block 0"),
-        (([1, 2, 3], [4, 1, 4]), 12, FastIndexError, r"target_blocks\[2\] is block 4, which an earlier entry"),
+        (([1, 2], [1, 0]), 8, FastIndexError, r"target_blocks\[1\] is 0, of the null block 0"),
+        (([1, 2, 3], [4, 1, 4]), 12, FastIndexError, r"target_blocks\[2\] is 4, which an earlier entry"),
         (([1], [1, 2]), 5, FastIndexError, "5 tokens need 2 source_blocks of 4 tokens, got 1"),
         (([1, 2], [1]), 5, FastIndexError, "5 tokens need 2 target_blocks"),
         (([1, 2], [1]), None, FastIndexError, "hold 8 tokens and the target blocks 4; give num_tokens"),

@@ -34,6 +34,17 @@ def test_layers_as_tensors_of_their_own() -> None:
         np.testing.assert_array_equal(tokens[number], flat[:, :6])
 
 
+@pytest.mark.parametrize("layers", [(24, 16, 0, 8), (6, 0), (0, 3)])
+def test_elements_at_bytes_of_layers_in_any_order(layers: tuple[int, ...]) -> None:
+    """Layers at descending addresses, at unequal distances, and with the blocks of another layer between their own."""
+    memory = np.zeros(64, np.uint8)
+    views = [memory[first : first + 6 : 2].reshape(3, 1, 1, 1) for first in layers]
+    cache = fp.Cache.from_tensors(views, "num_blocks block_size kv_heads head_dim")
+    for layer, slot in np.ndindex(len(layers), cache.num_blocks):
+        byte = fp.byte_offset(cache, layer=layer, slot=slot)
+        assert fp.element_at(cache, byte)[:4] == (layer, 0, 0, slot)
+
+
 def test_pairs_of_keys_and_values() -> None:
     pairs = [tuple(layers_of((20, 3, 8), 2)) for _ in range(2)]
     cache = fp.Cache.from_tensors(pairs, "(num_blocks block_size) kv_heads head_dim", block_size=4)

@@ -55,7 +55,6 @@ def package(tmp_path):
         "runtime/operations",
         "runtime/machine_code",
         "runtime/first_answer",
-        "runtime/levels",
         "runtime/numbers",
         "first_use",
         "terminal",

@@ -12,7 +12,7 @@ from fastindex.runtime.machine_code import kernel_sources
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "fastindex"
 #: What kernels are compiled with, and not made of.
-NO_PART = {"errors.py", "first_use.py", "terminal.py", "machine_code.py", "first_answer.py", "levels.py"}
+NO_PART = {"errors.py", "first_use.py", "terminal.py", "machine_code.py", "first_answer.py"}
 
 
 def imports_of(path: Path) -> set[Path]:
@@ -20,10 +20,11 @@ def imports_of(path: Path) -> set[Path]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fastindex":
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                file = ROOT / f"{name.replace('.', '/')}.py"
-                if file.exists():
-                    found.add(file)
+            place = ROOT / node.module.replace(".", "/")
+            for alias in node.names:
+                # A submodule, or a name of a module or of a package.
+                files = (place / f"{alias.name}.py", place.with_suffix(".py"), place / "__init__.py")
+                found.add(next(filter(Path.exists, files)))
     return found
 
 

@@ -1,6 +1,6 @@
 """Kernels that another machine compiled: for a level of instructions, loaded where a processor has them.
 
-Tests of: runtime.levels.
+Tests of: runtime.machine_code.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 import fastindex as fi
 from fastindex.moving import warmup
 from fastindex.runtime import first_answer, machine_code
-from fastindex.runtime.levels import LEVELS, level_of
 from fastindex.runtime.machine import Target
+from fastindex.runtime.machine_code import LEVELS, level_of
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

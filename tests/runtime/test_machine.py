@@ -17,7 +17,7 @@ from fastindex.moving.choice import plans
 from fastindex.moving.compiled_passes import kernel_key
 from fastindex.moving.counts import Counts
 from fastindex.moving.movements import movement, movement_between
-from fastindex.moving.moves.transposes.numbers import NO_PITCH, TRANSPOSE
+from fastindex.moving.moves.transposes import NO_PITCH, TRANSPOSE
 from fastindex.moving.relayout_plans import RelayoutPlan
 from fastindex.runtime.machine import EPYC_1M, SMALL_CACHES, Cache, Caches, Machine, Target, caches_in
 from fastindex.runtime.tuning import TUNING

@@ -1,8 +1,8 @@
 """Records of plans and the places at which kernels read them: one order for both.
 
-Tests of: runtime.numbers, moving.numbers, moving.moves.block_permute.numbers, moving.moves.column_gather.numbers,
-moving.moves.digit_swaps.numbers, moving.moves.gathers.numbers, moving.moves.nibble_pairs.numbers,
-moving.moves.streams.numbers, moving.moves.transposes.numbers.
+Tests of: runtime.numbers, moving.numbers, moving.moves.block_permute, moving.moves.column_gather,
+moving.moves.digit_swaps, moving.moves.gathers, moving.moves.nibble_pairs,
+moving.moves.streams, moving.moves.transposes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from fastindex.moving import numbers as passes
-from fastindex.moving.moves.block_permute.numbers import ASSEMBLY, AssemblyGeometry
-from fastindex.moving.moves.gathers.numbers import GATHER, GatherGeometry
-from fastindex.moving.moves.streams.numbers import STREAM, StreamGeometry
+from fastindex.moving.moves.block_permute import ASSEMBLY, AssemblyGeometry
+from fastindex.moving.moves.gathers import GATHER, GatherGeometry
+from fastindex.moving.moves.streams import STREAM, StreamGeometry
 from fastindex.runtime import numbers as pass_jobs
 
 

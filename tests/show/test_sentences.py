@@ -181,3 +181,18 @@ def test_changes_whose_bytes_overflow_are_not_advised(text: str) -> None:
     """The array has a size, and other layouts of it do not."""
     said = fi.explain(text)
     assert said.startswith(text)
+
+
+def test_arrays_larger_than_any_buffer_have_indices() -> None:
+    text = "s8[3,400000000000000000]{1,0:T(4,1)E(128)}"
+    assert line(text, "1,600").startswith("1,600,000,000,000,000,000 slots, 25,600,000,000,000,000,000 bytes; 400,")
+    assert line(text, "No buffer") in fi.explain(text)
+    assert (info(text)["nbytes"], info(text)["padding_ratio"]) == (25_600_000_000_000_000_000, 4 / 3)
+    assert fi.linear_index(text, (2, 399999999999999999)) == 1_599_999_999_999_999_998
+
+
+def test_two_shapes_are_a_question_about_a_relayout() -> None:
+    shape = fi.Shape.parse("f32[3]")
+    for other in ("f32[3]{0:T(2)}", " (f32[3])", shape):
+        with pytest.raises(fi.ArgumentTypeError, match=r"plan_relayout\(a, b\)\.describe\(\)"):
+            fi.explain(shape, other)

@@ -15,17 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.cases.hangs import HANG_SECONDS
+from tests.oracles.tpu_compiler import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "data" / "hlo" / "pasted_code.py"
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
 #: What the lines of each ask for: layouts of arguments or results, AUTO, an order in a loop, or nothing.
 PROGRAMS = {
     "scanned_weights_v5e": "in_shardings=({'k': Format(Layout((0, 2, 1)",

@@ -1,6 +1,6 @@
 """A checkpoint for another engine: recipes against what vendors' functions make, rules, and jobs that are stopped.
 
-Tests of: runtime.progress, weights.converting, weights.conversions, weights.arithmetic, weights.expressions,
+Tests of: weights.converting, weights.conversions, weights.arithmetic, weights.expressions,
 weights.recipes, cli.moving.
 """
 

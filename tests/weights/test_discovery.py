@@ -5,6 +5,7 @@ Tests of: weights.discovery, weights.probing.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -97,29 +98,57 @@ def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, p
     assert found.confirmed in ((), (tuple(2 * size for size in shape),))
 
 
-REVERSED: list[Any] = [
-    lambda codes: pairs(np.roll(codes, len(codes) // 2, 0)),
-    lambda codes: pairs(codes[::-1]),
-    lambda codes: pairs(codes.reshape(len(codes), -1, 16, 2)[:, :, ::-1].reshape(codes.shape)),
-    lambda codes: pairs(codes.reshape(-1, 2, *codes.shape[1:])[:, ::-1].reshape(codes.shape)),
-]
-
-
 def pairs(codes: Any) -> Any:
     return codes[:, 0::2] | codes[:, 1::2] << 4
 
 
-@pytest.mark.parametrize("packer", REVERSED)
-def test_a_digit_that_runs_backwards_is_reversed_first(packer: Any) -> None:
-    """By the pattern of the message; then the layout is found, and holds at other sizes."""
-    reason = fi.weights.discover(packer, (4, 64), np.uint8, bits=4).reason
-    said = re.search(r"rearrange\(codes, '(.*)'(?:, part=(\d+))?(?:, inner=(\d+))?\)", str(reason))
-    assert said is not None, reason
-    sizes = {name: int(number) for name, number in zip(("part", "inner"), said.groups()[1:], strict=True) if number}
-    found = fi.weights.discover(lambda codes: packer(fi.rearrange(codes, said[1], **sizes)), (4, 64), np.uint8, bits=4)
-    assert found.layout == "u4[4,64]{1,0:E(4)}"
-    codes = np.random.default_rng(0).integers(0, 16, (12, 96), dtype=np.uint8)
-    assert fi.weights.repack(fi.rearrange(codes, said[1], **sizes), "plain", found).tobytes() == packer(codes).tobytes()
+@pytest.mark.parametrize(
+    ("packer", "layout", "backwards"),
+    [
+        # [gate; up] to [up; gate]; the rows of both in turn to [up; gate].
+        (lambda codes: pairs(np.roll(codes, len(codes) // 2, 0)), "u4[2,4,64]{2,1,0:E(4)}", (0,)),
+        (lambda codes: pairs(np.concatenate([codes[1::2], codes[0::2]])), "u4[4,2,64]{2,0,1:E(4)}", (1,)),
+        (lambda codes: pairs(codes[::-1]), "u4[8,64]{1,0:E(4)}", (0,)),
+        (lambda codes: pairs(codes[::-1].T), "u4[8,64]{0,1:E(4)}", (0,)),
+        (lambda codes: pairs(codes[::-1, ::-1]), "u4[8,64]{1,0:E(4)}", (0, 1)),
+        (
+            lambda codes: pairs(codes.reshape(len(codes), -1, 16, 2)[:, :, ::-1].reshape(codes.shape)),
+            "u4[8,2,16,2]{3,2,1,0:E(4)}",
+            (2,),
+        ),
+    ],
+)
+def test_digits_that_run_backwards(packer: Any, layout: str, backwards: tuple[int, ...]) -> None:
+    """They are moved as other digits are: at other sizes, to other formats and back, and loaded from a file."""
+    found = fi.weights.discover(packer, (8, 64), np.uint8, bits=4)
+    assert (found.layout, found.backwards, found.reason) == (layout, backwards, None)
+    loaded = fi.weights.Discovery.from_json(json.loads(json.dumps(found.to_json())))
+    for shape in ((8, 64), (24, 192), (40, 320)):
+        codes = np.random.default_rng(shape).integers(0, 16, shape, dtype=np.uint8)
+        expected = packer(codes).tobytes()
+        packed = fi.weights.repack(codes, "plain", loaded)
+        assert packed.tobytes() == expected
+        assert np.array_equal(fi.weights.repack(packed, found, "plain", shape=shape), codes)
+        words = fi.weights.repack(codes, "plain", "awq")
+        assert fi.weights.repack(words, "awq", found, shape=shape).tobytes() == expected
+        assert fi.weights.repack(packed, found, "awq", shape=shape).tobytes() == words.tobytes()
+
+
+def test_digits_that_run_backwards_and_are_split() -> None:
+    """The other format splits them elsewhere, or has such digits too; a file has them where none can be."""
+    rolled = fi.weights.discover(lambda codes: np.roll(codes, len(codes) // 2, 0), (4, 64), np.uint8)
+    codes = np.random.default_rng(0).integers(0, 256, (12, 64), dtype=np.uint8)
+    packed = fi.weights.repack(codes, "plain", rolled)
+    with pytest.raises(fi.UnsupportedError, match="tiles split an axis that runs backwards"):
+        fi.weights.repack(packed, rolled, "gptq", shape=(12, 64), bits=8)
+    columns = fi.weights.discover(lambda codes: np.roll(codes, codes.shape[1] // 2, 1), (4, 64), np.uint8)
+    with pytest.raises(fi.UnsupportedError, match="the other format splits it at other places"):
+        fi.weights.repack(codes[:, :12], columns, "awq", shape=(12, 12), bits=8, packer="vllm")
+    with pytest.raises(fi.UnsupportedError, match="digits of both formats run backwards"):
+        fi.weights.repack(packed, rolled, rolled, shape=(12, 64))
+    for wrong in ([3], [0.5], "0"):
+        with pytest.raises(fi.FastIndexError, match="backwards"):
+            fi.weights.Discovery.from_json({**rolled.to_json(), "backwards": wrong})
 
 
 def test_every_source_bit_is_said() -> None:
@@ -140,13 +169,7 @@ def test_every_source_bit_is_said() -> None:
         (lambda codes: codes[: 1 + codes[0, 0] % 2], "size of the result"),
         (lambda codes: codes ^ (codes >> 1), "not a bit of the input"),
         (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|not the sum|not a sum"),
-        (lambda codes: codes.reshape(-1)[::-1], "in dimension 0, its 4 parts are in reverse order"),
-        # [gate; up] to [up; gate]; the rows of both in turn to [up; gate].
-        (lambda codes: np.roll(codes, len(codes) // 2, 0), "in dimension 0, its halves are swapped"),
-        (
-            lambda codes: np.concatenate([codes[1::2], codes[0::2]]),
-            "in dimension 0, a digit of 2 runs backwards, whose values are 1 apart",
-        ),
+        (lambda codes: np.unpackbits(codes), "a digit of 8 in the bits of a code runs backwards"),
         (lambda codes: codes ^ np.uint8([[1, 0, 0, 0]]), "inverted, of others it is not"),
         # No code word has a code of 3.
         (lambda codes: np.where(codes == 3, 2, codes), "for all code words, and is not for other codes"),

@@ -151,7 +151,7 @@ def test_the_default_is_first() -> None:
 def test_what_is_refused_has_all_keys() -> None:
     found = fi.weights.formats()
     assert {frozenset(one) for one in found} == {frozenset(found[0])}
-    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 12
+    assert [one["dimensions"] for one in found if one["refused"]] == [()] * 18
 
 
 def test_known_sizes() -> None:

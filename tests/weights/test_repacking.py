@@ -662,6 +662,7 @@ def test_last_blocks_of_other_dimensions() -> None:
         ("NZ", "fractal_nz"),
         ("LiteRT", "tflite"),
         ("gptq-v2", "gptq"),
+        ("modelopt_fp4", "nvfp4"),
     ],
 )
 def test_names_of_vendors(text: str, known: str) -> None:
@@ -679,6 +680,11 @@ def test_names_of_vendors(text: str, known: str) -> None:
         ("awq_marlin", "is awq"),
         ("compressed-tensors", "pack_quantized or nvfp4"),
         ("IQ2_XXS", "hold indices into a codebook"),
+        ("QuIP-Sharp", "indices into codebooks"),
+        ("LLM.int8", "'plain' with bits=8"),
+        ("BitNet", "quanto with bits=2"),
+        ("EETQ", "cutlass_mixed_gemm with bits=8"),
+        ("TensorRT-LLM", "quant_method in its config.json"),
         ("nothing", r"formats\(\) lists them"),
     ],
 )

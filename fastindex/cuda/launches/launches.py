@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.cuda.launches.records import Launch, Tile, stage_skew
 from fastindex.cuda.launches.row_pieces import in_rows
+from fastindex.moving.passes import rows_and_columns
 
 #: The most steps that the divisions of a kernel allow: larger nests are split.
 MOST_UNITS = 1 << 30

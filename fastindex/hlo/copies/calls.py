@@ -9,7 +9,7 @@ has an unknown trip count.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.hlo.computations import Computation
@@ -203,7 +203,7 @@ def _sum(left: _Sum | None, right: _Sum | None, sign: int) -> _Sum | None:
 
 #: Depth limit on nested computations; a cycle of calls would never end.
 _DEEPEST = 200
-_CALLERS = ("while", "conditional", "call", "fusion")
+_CALLERS = ("while", "conditional", "call", "fusion", "custom-call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +283,20 @@ class Calls:
 
     def is_looped(self, computation: Computation) -> bool:
         """Whether a computation runs inside a loop."""
+        return any(site.role in ("body", "condition") for site in self._outer_sites(computation))
+
+    def is_on_host(self, computation: Computation) -> bool:
+        """Whether the host of a TPU runs a computation."""
+        return any(site.computation.opcodes[site.place] == "custom-call" for site in self._outer_sites(computation))
+
+    def _outer_sites(self, computation: Computation) -> Iterator[CallSite]:
+        """Yield the first call site of a computation, that of its caller, and so on."""
+        site = self.site(computation)
         for _ in range(_DEEPEST):
-            site = self.site(computation)
             if site is None:
-                return False
-            if site.role in ("body", "condition"):
-                return True
-            computation = site.computation
-        return False
+                return
+            yield site
+            site = self.site(site.computation)
 
     def trips(self, computation: Computation) -> int | None:
         """Return how often a computation runs; None if unknown."""

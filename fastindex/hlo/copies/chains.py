@@ -11,6 +11,7 @@ A copy inside a fusion reads and writes those of the fusion's operands and resul
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
@@ -105,7 +106,7 @@ class Chains:
         self._calls = calls
         self._sizes = sizes
         self._names = cache(Computation.names)
-        self._users = cache(_users_of)
+        self._users = cache(_Users)
 
     def name(self, computation: Computation, place: int) -> str:
         """Return the name of an instruction."""
@@ -113,7 +114,7 @@ class Chains:
 
     def users(self, computation: Computation, place: int) -> list[int]:
         """Return the instructions of a computation that have a given one as an operand."""
-        return self._users(computation).get(place, [])
+        return self._users(computation).of(place)
 
     def origin(self, computation: Computation, place: int, passes: frozenset[tuple[str, int]]) -> Origin:
         """Trace a value back to the instruction that decides its layout.
@@ -356,13 +357,26 @@ class Chains:
         ]
 
 
-def _users_of(computation: Computation) -> dict[int, list[int]]:
-    """Return the users of each instruction of a computation."""
-    users: dict[int, list[int]] = {}
-    for user in range(len(computation)):
-        for operand in dict.fromkeys(computation.operands(user)):
-            users.setdefault(operand, []).append(user)
-    return users
+class _Users:
+    """The users of each instruction of a computation, as lists linked from the last user to the first."""
+
+    def __init__(self, computation: Computation) -> None:
+        self._last = array("i", [-1]) * len(computation)
+        self._users, self._before = array("i"), array("i")
+        for user, operands in enumerate(computation.all_operands()):
+            for operand in operands if len(operands) < 2 else dict.fromkeys(operands):
+                if operand >= 0:
+                    self._before.append(self._last[operand])
+                    self._last[operand] = len(self._users)
+                    self._users.append(user)
+
+    def of(self, place: int) -> list[int]:
+        """Return the users of an instruction, in text order."""
+        found, at = [], self._last[place]
+        while at >= 0:
+            found.append(self._users[at])
+            at = self._before[at]
+        return found[::-1]
 
 
 def _add(found: dict[tuple[str, int, Path], Consumer], consumer: Consumer) -> None:

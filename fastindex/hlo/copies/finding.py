@@ -12,13 +12,12 @@ from fastindex.hlo.attributes import Origin as Metadata
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls, CallSite
 from fastindex.hlo.copies.chains import Chains, Consumer, FusedBytes, Origin
-from fastindex.hlo.copies.rows import CopyKind, CopyRow, Kinds
+from fastindex.hlo.copies.rows import CopyKind, CopyRow, Kinds, origin_text, wanted_text
 from fastindex.hlo.modules import Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.shape_table import Sizes, array_of
-from fastindex.show.copy_sentences import origin_text, wanted_text
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
 #: A fusion of only these moves data; its cycle estimate is that of its copies.
@@ -193,7 +192,7 @@ class _Finder:
         is_alone = not is_fused or self._fills_fusion(item, self._movers)
         return CopyRow(
             instruction=name,
-            computation=shown.name,
+            computation=shown.name + (" (host)" if self._calls.is_on_host(shown) else ""),
             opcode=shown.opcodes[shown_place],
             kind=item.kind,
             source=source,

@@ -46,7 +46,7 @@ class Buffer:
     slices : tuple of (int, int, int)
         Memory used slice by slice before the whole buffer is needed: first step, last step, and leaf of each slice.
     fast : FastUse or None
-        In the fast memory of a core: the use of its value.
+        The use of its value, if the compiler places it in the fast memory of a core, or rearranges that for it.
     """
 
     leaf: int
@@ -133,7 +133,8 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[i
     ends = _ends_after_reuse(walk, groups, arguments, outputs)
     nbytes = walk.table.nbytes
     buffers: list[Buffer] = []
-    numbers: dict[int, int] = {}
+    #: The number of the buffer of each value that represents one.
+    numbers = array("i", [-1]) * len(roots)
     for root, found in enumerate(roots):
         if found != root:
             continue
@@ -156,15 +157,15 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int], own: Sequence[i
         buffers.append(buffer)
     for value, operand in walk.reuses:
         giver, taker = walk.find(operand), walk.find(value)
-        if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
-            heir = numbers.get(taker)
-            buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
+        may_inherit = taker in outputs and giver not in groups and ends[operand] == walk.start[value]
+        if may_inherit and numbers[giver] >= 0 and numbers[taker] >= 0:
+            buffers[numbers[giver]].heirs += (numbers[taker],)
     if own:
         _set_fast_uses(walk, buffers, numbers, own)
     return buffers
 
 
-def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], own: Sequence[int]) -> None:
+def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: Sequence[int], own: Sequence[int]) -> None:
     """Set the use of the values in the fast memory of a core.
 
     Values are joined only as far as they must share memory: `own` has the first one for each.
@@ -174,13 +175,16 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
         read[own[value]] += nbytes
     moves = [(own[value], own[source]) for value, source in walk.moves]
     used: dict[int, list[int]] = {root: [] for pair in moves for root in pair}
+    program = _program_of(walk)
+    spaces = walk.table.spaces
+    fast = {root for root, number in enumerate(numbers) if number >= 0 and spaces[buffers[number].leaf] in SPACES}
+    late = _late(walk, own, program)
     for value, step in zip(walk.used, walk.used_at, strict=True):
         if own[value] in used:
             used[own[value]].append(step)
-    fast = {root for root, number in numbers.items() if walk.table.spaces[buffers[number].leaf] in SPACES}
     values = []
-    for root in fast.union(*moves):
-        number = numbers.get(walk.find(root), -1)
+    for root in fast.union(late, *moves):
+        number = numbers[walk.find(root)]
         if number >= 0:
             # An asynchronous copy does not count as a writer.
             written = 0 if root in walk.returned else walk.nbytes_written.get(root, 0)
@@ -188,16 +192,44 @@ def _set_fast_uses(walk: Walk, buffers: list[Buffer], numbers: dict[int, int], o
             end = walk.clock if buffers[number].role == "argument" else ranges[-1][1]
             values.append(ValueBuffer(root, ranges, read[root], written, end, used.get(root, ())))
     kept = {own[value] for value in walk.across_programs}
-    found = fast_uses(values, moves, _program_of(walk), kept)
+    found = fast_uses(values, moves, program, kept)
     for root in fast:
         buffers[numbers[root]].fast = found[root]
+    for root in late:
+        number = numbers[walk.find(root)]
+        if number >= 0 and root in found:
+            buffers[number].fast = found[root]
+
+
+def _late(walk: Walk, own: Sequence[int], program: Program) -> set[int]:
+    """Return the values in the main memory that are used so soon that no copy to fast memory can end before it."""
+    table = walk.table
+
+    def kind(value: int) -> tuple[str, str]:
+        owner, place = walk.owners[value], walk.places[value]
+        return owner.opcodes[place], owner.details[place].kind
+
+    # Other instructions may write to fast memory, too.
+    fast = {kind(value) for value, leaf in enumerate(walk.leaf) if table.spaces[leaf] in SPACES}
+    found = set()
+    for value, step in zip(walk.used, walk.used_at, strict=True):
+        leaf = walk.leaf[value]
+        first = walk.ready.get(value, walk.start[value])
+        if (
+            first < step
+            and program.instructions[step] == program.instructions[first + 1]
+            and table.spaces[leaf] == 0
+            and max(table.shapes[leaf].dimensions, default=1) > 1
+            and (value in walk.ready or kind(value) not in fast)
+        ):
+            found.add(own[value])
+    return found
 
 
 def _program_of(walk: Walk) -> Program:
     """Return what a program does at each step, copies between memories excepted."""
-    events = [0] * (walk.clock + 2)
-    instructions = [(owner.name, place) for owner, place in zip(walk.owners, walk.places, strict=True)]
-    for _, group in groupby(range(len(walk.leaf)), instructions.__getitem__):
+    events = array("i", [0]) * (walk.clock + 2)
+    for _, group in groupby(range(len(walk.leaf)), lambda value: (walk.owners[value].name, walk.places[value])):
         values = list(group)
         if not walk.owners[values[0]].opcodes[walk.places[values[0]]].endswith(("-start", "-done")):
             # A result with several arrays has a table, one more value.
@@ -206,7 +238,10 @@ def _program_of(walk: Walk) -> Program:
                 events[walk.start[value]] += 1
                 events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
-    return Program(list(accumulate(nbytes, initial=0)), list(accumulate(events, initial=0)))
+    counted = (step not in walk.inserted for step in range(walk.clock + 1))
+    return Program(
+        list(accumulate(nbytes, initial=0)), *(array("i", accumulate(each, initial=0)) for each in (events, counted))
+    )
 
 
 def _set_pieces(buffer: Buffer, values: list[int], walk: Walk, ends: array[int]) -> None:

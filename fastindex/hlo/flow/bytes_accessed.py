@@ -145,13 +145,12 @@ class BytesAccessed:
         }
         reads = [0] * (max(numbers.values(), default=-1) + 1)
         shared = set()
-        for place, opcode in enumerate(fused.opcodes):
-            operands = fused.operands(place)
+        for place, (opcode, operands) in enumerate(zip(fused.opcodes, fused.all_operands(), strict=True)):
             is_same = opcode == "fusion" and fused.details[place].aliases == _IS_OPERAND
             if is_same and len(operands) and operands[0] in numbers:
                 numbers[place] = numbers[operands[0]]
                 continue
-            for operand in set(operands) & numbers.keys():
+            for operand in numbers.keys() & operands:
                 number, whole = numbers[operand], self._size(fused, operand)
                 is_first = operands[0] == operand
                 if opcode == "fusion":
@@ -197,6 +196,12 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
     >>> _nbytes_in_tiles(array, (1, 72), slices) == 8 * slices.nbytes
     True
 
+    Tiles of 4 rows are gathered whole:
+
+    >>> array, slices = (Shape.parse(f"f32[{count},4,16]{{2,1,0:T(4,128)}}") for count in (900, 4000))
+    >>> _nbytes_in_tiles(array, (1, 4, 16), slices) == slices.nbytes
+    True
+
     Each of 500 elements, in 512 lanes, is loaded with a register of 4,096 bytes:
 
     >>> array, slices = (Shape.parse(f"s32[{count}]{{0:T({tile})}}") for count, tile in ((4000, 1024), (500, 512)))
@@ -207,7 +212,8 @@ def _nbytes_in_tiles(array: Shape | None, sizes: Sequence[int], slices: Shape | 
         return 0
     if array is None or array.layout is None or len(sizes) != array.rank or 0 in sizes:
         return slices.nbytes
-    order = array.layout.minor_to_major
+    order, tiles = array.layout.minor_to_major, array.layout.tiles
     rows = sizes[order[1]] if array.rank > 1 else 1
     lanes = _LANES if all(size == 1 for size in sizes) else 1
-    return slices.nbytes * lanes * -(-rows // _SUBLANES) * _SUBLANES // rows
+    height = tiles[0][0] if tiles and len(tiles[0]) == 2 else _SUBLANES
+    return slices.nbytes * lanes * -(-rows // height) * height // rows

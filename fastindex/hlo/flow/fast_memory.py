@@ -4,14 +4,17 @@ First the compiler places what it fetches for the next run, and keeps it through
 after the other whether it gets fast memory, the most beneficial first: by the time that its readers save, divided by
 the square root of its size; of equal ones, the one that is there longest. Each goes into the smallest gap that is free
 from its first step to the last use of its value *in any memory*, even if it leaves the fast memory earlier. Gaps
-therefore stay open which live ranges do not explain. The time saved is not in the text; it is taken to be proportional
+therefore stay open which live ranges do not explain. When a value is in the main memory and its first reader follows at
+once, so that nothing could fetch it in time, the compiler takes this for a lack of memory: it places all buffers again,
+now by their live ranges alone, the longest first. The time saved is not in the text; it is taken to be proportional
 to the bytes that are read and written, as for instructions limited by memory. Those limited by computation save
 nothing; which these are, the text does not say.
 
 Sources, in ``xla/service/``: ``memory_space_assignment/cost_analysis.cc`` (GetMemoryBoundedness),
-``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer),
-``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the orders of slices only those by time). The alignment and
-the weight of loops are those of libtpu 0.0.52; with ``TPU_VMODULE=algorithm=5`` it logs its order, and why.
+``memory_space_assignment/algorithm.cc`` (FindBestChunkCandidate, AllocateCrossProgramPrefetchBuffer, Prefetch),
+``memory_space_assignment/best_fit_repacker.cc``, ``heap_simulator/heap_simulator.cc`` (FindChunkCandidate; of the
+orders of slices only those by time). The alignment, the weight of loops and the limits are those of libtpu 0.0.52; with
+``TPU_VMODULE=algorithm=5`` it logs its order, and why.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ UNIT_NBYTES = 1 << 12
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
 _MOST_BUFFERS = 2000
+#: How often the compiler places all buffers again.
+_MOST_REPACKS = 4
 #: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
 _MOST_BETWEEN_USES = 1 << 30
 
@@ -53,6 +58,8 @@ class FastUse(NamedTuple):
         Number of values that begin or end while it is there, in any memory; an argument ends with the program.
     span : (int, int)
         Its first and its last use, in any memory.
+    duration : int
+        Number of instructions for which the buffer is there.
     """
 
     last: int
@@ -60,6 +67,7 @@ class FastUse(NamedTuple):
     is_kept: bool = False
     events: int = 0
     span: Interval = (0, 0)
+    duration: int = 0
 
 
 class FastBuffer(NamedTuple):
@@ -69,7 +77,8 @@ class FastBuffer(NamedTuple):
     ----------
     nbytes : int
     parts : sequence of (int, int)
-        First step and bytes of each slice that is written separately, in order of time; otherwise of the whole.
+        First step and bytes of each slice that is written separately, in order of time; otherwise of the whole. None
+        for a buffer in the main memory for which the compiler rearranges the others.
     ranges : sequence of (int, int)
         Its live ranges, in order of time.
     value : FastUse
@@ -86,7 +95,15 @@ class FastBuffer(NamedTuple):
         value = self.value
         first, last = value.span
         benefit = value.nbytes / math.sqrt(self.nbytes or 1)
-        return not value.is_kept, -benefit, -self.nbytes, -value.events, last, first, self.parts[0][0]
+        return (
+            not value.is_kept,
+            -benefit,
+            -self.nbytes,
+            -value.events,
+            last,
+            first,
+            self.parts[0][0] if self.parts else -1,
+        )
 
 
 class Program(NamedTuple):
@@ -98,10 +115,13 @@ class Program(NamedTuple):
         Bytes that it accesses.
     events : sequence of int
         Number of values that begin or end.
+    instructions : sequence of int
+        Number of instructions, other than those that are inserted after fast memory is assigned.
     """
 
     nbytes: Sequence[int]
     events: Sequence[int]
+    instructions: Sequence[int]
 
 
 class ValueBuffer(NamedTuple):
@@ -151,12 +171,12 @@ def fast_uses(
 
     >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
     >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22)))[1]
-    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9))
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), range(22)))[1]
+    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9), duration=3)
 
     Between steps 4 and 9, a gibibyte is accessed:
 
-    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 6 + [1 << 30] * 4, range(22)))[1].last
+    >>> fast_uses([main, fast], [(1, 0)], Program([0] * 6 + [1 << 30] * 4, range(22), range(22)))[1].last
     4
     """
     found = {buffer.number: buffer for buffer in buffers}
@@ -176,17 +196,19 @@ def fast_uses(
         count = sum(buffer.read for buffer in value) + earliest.written
         span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
         events = program.events[max(buffer.end for buffer in value) + 1] - program.events[span[0]]
+        counted = program.instructions
+        durations = [counted[buffer.ranges[-1][1]] - counted[buffer.ranges[0][0]] for buffer in value]
         if len(every) == 1:
-            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span)
+            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span, durations[0])
             continue
         at = sorted({step for buffer in value for step in buffer.uses})
         lasts = _last_kept(at, program.nbytes)
-        for buffer in value:
+        for buffer, duration in zip(value, durations, strict=True):
             last = buffer.ranges[-1][1]
             following = bisect_right(at, last)
             if following < len(at) and _is_near(last, at[following], program.nbytes):
                 last = lasts[following]
-            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span)
+            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span, duration)
     return uses
 
 
@@ -214,27 +236,56 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     >>> first = FastBuffer(8192, [(4, 8192)], [(4, 5)], read_twice)
     >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later)])
     16384
+
+    The compiler then fails to fetch a value in time:
+
+    >>> late = FastBuffer(8192, (), [(7, 8)], FastUse(8, 8))
+    >>> fast_nbytes([first, FastBuffer(8192, [(0, 8192)], [(0, 2)], read_again_later), late])
+    8192
     """
-    placed: list[_Rectangle] = []
-    most = 0
+    heap = _Heap()
     chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
-        end = buffer.ranges[-1][1]
-        last = max(end, buffer.value.last)
+        if buffer.parts:
+            heap.place(buffer, [(buffer.ranges[0][0], max(buffer.ranges[-1][1], buffer.value.last))])
+        else:
+            heap.repack()
+    return heap.nbytes
+
+
+class _Heap:
+    """The buffers that have places, and the bytes that they take."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._repacks = 0
+        self._buffers: list[FastBuffer] = []
+        self._placed: list[_Rectangle] = []
+
+    def place(self, buffer: FastBuffer, ranges: Sequence[Interval]) -> None:
+        """Place a buffer where memory is free in all of the given steps."""
+        self._buffers.append(buffer)
         if len(buffer.parts) == 1:
-            offset = _smallest_gap(buffer.nbytes, [*buffer.ranges[:-1], (buffer.ranges[-1][0], last)], placed)
+            offset = _smallest_gap(buffer.nbytes, ranges, self._placed)
             top = offset + -(-buffer.nbytes // UNIT_NBYTES) * UNIT_NBYTES
             for each in buffer.ranges:
-                insort(placed, (offset, top, *each))
-            most = max(most, offset + buffer.nbytes)
-            continue
-        orders = buffer.parts, buffer.parts[::-1]
-        offset, parts = min(((_lowest(order, last, placed), order) for order in orders), key=itemgetter(0))
-        most = max(most, offset + buffer.nbytes)
-        for start, nbytes in parts:
-            insort(placed, (offset, offset + nbytes, start, end))
-            offset += nbytes
-    return most
+                insort(self._placed, (offset, top, *each))
+        else:
+            orders, last = (buffer.parts, buffer.parts[::-1]), ranges[-1][1]
+            offset, parts = min(((_lowest(order, last, self._placed), order) for order in orders), key=itemgetter(0))
+            at = offset
+            for start, nbytes in parts:
+                insort(self._placed, (at, at + nbytes, start, buffer.ranges[-1][1]))
+                at += nbytes
+        self.nbytes = max(self.nbytes, offset + buffer.nbytes)
+
+    def repack(self) -> None:
+        """Place all buffers again, those first that are there longest."""
+        if self._repacks < _MOST_REPACKS:
+            self._repacks += 1
+            buffers, self._buffers, self._placed, self.nbytes = self._buffers, [], [], 0
+            for buffer in sorted(buffers, key=lambda each: (-each.value.duration, -each.nbytes)):
+                self.place(buffer, buffer.ranges)
 
 
 #: A buffer that has its place: first byte and the one after the last, first and last step.

@@ -90,7 +90,7 @@ def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0, on_tpu: bo
     gaps = 0
     if on_tpu:
         temporary = [found.buffers[number] for number in here if found.buffers[number].role == "temporary"]
-        assigned = _assigned(temporary, table) if space == 0 else _assigned_fast(temporary, table)
+        assigned = _assigned(temporary, table) if space == 0 else _assigned_fast(found.buffers, table, space)
         gaps = max(assigned - (peak[1] - base), 0)
     return Liveness(peak, alive, timeline, found.steps, base, gaps)
 
@@ -112,7 +112,7 @@ def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
     )
 
 
-def _assigned_fast(buffers: list[Buffer], table: ShapeTable) -> int:
+def _assigned_fast(buffers: list[Buffer], table: ShapeTable, space: int) -> int:
     """Return the bytes of the fast memory of a core that are assigned to temporary buffers; 0 for another memory."""
     found = []
     for buffer in buffers:
@@ -120,7 +120,10 @@ def _assigned_fast(buffers: list[Buffer], table: ShapeTable) -> int:
             nbytes = table.nbytes[buffer.leaf]
             slices = [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
             ranges = buffer.intervals
-            found.append(FastBuffer(nbytes, slices or [(ranges[0][0], nbytes)], ranges, buffer.fast))
+            if table.spaces[buffer.leaf] == 0:
+                found.append(FastBuffer(nbytes, (), ranges, buffer.fast))
+            elif table.spaces[buffer.leaf] == space and buffer.role == "temporary":
+                found.append(FastBuffer(nbytes, slices or [(ranges[0][0], nbytes)], ranges, buffer.fast))
     return fast_nbytes(found)
 
 

@@ -62,6 +62,10 @@ class Walk:
         self.nbytes_at: dict[int, int] = {}
         self.used, self.used_at = array("i"), array("i")
         self.moves: list[tuple[int, int]] = []
+        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
+        self.inserted: set[int] = set()
+        #: Steps at which the last parameter and the results of asynchronous calls become available.
+        self.ready: dict[int, int] = {}
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
@@ -69,6 +73,8 @@ class Walk:
         self._accessed = BytesAccessed(module, table) if self._fast else None
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
+        self._moved: set[int] = set()
+        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -108,10 +114,12 @@ class Walk:
     def use(self, values: Sequence[int], time: int) -> None:
         """Extend live ranges to a step at which values are used, not only copied."""
         self.see(values, time)
+        self._note_use(values, time)
+
+    def _note_use(self, values: Sequence[int], time: int) -> None:
         if self._fast:
-            for value in values:
-                self.used.append(value)
-                self.used_at.append(time)
+            self.used.extend(values)
+            self.used_at.extend([time] * len(values))
 
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
@@ -123,8 +131,7 @@ class Walk:
         results: list[Values] = []
         leaves = self.leaves
         end = self.end
-        for place, opcode in enumerate(computation.opcodes):
-            operands = computation.operands(place)
+        for place, (opcode, operands) in enumerate(zip(computation.opcodes, computation.all_operands(), strict=True)):
             rule = rule_of(opcode)
             if rule is None:
                 time = self.clock
@@ -196,7 +203,10 @@ class Walk:
             if arguments is not None and 0 <= number < len(arguments):
                 return arguments[number]
             # Parameters are live from the start of the computation.
-            return self.new_values(leaves, computation, place, begin)
+            values = self.new_values(leaves, computation, place, begin)
+            if place == self._last_parameter and computation is self.module.entry:
+                self.ready.update(dict.fromkeys(values, self.clock))
+            return values
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
         first = operands[0] if len(operands) and operands[0] >= 0 else -1
@@ -212,6 +222,10 @@ class Walk:
         taken = values[spans[part][0] : spans[part][1]]
         if rule.flow == "part":
             self.see(values, self.clock)
+            if self._fast and not self._moved.isdisjoint(values):
+                self.inserted.add(self.clock)
+            elif self._fast:
+                self.ready.update(dict.fromkeys(taken, self.clock))
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
@@ -272,7 +286,8 @@ class Walk:
         self._weight *= LOOP_WEIGHT
         for is_body, name in enumerate(names):
             # Initial values are live up to the parameter of the body, which is its first instruction.
-            self.use(init, self.clock)
+            self.see(init, self.clock)
+            self._note_use(init, self.clock - 1)
             callee = self._callee(name)
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
@@ -319,6 +334,8 @@ class Walk:
         for value in values[:2]:
             if (self.leaf[value] in self._fast) != (self.leaf[source] in self._fast) and value != source:
                 self.moves.append((value, source))
+                self._moved.add(value)
+                self.inserted.add(self.clock)
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -340,6 +357,8 @@ class Walk:
     def _bind(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
         """Walk an asynchronous call with late operands; its result becomes {operands, result, contexts}."""
         started = given[0]
+        for value in (value for item in given[1:] for value in item):
+            self.nbytes_read[value] += self._weight * self.table.nbytes[self.leaf[value]]
         values = self._start(0, computation, place, given[1:], names)
         self.see(started, self.clock)
         number = computation.shape(place)
@@ -381,6 +400,7 @@ class Walk:
                 if operand >= 0:
                     self.join(results[operand], values)
             self.whole.update(values)
+            self.inserted.add(self.clock)
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
         elif shared is None:
@@ -452,6 +472,27 @@ class Walk:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reuses.append((value, given[0]))
+
+
+def _last_parameter(entry: Computation) -> int:
+    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
+
+    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
+    """
+    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
+    moved = {
+        entry.operands(place)[0]
+        for place, opcode in enumerate(entry.opcodes)
+        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
+    }
+    numbers = [entry.details[place].number for place in places if place not in moved]
+    is_reversed = numbers[-1:] < numbers[-2:-1]
+    after = [
+        place
+        for place in places
+        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
+    ]
+    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
 
 
 def _parameter(computation: Computation) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,7 @@ def _beside_optimized(file: Path, ending: str) -> Path | None:
 
 def _existing(file: Path) -> Path | None:
     """Return the file, or its compressed version; None if neither exists."""
-    return next((found for end in ("", *ENDINGS) if (found := file.with_name(file.name + end)).is_file()), None)
+    return next((Path(f"{file}{end}") for end in ("", *ENDINGS) if os.path.isfile(f"{file}{end}")), None)
 
 
 def memory_beside(file: Path) -> KnownMemory | None:

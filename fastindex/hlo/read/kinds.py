@@ -7,6 +7,7 @@ factors of 5 to 100.
 
 from __future__ import annotations
 
+import binascii
 import codecs
 import itertools
 import lzma
@@ -29,6 +30,9 @@ _CHUNK = 1 << 20
 _UNSUSPICIOUS, _MOST_RATIO = 64 << 20, 1000
 #: Decompressor memory limit; the highest levels of xz need 65 MiB.
 _XZ_MEMORY = 256 << 20
+_QUOTED_MAIL = re.compile(rb"^content-transfer-encoding:\s*quoted-printable", re.IGNORECASE | re.MULTILINE)
+_IN_QUOTED_MAIL = re.compile(rb"=3D|(?<=[^\n]{70})=\r?\n")
+_NOT_ESCAPED = re.compile(rb"=(?![0-9A-F]{2}|[ \t]*\r?\n|[0-9A-F]?$)")
 #: zstandard cannot limit its output, so its input is split; each part yields at most a few MiB.
 _PIECE = 1 << 10
 _NO_ZSTD = "compressed with zstd, which Python has from 3.14 on: pip install 'fastindex[zstd]', or decompress it first"
@@ -208,6 +212,35 @@ def in_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
     for chunk in chunks:
         yield decoder.decode(chunk).encode()
+
+
+def is_quoted_printable(head: bytes) -> bool:
+    """Whether a file is mail, or a part of it, in which "=" starts an escape.
+
+    Examples
+    --------
+    >>> is_quoted_printable(b"%n =3D f32[8]"), is_quoted_printable(b"%n = f32[8]")
+    (True, False)
+    """
+    if b"quoted-printable" in head.lower() and _QUOTED_MAIL.search(head):
+        return True
+    # All other text that has equals signs fails the first test, which takes next to no time.
+    return _NOT_ESCAPED.search(head) is None and _IN_QUOTED_MAIL.search(head) is not None
+
+
+def from_quoted_printable(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the text of mail.
+
+    Examples
+    --------
+    >>> b"".join(from_quoted_printable(iter([b"%n =3D f3=", b"\\n2[8]"])))
+    b'%n = f32[8]'
+    """
+    unfinished = b""
+    for chunk in chunks:
+        text, newline, unfinished = (unfinished + chunk).rpartition(b"\n")
+        yield binascii.a2b_qp(text + newline)
+    yield binascii.a2b_qp(unfinished)
 
 
 def read_whole(file: Path, limit: int) -> bytes:

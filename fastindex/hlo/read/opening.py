@@ -15,7 +15,15 @@ from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.dumps import KnownMemory
 from fastindex.hlo.read.helper import Helper
-from fastindex.hlo.read.kinds import compression_of, decompressed, in_utf8, is_utf16, nature_of
+from fastindex.hlo.read.kinds import (
+    compression_of,
+    decompressed,
+    from_quoted_printable,
+    in_utf8,
+    is_quoted_printable,
+    is_utf16,
+    nature_of,
+)
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
 from fastindex.hlo.read.sources import HloSource, TextSource, beginning, open_sources, refuse, scan_source
@@ -202,6 +210,8 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
         head, chunks = beginning(decompressed(chunks, compression, source.name), HEAD_NBYTES)
     if is_utf16(head):
         head, chunks = beginning(in_utf8(chunks), HEAD_NBYTES)
+    if is_quoted_printable(head):
+        head, chunks = beginning(from_quoted_printable(chunks), HEAD_NBYTES)
     form = form_of(head)
     if form is not None:
         # Do not keep the bytes of the file alive: only the modules are needed.

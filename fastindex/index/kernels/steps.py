@@ -35,89 +35,82 @@ def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
 
 
 @subroutine()
-def _four_operands(at: Any, step: Any) -> Any:
-    return (
-        _row(at, step, steps.OPERAND),
-        _row(at, step, steps.OPERAND + 1),
-        _row(at, step, steps.OPERAND + 2),
-        _row(at, step, steps.OPERAND + 3),
-    )
-
-
-@subroutine()
 def _four(step: Any, column: Any) -> Any:
     return entry(step, column), entry(step, column + 1), entry(step, column + 2), entry(step, column + 3)
 
 
 @subroutine()
-def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, steps.LAST)
-    target = _row(at, step, steps.TARGET)
-    outside = False
-    for i in range(count):
-        v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
-        outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
-        total = _narrow_product(c0, v0) + _narrow_product(c1, v1)
-        store(target, i, total + _narrow_product(c2, v2) + _narrow_product(c3, v3))
-    return outside
+def _four_rows(at: Any, step: Any, column: Any) -> Any:
+    return _row(at, step, column), _row(at, step, column + 1), _row(at, step, column + 2), _row(at, step, column + 3)
 
 
-@subroutine()
-def _wide_sum(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, steps.LAST)
-    target = _row(at, step, steps.TARGET)
-    outside = False
-    for i in range(count):
-        v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
-        outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
-        store(target, i, c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3)
-    return outside
+@subroutine(inline=True)
+def _values(rows: Any, i: Any) -> Any:
+    x0, x1, x2, x3 = rows
+    return load(x0, i), load(x1, i), load(x2, i), load(x3, i)
 
 
-@subroutine()
+@subroutine(inline=True)
 def beyond(value: Any, last: Any) -> Any:
     return np.uint64(value) > np.uint64(last)
 
 
+@subroutine(inline=True)
+def _any_beyond(values: Any, lasts: Any) -> Any:
+    (v0, v1, v2, v3), (l0, l1, l2, l3) = values, lasts
+    return beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
+
+
+@subroutine("wide", inline=True)
+def _total(wide: Any, coefficients: Any, values: Any) -> Any:
+    (c0, c1, c2, c3), (v0, v1, v2, v3) = coefficients, values
+    if wide:
+        return c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
+    total = _narrow_product(c0, v0) + _narrow_product(c1, v1)
+    return total + _narrow_product(c2, v2) + _narrow_product(c3, v3)
+
+
+@subroutine(inline=True)
+def _quotients(values: Any, magics: Any, shifts: Any) -> Any:
+    (v0, v1, v2, v3), (m0, m1, m2, m3), (s0, s1, s2, s3) = values, magics, shifts
+    first, second = _narrow_quotient(v0, m0, s0), _narrow_quotient(v1, m1, s1)
+    return first, second, _narrow_quotient(v2, m2, s2), _narrow_quotient(v3, m3, s3)
+
+
+@subroutine("wide")
+def _sum_of_four(wide: Any, at: Any, step: Any, count: Any) -> Any:
+    rows, target = _four_rows(at, step, steps.OPERAND), _row(at, step, steps.TARGET)
+    coefficients, lasts = _four(step, steps.COEFFICIENT), _four(step, steps.LAST)
+    outside = False
+    for i in range(count):
+        values = _values(rows, i)
+        outside |= _any_beyond(values, lasts)
+        store(target, i, _total(wide, coefficients, values))
+    return outside
+
+
 @subroutine()
 def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
+    rows, target = _four_rows(at, step, steps.OPERAND), _row(at, step, steps.TARGET)
     x4, x5 = _row(at, step, steps.OPERAND + 4), _row(at, step, steps.OPERAND + 5)
-    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
+    coefficients = _four(step, steps.COEFFICIENT)
     c4, c5 = entry(step, steps.COEFFICIENT + 4), entry(step, steps.COEFFICIENT + 5)
-    target = _row(at, step, steps.TARGET)
     for i in range(count):
-        total = _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i))
-        total += _narrow_product(c2, load(x2, i)) + _narrow_product(c3, load(x3, i))
+        total = _total(False, coefficients, _values(rows, i))
         store(target, i, total + _narrow_product(c4, load(x4, i)) + _narrow_product(c5, load(x5, i)))
 
 
 @subroutine()
 def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
-    c0, c1, c2, c3 = _four(step, steps.COEFFICIENT)
-    l0, l1, l2, l3 = _four(step, steps.LAST)
-    n0, n1 = _row(at, step, steps.DIVIDED), _row(at, step, steps.DIVIDED + 1)
-    n2, n3 = _row(at, step, steps.DIVIDED + 2), _row(at, step, steps.DIVIDED + 3)
-    m0, m1, m2, m3 = _four(step, steps.MAGIC)
-    s0, s1, s2, s3 = _four(step, steps.SHIFT)
-    f0, f1, f2, f3 = _four(step, steps.FACTOR)
-    target = _row(at, step, steps.TARGET)
+    rows, divided = _four_rows(at, step, steps.OPERAND), _four_rows(at, step, steps.DIVIDED)
+    coefficients, lasts, factors = _four(step, steps.COEFFICIENT), _four(step, steps.LAST), _four(step, steps.FACTOR)
+    magics, shifts, target = _four(step, steps.MAGIC), _four(step, steps.SHIFT), _row(at, step, steps.TARGET)
     outside = False
     for i in range(count):
-        v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
-        outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
-        total = _narrow_product(c0, v0) + _narrow_product(c1, v1)
-        total += _narrow_product(c2, v2) + _narrow_product(c3, v3)
-        total += _narrow_product(f0, _narrow_quotient(load(n0, i), m0, s0))
-        total += _narrow_product(f1, _narrow_quotient(load(n1, i), m1, s1))
-        total += _narrow_product(f2, _narrow_quotient(load(n2, i), m2, s2))
-        total += _narrow_product(f3, _narrow_quotient(load(n3, i), m3, s3))
-        store(target, i, total)
+        values = _values(rows, i)
+        outside |= _any_beyond(values, lasts)
+        quotients = _quotients(_values(divided, i), magics, shifts)
+        store(target, i, _total(False, coefficients, values) + _total(False, factors, quotients))
     return outside
 
 
@@ -138,18 +131,17 @@ def _one_quotient(at: Any, step: Any, count: Any) -> Any:
 @subroutine()
 def _four_quotients(at: Any, step: Any, count: Any) -> Any:
     numerator, last = _row(at, step, steps.OPERAND), entry(step, steps.LAST)
-    m0, m1, m2, m3 = _four(step, steps.MAGIC)
-    s0, s1, s2, s3 = _four(step, steps.SHIFT)
-    t0, t1 = _row(at, step, steps.TARGET), _row(at, step, steps.TARGET + 1)
-    t2, t3 = _row(at, step, steps.TARGET + 2), _row(at, step, steps.TARGET + 3)
+    magics, shifts = _four(step, steps.MAGIC), _four(step, steps.SHIFT)
+    t0, t1, t2, t3 = _four_rows(at, step, steps.TARGET)
     outside = False
     for i in range(count):
         value = load(numerator, i)
         outside |= beyond(value, last)
-        store(t0, i, _narrow_quotient(value, m0, s0))
-        store(t1, i, _narrow_quotient(value, m1, s1))
-        store(t2, i, _narrow_quotient(value, m2, s2))
-        store(t3, i, _narrow_quotient(value, m3, s3))
+        q0, q1, q2, q3 = _quotients((value, value, value, value), magics, shifts)
+        store(t0, i, q0)
+        store(t1, i, q1)
+        store(t2, i, q2)
+        store(t3, i, q3)
     return outside
 
 
@@ -167,24 +159,17 @@ def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
 
 @subroutine()
 def _check(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
-    l0, l1, l2, l3 = _four(step, steps.LAST)
-    outside = False
+    rows, lasts, outside = _four_rows(at, step, steps.OPERAND), _four(step, steps.LAST), False
     for i in range(count):
-        outside |= beyond(load(x0, i), l0) | beyond(load(x1, i), l1)
-        outside |= beyond(load(x2, i), l2) | beyond(load(x3, i), l3)
+        outside |= _any_beyond(_values(rows, i), lasts)
     return outside
 
 
 @subroutine()
 def _mark(at: Any, step: Any, count: Any) -> Any:
-    x0, x1, x2, x3 = _four_operands(at, step)
-    l0, l1, l2, l3 = _four(step, steps.LAST)
-    target = _row(at, step, steps.TARGET)
+    rows, lasts, target = _four_rows(at, step, steps.OPERAND), _four(step, steps.LAST), _row(at, step, steps.TARGET)
     for i in range(count):
-        outside = beyond(load(x0, i), l0) | beyond(load(x1, i), l1)
-        outside |= beyond(load(x2, i), l2) | beyond(load(x3, i), l3)
-        store(target, i, -np.int64(outside))
+        store(target, i, -np.int64(_any_beyond(_values(rows, i), lasts)))
 
 
 @subroutine()
@@ -205,11 +190,11 @@ def run_step(at: Any, step: Any, count: Any) -> Any:
     elif operation == steps.SUM_OF_TWO:
         _sum_of_two(at, step, count)
     elif operation == steps.SUM_OF_FOUR:
-        outside = _sum_of_four(at, step, count)
+        outside = _sum_of_four(False, at, step, count)
     elif operation == steps.SUM_OF_SIX:
         _sum_of_six(at, step, count)
     elif operation == steps.WIDE_SUM:
-        outside = _wide_sum(at, step, count)
+        outside = _sum_of_four(True, at, step, count)
     elif operation == steps.QUOTIENT:
         outside = _one_quotient(at, step, count)
     elif operation == steps.QUOTIENTS:

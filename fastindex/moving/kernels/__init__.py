@@ -1,1 +1,1 @@
-"""Execution of passes: the table that all kernels share, one native call per thread, jobs for worker threads."""
+"""The kernels that run passes, and subroutines that moves share."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastindex.algebra.cast_numbers import conversion_code
-from fastindex.moving.moves.digit_swaps.numbers import MOST_ROW_DIGITS, PIECES
-from fastindex.moving.moves.streams.numbers import STREAM, VECTOR_WAYS, are_vectors
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE_WIDTHS
+from fastindex.moving.moves.digit_swaps import MOST_ROW_DIGITS, PIECES
+from fastindex.moving.moves.streams import STREAM, VECTOR_WAYS, are_vectors
+from fastindex.moving.moves.transposes import TRANSPOSE_WIDTHS
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES, Kernel
 
 if TYPE_CHECKING:

@@ -67,6 +67,27 @@ def test_a_loop_that_offloads_shows_its_traffic() -> None:
     assert "the carry of w, element 1" in row.wanted_by
 
 
+def test_what_the_host_copies() -> None:
+    """Of an optimizer whose state is in the memory of the host."""
+    text = """HloModule m, is_scheduled=true
+
+%on_host (p: f32[8,384]) -> f32[8,384] {
+  %p = f32[8,384]{1,0} parameter(0)
+  ROOT %copy.1 = f32[8,384]{1,0} copy(%p)
+}, execution_thread="host"
+
+ENTRY %main (a: f32[8,384]) -> f32[8,384] {
+  %a = f32[8,384]{1,0:T(8,128)S(5)} parameter(0)
+  %start = ((f32[8,384]{1,0:T(8,128)S(5)}), f32[8,384]{1,0:T(8,128)S(5)}, u32[]{:S(2)}) custom-call-start(%a), \
+async_execution_thread="host", custom_call_target="HostExecute", called_computations={%on_host}
+  ROOT %done = f32[8,384]{1,0:T(8,128)S(5)} custom-call-done(%start)
+}
+"""
+    (row,) = fi.hlo.layout_copies(text).copies
+    assert (row.instruction, row.computation, row.kind, row.trips) == ("copy.1", "on_host (host)", "same layout", 1)
+    assert (row.moved_nbytes, row.argument) == (2 * 8 * 384 * 4, 0)
+
+
 def test_a_carry_is_not_the_argument_that_begins_it() -> None:
     table = read("carry_is_not_the_argument")
     copy = rows(table)["copy.1"]

@@ -30,17 +30,18 @@ from fastindex.algebra.loops import (
     MOST_NESTS,
     Loop,
     Nest,
+    Place,
     coalesced,
     cut_into_boxes,
     padding_boxes,
     products,
     shared_levels,
 )
-from fastindex.algebra.shared_digits import Place, Strides, slots_of
+from fastindex.algebra.shared_digits import Strides, slots_of
 from fastindex.core.digits import Digit, Digits, Variable, digit
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import slots_before_tail
-from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.moving.moves.block_permute import MOST_BLOCK_BYTES, MOST_ROWS
 from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES
 

@@ -17,10 +17,10 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from fastindex.moving.kernels.lanes import OF_TWO_LINES, called, permuted
 from fastindex.moving.kernels.passes import padding_of, start_of_block
-from fastindex.moving.lines.lanes import OF_TWO_LINES, called, permuted
-from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.moves.block_permute.numbers import (
+from fastindex.moving.kernels.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.moves.block_permute import (
     ASSEMBLY,
     MOST_BLOCK_BYTES,
     SHORT_PIECE_BYTES,

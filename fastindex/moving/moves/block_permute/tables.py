@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.moving.counts import distinct
-from fastindex.moving.moves.block_permute.geometry import Block
-from fastindex.moving.moves.block_permute.numbers import (
+from fastindex.moving.moves.block_permute import (
     SHORT_PIECE_BYTES,
     VECTOR_HEADER_BYTES,
     VECTOR_RUN_BYTES,
@@ -27,6 +26,7 @@ from fastindex.moving.moves.block_permute.numbers import (
     VectorRun,
     patterns_of_piece,
 )
+from fastindex.moving.moves.block_permute.geometry import Block
 from fastindex.moving.numbers import HIGH_NIBBLE, NIBBLE_BITS, NOTHING
 from fastindex.moving.passes import Offsets
 from fastindex.runtime.numbers import LINE_BYTES

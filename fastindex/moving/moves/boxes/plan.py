@@ -53,7 +53,7 @@ from fastindex.moving.moves.boxes.geometry import (
     split_systems,
 )
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_nest_passes
-from fastindex.moving.moves.transposes.numbers import TransposeGeometry
+from fastindex.moving.moves.transposes import TransposeGeometry
 from fastindex.moving.moves.transposes.plan import is_few
 from fastindex.moving.numbers import BOX_BYTES, BoxGeometry
 from fastindex.moving.passes import Draft, Offsets, Tables, cost, iterations, no_tables, without

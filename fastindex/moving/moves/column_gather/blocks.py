@@ -15,8 +15,8 @@ from fastindex.algebra.shared_digits import shared_digits
 from fastindex.core.digits import runs_backwards
 from fastindex.core.shape import Shape
 from fastindex.moving.counts import LINES_AHEAD, Counts, cycles, overflows, piece_ends
+from fastindex.moving.moves.block_permute import MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.moving.moves.block_permute.geometry import Block, PermutedBlocks, permuted_blocks
-from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.moving.moves.block_permute.tables import VectorTable
 from fastindex.moving.moves.column_gather.plan import BlockColumns, has_columns
 from fastindex.moving.moves.nests.plan import fill_pass

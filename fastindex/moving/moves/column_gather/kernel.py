@@ -25,9 +25,9 @@ from typing import Any
 from llvmlite import ir
 
 from fastindex.moving.kernels.passes import outer_place, padding_of
-from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.moves.block_permute.numbers import MOST_BLOCK_BYTES
-from fastindex.moving.moves.column_gather.numbers import (
+from fastindex.moving.kernels.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.moves.block_permute import MOST_BLOCK_BYTES
+from fastindex.moving.moves.column_gather import (
     COLUMN_BAND,
     COLUMN_BAND_BYTES,
     COLUMN_ELEMENT_BYTES,

@@ -23,10 +23,10 @@ import numpy as np
 
 from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.moving.counts import PAGE_BYTES, Counts, distinct
+from fastindex.moving.moves.block_permute import MOST_ROWS
 from fastindex.moving.moves.block_permute.geometry import Block
-from fastindex.moving.moves.block_permute.numbers import MOST_ROWS
 from fastindex.moving.moves.block_permute.tables import VectorTable
-from fastindex.moving.moves.column_gather.numbers import (
+from fastindex.moving.moves.column_gather import (
     COLUMN_BAND_BYTES,
     COLUMN_ELEMENT_BYTES,
     COLUMN_GROUP_BYTES,

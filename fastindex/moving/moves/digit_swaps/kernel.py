@@ -26,9 +26,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from fastindex.moving.kernels.lanes import permuted_in_lanes, permuted_line, permuted_pair
 from fastindex.moving.kernels.passes import start_of_block
-from fastindex.moving.lines.lanes import permuted_in_lanes, permuted_line, permuted_pair
-from fastindex.moving.moves.digit_swaps.numbers import KEPT, OF_ROWS, SWAP, WITHIN
+from fastindex.moving.moves.digit_swaps import KEPT, OF_ROWS, SWAP, WITHIN
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import instructions, kernel
 from fastindex.runtime.lines.lines import from_table, paired, shuffle

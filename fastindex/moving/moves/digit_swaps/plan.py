@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.moving.counts import Counts
-from fastindex.moving.moves.digit_swaps.numbers import (
+from fastindex.moving.moves.digit_swaps import (
     DIGITS,
     KEPT,
     MOST_ROW_DIGITS,

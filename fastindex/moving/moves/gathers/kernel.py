@@ -8,8 +8,8 @@ columns fill whole lines.
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import start_of_block
-from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
-from fastindex.moving.moves.gathers.numbers import GATHER, MOST_PIECE_BYTES
+from fastindex.moving.kernels.staging import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
+from fastindex.moving.moves.gathers import GATHER, MOST_PIECE_BYTES
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.memory import copy_vector, entry, fence, prefetch

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.counts import LINES_AHEAD, Counts, distinct, overflows, piece_ends
-from fastindex.moving.moves.gathers.numbers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
+from fastindex.moving.moves.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 from fastindex.moving.passes import Draft, Tables, along, blocks, cut, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache

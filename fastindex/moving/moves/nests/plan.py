@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
 from fastindex.moving.counts import Counts, piece_ends
 from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.streams.plan import (
@@ -22,10 +22,10 @@ from fastindex.moving.moves.streams.plan import (
     interleave_passes,
     packed_run_passes,
 )
-from fastindex.moving.moves.transposes.numbers import TRANSPOSE_WIDTHS
+from fastindex.moving.moves.transposes import TRANSPOSE_WIDTHS
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, FillGeometry, StridedGeometry
-from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, with_tables, without
+from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, rows_and_columns, with_tables, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES

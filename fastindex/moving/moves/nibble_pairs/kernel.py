@@ -11,7 +11,7 @@ Here the high nibble of a byte is on the left. `fastindex.moving.moves.nibble_pa
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import end_of_source, start_of_block
-from fastindex.moving.moves.nibble_pairs.numbers import PAIR
+from fastindex.moving.moves.nibble_pairs import PAIR
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import kernel, subroutine
 from fastindex.runtime.lines.lines import copy_run, pair_groups, pair_rows

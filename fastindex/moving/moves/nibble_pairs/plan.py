@@ -27,17 +27,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.core.shape import Shape
 from fastindex.moving.counts import LINES_AHEAD, Counts
 from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.moving.moves.boxes.plan import counts_of_boxes
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
-from fastindex.moving.moves.nibble_pairs.numbers import PairGeometry
+from fastindex.moving.moves.nibble_pairs import PairGeometry
 from fastindex.moving.moves.streams.plan import copy_passes
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, BoxGeometry, StridedGeometry
-from fastindex.moving.passes import Draft, blocks, cost, cut, even_steps, iterations, without
+from fastindex.moving.passes import Draft, blocks, cost, cut, even_steps, iterations, rows_and_columns, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LINE_BYTES
 

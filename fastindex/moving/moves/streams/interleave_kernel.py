@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastindex.moving.kernels.lanes import deinterleave_lanes, interleave_lanes
 from fastindex.moving.kernels.passes import start_of_block
-from fastindex.moving.lines.lanes import deinterleave_lanes, interleave_lanes
-from fastindex.moving.lines.staging import NOTHING_PENDING, PENDING_CAPACITY, added, finish, go_to
-from fastindex.moving.moves.streams.numbers import STREAM
+from fastindex.moving.kernels.staging import NOTHING_PENDING, PENDING_CAPACITY, added, finish, go_to
+from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, TABLE
 from fastindex.runtime.kernels import kernel, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import (

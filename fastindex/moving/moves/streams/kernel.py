@@ -7,7 +7,7 @@ or compressed from bytes, as they are copied.
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import start_of_block
-from fastindex.moving.lines.staging import (
+from fastindex.moving.kernels.staging import (
     NOTHING_PENDING,
     PENDING_BYTES,
     PENDING_CAPACITY,
@@ -16,7 +16,7 @@ from fastindex.moving.lines.staging import (
     finish,
     go_to,
 )
-from fastindex.moving.moves.streams.numbers import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
+from fastindex.moving.moves.streams import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import kernel, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import compress_line, copy_run, copy_short, expand_line, prefetch_rows

@@ -19,7 +19,7 @@ from fastindex.moving.counts import (
     piece_ends,
     total,
 )
-from fastindex.moving.moves.streams.numbers import (
+from fastindex.moving.moves.streams import (
     AT_HAND,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,

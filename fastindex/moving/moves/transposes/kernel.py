@@ -12,7 +12,7 @@ staged, see `staged_bands`: two lines of them take too many rows to read at once
 from __future__ import annotations
 
 from fastindex.moving.kernels.passes import outer_place
-from fastindex.moving.lines.staging import (
+from fastindex.moving.kernels.staging import (
     ALIGNED,
     FIRST_SHIFTED,
     MOST_CARRIED,
@@ -22,7 +22,7 @@ from fastindex.moving.lines.staging import (
     staged_band,
     write_staged,
 )
-from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, TRANSPOSE
+from fastindex.moving.moves.transposes import FEW_BYTE_COLUMNS, FEW_COLUMNS, TRANSPOSE
 from fastindex.moving.numbers import TABLE
 from fastindex.runtime.kernels import subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import (

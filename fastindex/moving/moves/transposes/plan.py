@@ -9,7 +9,7 @@ import numpy as np
 from fastindex.algebra.loops import Loop, Nest
 from fastindex.moving.counts import PAGE_BYTES, Counts, is_scattered, lines_in_cache, overflows, piece_ends
 from fastindex.moving.moves.streams.plan import NARROW_BYTES
-from fastindex.moving.moves.transposes.numbers import FEW_BYTE_COLUMNS, FEW_COLUMNS, NO_PITCH, TransposeGeometry
+from fastindex.moving.moves.transposes import FEW_BYTE_COLUMNS, FEW_COLUMNS, NO_PITCH, TransposeGeometry
 from fastindex.moving.passes import Blocks, Draft, Tables, blocks, iterations, without
 from fastindex.moving.problem import Context
 from fastindex.runtime.machine import Cache

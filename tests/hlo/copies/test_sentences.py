@@ -1,9 +1,12 @@
-"""Copies in sentences."""
+"""Copies in sentences.
+
+Tests of: hlo.copies.rows.
+"""
 
 from __future__ import annotations
 
 import fastindex as fi
-from fastindex.show.copy_sentences import layout_text, origin_text, shared_origins_text, wanted_text
+from fastindex.hlo.copies.rows import layout_text, origin_text, shared_origins_text, wanted_text
 
 A = fi.Shape.parse("f32[8,300]{0,1:T(8,128)S(1)}")
 B = fi.Shape.parse("f32[2400]{0:T(1024)}")

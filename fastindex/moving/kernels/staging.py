@@ -15,7 +15,7 @@ Where columns start off a line boundary, the last partial line of each column is
 
 from __future__ import annotations
 
-from fastindex.moving.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
+from fastindex.moving.kernels.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
 from fastindex.moving.numbers import MOST_COLUMN_BYTES
 from fastindex.runtime.kernels import subroutine
 from fastindex.runtime.lines.lines import copy_short

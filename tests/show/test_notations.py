@@ -1,4 +1,4 @@
-"""Linear forms against the definition of a layout, and back."""
+"""Layouts in other notations: steps, applied with NumPy alone, and linear forms, against the slow reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,82 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.layouts import Steps
+from tests.cases.strategies import random_shape, seeds
 from tests.oracles import reference
+
+
+def applied(steps: Steps, array: np.ndarray) -> np.ndarray:
+    for step in steps:
+        array = np.pad(array, step.argument) if step.kind == "pad" else getattr(array, step.kind)(step.argument)
+    return array.reshape(-1)
+
+
+def expected(text: str) -> np.ndarray:
+    """For each slot as the reference numbers them, 1 + the position of its element; 0 for padding."""
+    shape = reference.parse(text)
+    slots = np.zeros(reference.slot_count(shape), np.int64)
+    found = reference.linear_indices(shape)
+    for position, index in enumerate(np.ndindex(*shape.dimensions)):
+        slots[found[index]] = position + 1
+    return slots
+
+
+def check(text: str) -> None:
+    shape = fi.Shape.parse(text)
+    array = np.arange(1, shape.element_count + 1).reshape(shape.dimensions)
+    assert np.array_equal(applied(fi.layouts.steps(shape), array), expected(text)), text
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_random_layouts(seed: int) -> None:
+    check(str(random_shape(seed)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32[]",
+        "f32[]{:T(256)}",
+        "f32[0,5]{1,0:T(8,128)}",
+        "f32[3,5]{0,1}",
+        "f32[5]{0:T(2)L(16)}",
+        "f32[3,5]{1,0:L(16)}",
+        "f32[3,5]{1,0:PAD(4,8)T(2,2)}",
+        "f32[6,4,5]{2,1,0:T(*,3)(2,1)}",
+        "bf16[16,300]{1,0:T(8,128)(2,1)}",
+        "f32[4,8]{1,0:T(2,4)(2,1,1,1)}",
+        "f32[7]{0:T(3)(2)}",
+        "s4[3,5]{1,0:T(2,2)E(4)}",
+    ],
+)
+def test_layouts_of_every_kind(text: str) -> None:
+    check(text)
+
+
+def test_printed_steps_run() -> None:
+    text = "f32[3,5]{0,1:T(2,2)(2,1)L(32)}"
+    names = {"np": np, "x": np.arange(1, 16).reshape(3, 5)}
+    exec(str(fi.layouts.steps(text)), names)
+    assert np.array_equal(names["x"], expected(text))
+
+
+def test_what_changes_nothing_is_left_out() -> None:
+    assert fi.layouts.steps("f32[4,8]") == ()
+    assert str(fi.layouts.steps("f32[4,8]")) == "x = x.reshape(-1)"
+    assert [step.kind for step in fi.layouts.steps("f32[4,8]{1,0:T(2,4)}")] == ["reshape", "transpose"]
+
+
+def test_each_step_names_its_cause() -> None:
+    found = [step.cause for step in fi.layouts.steps("f32[6,4,5]{0,2,1:PAD(6,4,8)T(*,3)L(100)}")]
+    assert found == ["{0,2,1}", "PAD(6,4,8)", "T(*,3)", "T(*,3)", "L(100)", "L(100)"]
+
+
+@pytest.mark.parametrize("text", ["f32[?]", "token[]", "(f32[2])", "f32[4]{0:D(C)}"])
+def test_what_has_no_slots_has_no_steps(text: str) -> None:
+    with pytest.raises(fi.UnsupportedError):
+        fi.layouts.steps(text)
+
 
 TEXTS = [
     "f32[4,8]",

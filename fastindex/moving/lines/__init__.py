@@ -1,1 +1,0 @@
-"""Subroutines that kernels of moves share: lanes, permutations, staged bands, pending lines."""
