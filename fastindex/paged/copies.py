@@ -430,16 +430,15 @@ def _in_elements(nests: tuple[Nest, ...], cast: Cast) -> tuple[Nest, ...]:
 def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
     """Zero the slots after the last token, up to the end of its block."""
     granules, target = transfer.granules, transfer.target
-    if not granules.count or not len(transfer.blocks[1]):
+    if not granules.count:
         return
-    columns = granules.needed_blocks(1, target.block_size) - 1
-    last = granules.count - 1 if granules.places is None else int(granules.places[1][1][-1])
-    filled = last % (target.block_size // granules.tokens) * granules.tokens + (granules.tail or granules.tokens)
+    column, last = granules.last(1, target.block_size)
+    filled = last * granules.tokens + (granules.tail or granules.tokens)
     if filled == target.block_size:
         return
     heads = slice(transfer.heads[1], transfer.heads[1] + transfer.heads[2])
     for plane in target.planes.values():
-        layers = plane.layer_offsets + int(transfer.blocks[1][columns]) * plane.block_stride
+        layers = plane.layer_offsets + int(transfer.blocks[1][column]) * plane.block_stride
         tables = layers, plane.head_offsets[heads], plane.token_offsets[filled:], plane.dim_offsets
         fills = _fills(tables, plane.unit_bytes)
         if memory.on_gpu:

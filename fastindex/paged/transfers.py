@@ -54,20 +54,20 @@ class Granules:
         """Number of full granules."""
         return self.count - (self.tail > 0)
 
-    def needed_blocks(self, side: int, block_size: int) -> int:
-        """Return the number of blocks that hold the granules on a side."""
+    def last(self, side: int, block_size: int) -> tuple[int, int]:
+        """Return the block of the last granule on a side, in the list of blocks, and its index in the block."""
+        if not self.count:
+            return -1, 0
         if self.places is None:
-            return -(-self.count * self.tokens // block_size)
-        columns = self.places[side][0]
-        return int(columns[-1]) + 1 if len(columns) else 0
+            return divmod(self.count - 1, block_size // self.tokens)
+        columns, parts = self.places[side]
+        return int(columns[-1]), int(parts[-1])
 
     def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
         """Return the offset of each granule, from the offsets of blocks and of the granules in a block."""
         if self.places is not None:
             columns, parts = self.places[side]
             return blocks[columns] + offsets[parts]
-        if len(offsets) == 1:
-            return blocks
         return (blocks[:, None] + offsets).reshape(-1)[: self.count]
 
 
@@ -154,7 +154,7 @@ def transfer_of(
     granules = _granules(source, target, size, tokens)
     used = []
     for side, (cache, what) in enumerate(((source, name), (target, "target_blocks"))):
-        needed, known = granules.needed_blocks(side, cache.block_size), blocks[side]
+        needed, known = granules.last(side, cache.block_size)[0] + 1, blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
         used.append(checked_blocks(cache, known[:needed], what, is_written=side == 1))

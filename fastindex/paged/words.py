@@ -13,7 +13,7 @@ from fastindex.paged.caches import Cache, check_cache
 from fastindex.paged.descriptors import runs_of
 from fastindex.paged.planes import Numbers, Plane
 from fastindex.paged.tables import BlockTable
-from fastindex.paged.transfers import common_heads, plane_pairs, transfer_of
+from fastindex.paged.transfers import plane_pairs, transfer_of
 from fastindex.show.picture import Drawing, text_of
 from fastindex.show.scenes import COLOUR_COUNT, Cell, Panel, Scene
 from fastindex.show.svg import svg_of
@@ -51,36 +51,28 @@ def explain(source: Cache, target: Cache | None = None) -> str:
     runs: 4 for each source block of a layer, from 2048 to 2048 bytes
     """
     check_cache(source, "source")
-    if target is not None:
-        check_cache(target, "target")
-    lines = _lines("source" if target is not None else "cache", source)
     if target is None:
-        return "\n".join(lines)
-    lines += _lines("target", target)
+        return "\n".join(_lines("cache", source))
+    check_cache(target, "target")
     plane_pairs(source, target)
-    lines.append(_blocks(source.block_size, target.block_size))
+    lines = [*_lines("source", source), *_lines("target", target), _blocks(source.block_size, target.block_size)]
     lines.append(_shared_heads(source, target))
-    try:
-        common_heads(source, target)
-    except FastIndexError:
-        return "\n".join(lines)
-    tokens = math.lcm(source.block_size, target.block_size)
-    here, there = source._alone, target._alone
-    counts = [tokens // cache.block_size for cache in (here, there)]
-    if any(count > cache.num_blocks for count, cache in zip(counts, (here, there), strict=True)):
-        return "\n".join([*lines, f"runs: {tokens} tokens, which both divide, do not fit a pool"])
-    blocks = [np.arange(count) * _spread(count, cache) for count, cache in zip(counts, (here, there), strict=True)]
-    found = runs_of(transfer_of(here, there, blocks[0], blocks[1], tokens))
-    each = found.count / counts[0] / source.num_layers
-    lines.append(
-        f"runs: {each:.3g} for each source block of a layer, from {found.nbytes.min()} to {found.nbytes.max()} bytes"
-    )
+    if not set(source.heads).isdisjoint(target.heads):
+        lines.append(_runs(source._alone, target._alone))
     return "\n".join(lines)
 
 
-def _spread(count: int, cache: Cache) -> int:
-    """Return the step between sampled blocks: 2 where the pool allows it, so that they are not adjacent in memory."""
-    return 2 if 2 * count <= cache.num_blocks + 1 else 1
+def _runs(source: Cache, target: Cache) -> str:
+    tokens, blocks = math.lcm(source.block_size, target.block_size), []
+    for cache in (source, target):
+        count = tokens // cache.block_size
+        if count > cache.num_blocks:
+            return f"runs: {tokens} tokens, which both divide, do not fit a pool"
+        # Blocks that are not adjacent in memory, where the pool allows it.
+        blocks.append(np.arange(count) * (2 if 2 * count <= cache.num_blocks + 1 else 1))
+    found = runs_of(transfer_of(source, target, blocks[0], blocks[1], tokens))
+    each = found.count / len(blocks[0]) / source.num_layers
+    return f"runs: {each:.3g} for each source block of a layer, from {found.nbytes.min()} to {found.nbytes.max()} bytes"
 
 
 def _lines(name: str, cache: Cache) -> list[str]:

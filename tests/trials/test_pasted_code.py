@@ -1,6 +1,6 @@
 """The lines that `try_layouts` prints, run in a fresh process: they compile, and give the numbers of the table.
 
-Tests of: trials.results, trials.search, trials.jax_programs.
+Tests of: trials.results, trials.try_layouts, trials.jax_programs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layouts that are tried: what is found, what is refused and why; against what libtpu answered, and libtpu itself.
 
-Tests of: trials.try_layouts, trials.search, trials.compilers, trials.results,
+Tests of: trials.try_layouts, trials.compilers, trials.results,
 trials.jax_programs.
 """
 

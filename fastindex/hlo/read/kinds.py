@@ -31,6 +31,7 @@ _UNSUSPICIOUS, _MOST_RATIO = 64 << 20, 1000
 #: Decompressor memory limit; the highest levels of xz need 65 MiB.
 _XZ_MEMORY = 256 << 20
 _QUOTED_MAIL = re.compile(rb"^content-transfer-encoding:\s*quoted-printable", re.IGNORECASE | re.MULTILINE)
+_BASE64_MAIL = re.compile(rb"^content-transfer-encoding:\s*base64", re.IGNORECASE | re.MULTILINE)
 _IN_QUOTED_MAIL = re.compile(rb"=3D|(?<=[^\n]{70})=\r?\n")
 _NOT_ESCAPED = re.compile(rb"=(?![0-9A-F]{2}|[ \t]*\r?\n|[0-9A-F]?$)")
 #: zstandard cannot limit its output, so its input is split; each part yields at most a few MiB.
@@ -299,6 +300,7 @@ _BY_BEGINNING = (
     (b"\x89HDF", f"an HDF5 file; {_COMPILED}"),
     (b"\x89PNG", f"an image; {_COMPILED}"),
     (b"%PDF", f"a PDF; {_COMPILED}"),
+    (b"{\\rtf", "rich text; save it as plain text"),
 )
 _TRACE = "a trace in Chrome's format, which has times and no program; give the .xplane.pb beside it"
 
@@ -362,6 +364,8 @@ def nature_of(head: bytes) -> str:
         return f"a tar archive; {_UNPACK}"
     if head.lstrip().startswith((b"{", b"[")) and b'"traceEvents"' in head[:4096]:
         return _TRACE
+    if b"base64" in head and _BASE64_MAIL.search(head) and not has_message(head):
+        return "mail in base64; save its text"
     if b".version" in head[:2000] and b".target sm_" in head[:2000]:
         return f"PTX of a kernel; {_BESIDE}"
     return ""

@@ -15,6 +15,7 @@ import io
 import json
 import lzma
 import pickle
+import quopri
 import random
 import re
 import shutil
@@ -106,12 +107,20 @@ def test_bytes_of_another_encoding_in_a_comment(tmp_path: Path) -> None:
     assert answers(file) == answers(plain)
 
 
-@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
-def test_texts_in_utf_16_are_those_texts(mark: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: codecs.BOM_UTF16_LE + text.encode("utf-16-le"),
+        lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
+        lambda text: quopri.encodestring(text.encode()),
+    ],
+    ids=["UTF-16, little-endian", "UTF-16, big-endian", "quoted-printable"],
+)
+def test_texts_in_other_encodings_are_those_texts(encode: Callable[[str], bytes], tmp_path: Path) -> None:
     plain, file = tmp_path / "plain.txt", tmp_path / "coded.txt"
     text = TEXT.read_text() + "// \N{MUSICAL SYMBOL G CLEF}\n"
     plain.write_text(text)
-    coded = mark + text.encode("utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be")
+    coded = encode(text)
     for data in (coded, gzip.compress(coded)):
         file.write_bytes(data)
         assert answers(file) == answers(plain)
@@ -441,6 +450,8 @@ def tarred() -> bytes:
         (b"PK\x03\x04\x14\0", "zip archive; unpack"),
         (tarred(), "tar archive; unpack"),
         (bz2.compress(b"HloModule m"), "bzip2; decompress"),
+        (b"{\\rtf1\\ansi HloModule m}", "rich text"),
+        (b"Content-Transfer-Encoding: base64\n\nSGxvTW9kdWxlIG0=\n", "mail in base64"),
         (b"\x7fELF\x02\x01\0\0\0\0", "machine code"),
         (pickle.dumps({"a": 1}), "Python pickle"),
         (b"SQLite format 3\0abc", "SQLite.*xplane"),
