@@ -149,6 +149,24 @@ def value_bytes(dtype: np.dtype[Any], fill: Any) -> bytes:
     return made.tobytes()
 
 
+def one_value(dtype: np.dtype[Any], fill: Any) -> Any:
+    """Return `fill` as a value of any dtype, Python objects included; zero for None.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError
+        As `value_bytes`.
+
+    Examples
+    --------
+    >>> one_value(np.dtype(">i2"), 3), one_value(np.dtype(object), None)
+    (np.int16(3), 0)
+    """
+    if dtype.hasobject or not dtype.itemsize:
+        return np.zeros((), dtype)[()] if fill is None else fill
+    return np.frombuffer(value_bytes(dtype, fill), dtype)[0]
+
+
 @lru_cache(maxsize=256)
 def _named_pattern(element_type: ElementType, name: str) -> bytes:
     dtype = element_type.numpy_dtype

@@ -230,7 +230,7 @@ def copies(
     FILE is HLO text, a .hlo.pb, a folder of dumps, a profile (.xplane.pb), which adds the times that were measured, or
     - for stdin. Each may be compressed: gzip, xz, zstd.
     """
-    from fastindex.hlo.copies.views import copies_text
+    from fastindex.hlo.copies.layout_copies import copies_text
 
     found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:

@@ -72,6 +72,12 @@ def require_values(value: Any) -> None:
             "a tensor on meta, or inside torch.vmap, torch.func or torch.export, has no values: call fastindex outside "
             "of the traced function; rearrange takes such tensors"
         )
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(value, jax.Array) and value.is_deleted():
+        raise UnsupportedError(
+            f"the JAX array {value.dtype}{list(value.shape)} has been deleted, as arguments that a function donates "
+            "are: copy it before that call"
+        )
 
 
 #: DLPack's device type for host memory.
@@ -92,8 +98,10 @@ def host_array(value: Any) -> NDArray[Any]:
     Examples
     --------
     >>> class OnlyDlpack:
-    ...     __dlpack__ = np.zeros(3).__dlpack__
-    ...     __dlpack_device__ = np.zeros(3).__dlpack_device__
+    ...     def __dlpack__(self, **options):
+    ...         return np.zeros(3).__dlpack__(**options)
+    ...     def __dlpack_device__(self):
+    ...         return np.zeros(3).__dlpack_device__()
     >>> host_array(OnlyDlpack()).shape
     (3,)
     """

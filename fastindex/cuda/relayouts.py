@@ -33,7 +33,7 @@ from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.movements import Movement, Through, either_transfer, sure_transfer
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.patterns.axes import MOVED_AS, Sides
+from fastindex.patterns.grammar import MOVED_AS, Sides
 
 
 def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream: Any) -> Any:

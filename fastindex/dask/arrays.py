@@ -17,7 +17,7 @@ from dask.utils import parse_bytes
 
 from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.arrays.arrays import Array, check_buffer, check_dimensions
-from fastindex.arrays.fills import array_dimensions, element_type_of, fill_pattern, logical_result, value_bytes
+from fastindex.arrays.fills import array_dimensions, element_type_of, fill_pattern, logical_result, one_value
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape, as_shape
 from fastindex.core.sizes import buffer_form, check_movable
@@ -253,10 +253,11 @@ def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any 
     parsed = parse_pattern(pattern)
     given = checked_sizes(parsed, sizes.items())
     check_known(array)
-    value = np.frombuffer(value_bytes(array.dtype, fill), array.dtype)[0]
+    value = one_value(array.dtype, fill)
 
     def padded(whole: da.Array, widths: list[tuple[int, int]]) -> da.Array:
-        return da.pad(whole, widths, constant_values=value)
+        # Dask's pad loses a byte order.
+        return da.pad(whole, widths, constant_values=value).astype(array.dtype)
 
     found: da.Array = rearranged(array, parsed, given, pad, padded, da.transpose, da.flip)
     return found
@@ -390,7 +391,6 @@ def _renamed(array: da.Array, name: str, graph: dict[Any, Any], chunks: Chunks, 
 
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
     """Check a buffer, and split it into segments near its chunk boundaries."""
-    check_known(buffer)
     strides = tuple(buffer.dtype.itemsize * math.prod(buffer.shape[d + 1 :]) for d in range(buffer.ndim))
     record = Array(0, buffer.shape, strides, buffer.dtype, True, None)
     check_buffer(record, shape, "a buffer")
@@ -400,6 +400,7 @@ def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
 
 def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
     """Return the logical array if the buffer has its dimensions in memory order; else None."""
+    check_known(buffer)
     dimensions = buffer_form(shape).dimensions if buffer.ndim > 1 else None
     if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_form(shape).dtype:
         return None

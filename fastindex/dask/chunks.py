@@ -31,7 +31,7 @@ from fastindex.arrays.arrays import common_shape
 from fastindex.arrays.fills import fill_pattern
 from fastindex.arrays.index_arguments import as_integers_in_bulk
 from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.index.executors import BadElementError, ErrorOf, new_outputs, run
 from fastindex.moving.relayout_calls import pack, relayout, unpack
 
@@ -338,12 +338,20 @@ def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segmen
 
 
 def check_known(array: da.Array, what: str = "the Dask array") -> None:
-    """Require the sizes of chunks to be known.
+    """Require a Dask array with chunks of known sizes.
 
     Raises
     ------
+    ArgumentTypeError
+        Another array.
     FastIndexError
+        A chunk of unknown size.
     """
+    if not isinstance(array, da.Array):
+        raise ArgumentTypeError(
+            f"fastindex.dask takes Dask arrays, got {type(array).__name__}: call dask.array.from_array, or the "
+            "function of this name in fastindex"
+        )
     if any(math.isnan(size) for size in array.shape):
         raise FastIndexError(f"{what} has chunks of unknown size; call its compute_chunk_sizes() first")
 

@@ -255,8 +255,7 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and b"= " not in attributes
         and b" =" not in attributes
         and 0x09 not in attributes
-        and attributes[-1] not in _GOES_ON
-        and (attributes[-1] != 0x0D or attributes[-2] not in _GOES_ON)
+        and attributes.rstrip(b"\r")[-1] not in _GOES_ON
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.casts import RULES, Cast, Casting, cast_of
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
-from fastindex.arrays.arrays import address_of, strides_overlap
+from fastindex.arrays.arrays import address_of, broadcast_strides, strides_overlap
 from fastindex.arrays.engines import on_gpu
 from fastindex.arrays.fills import element_type_of
 from fastindex.errors import UnsupportedError
@@ -193,9 +193,7 @@ def _broadcast_strides(src: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, 
     missing = len(shape) - src.ndim
     if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(src.shape, shape[missing:], strict=True)):
         return None
-    return (0,) * missing + tuple(
-        stride if size > 1 else 0 for stride, size in zip(src.strides, src.shape, strict=True)
-    )
+    return broadcast_strides(src.shape, src.strides, shape)
 
 
 @lru_cache(maxsize=512)

@@ -15,11 +15,10 @@ from fastindex.core.sizes import check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook, lazy_property
 from fastindex.moving.movements import movement
-from fastindex.moving.problem import PLANS_KEPT, SlotMove
+from fastindex.moving.problem import PLANS_KEPT
 from fastindex.moving.rearranged_arrays import regrouped
 from fastindex.moving.relayout_plans import RelayoutPlan, tuned_plan
-from fastindex.patterns.axes import reshaped_sides, sides_of
-from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern, reshaped_sides, sides_of
 from fastindex.patterns.same_moves import same_moves
 from fastindex.runtime.tuning import TUNING
 from fastindex.xla.bitcasts import reshape_is_bitcast
@@ -69,14 +68,10 @@ class RearrangePlan(RelayoutPlan):
     def __repr__(self) -> str:
         return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
 
-    @property
-    def _slots(self) -> SlotMove:
-        return self._movement.slots
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RearrangePlan):
             return NotImplemented
-        own, others = self._slots, other._slots
+        own, others = self._movement.slots, other._movement.slots
         sizes = [
             (m.source, m.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
             for m, p in ((own, self), (others, other))

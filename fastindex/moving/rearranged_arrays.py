@@ -16,15 +16,24 @@ from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
 from fastindex.arrays.arrays import check_no_overlap, check_target, described, element_strides
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
-from fastindex.arrays.fills import element_type_of, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, one_value, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook
 from fastindex.moving.requests import Operand, Request, execute
-from fastindex.patterns.axes import MOVED_AS, Sides, check_not_padded, sides_of, solved
-from fastindex.patterns.grammar import Pattern, check_options, checked_sizes, parse_pattern
+from fastindex.patterns.grammar import (
+    MOVED_AS,
+    Pattern,
+    Sides,
+    check_not_padded,
+    check_options,
+    checked_sizes,
+    parse_pattern,
+    sides_of,
+    solved,
+)
 from fastindex.runtime.threads import check_threads
 
 Pad = Callable[[Any, list[tuple[int, int]]], Any]
@@ -77,7 +86,7 @@ def rearranged(
 def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
     """Rearrange an array by ``jax.numpy``, which traces the operations."""
     jnp = sys.modules["jax"].numpy
-    value = np.frombuffer(value_bytes(np.dtype(array.dtype), fill), array.dtype)[0]
+    value = one_value(np.dtype(array.dtype), fill)
 
     def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
         return jnp.pad(whole, widths, constant_values=value)
@@ -92,7 +101,7 @@ def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded:
     def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
         name = str(whole.dtype).removeprefix("torch.")
         dtype = ElementType.from_dtype_name(name, "PyTorch").numpy_dtype
-        value = np.frombuffer(value_bytes(dtype, fill), dtype)[0].item()
+        value = one_value(dtype, fill).item()
         return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
 
     # Copy, as for all other arrays: where nothing moves, PyTorch returns a view.
@@ -276,10 +285,7 @@ def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fil
     places = np.full(sides.dimensions[1], -1, np.int64)
     _move(np.arange(values.size).reshape(values.shape), places, sides, -1, None)
     if (places < 0).any():
-        if values.dtype.hasobject or not values.dtype.itemsize:
-            result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
-        else:
-            result[...] = np.frombuffer(value_bytes(values.dtype, fill), values.dtype)[0]
+        result[...] = one_value(values.dtype, fill)
     result[places >= 0] = values.reshape(-1)[places[places >= 0]]
 
 

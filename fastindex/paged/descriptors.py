@@ -168,7 +168,9 @@ def runs_of(transfer: Transfer, order: str = "source") -> Runs:
     jobs = [job for group in transfer.groups for job in _jobs(transfer, group, side)] if transfer.granules.count else []
     total, found = sum(job.most for job in jobs), None
     is_listed = order == "requested"
-    if not indices_by_numpy(3 * total) and (is_listed or (len(jobs) == 1 and jobs[0].is_sorted)):
+    # Blocks are ordered, and granules whose tokens are not consecutive are not.
+    is_fast = is_listed or (len(jobs) == 1 and transfer.granules.places is None and jobs[0].is_sorted)
+    if is_fast and not indices_by_numpy(3 * total):
         found = _by_kernel(jobs, total, transfer, None if is_listed else side)
     if found is None:
         with numpys_time():

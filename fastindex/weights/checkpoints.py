@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.segments import Box, segment_costs
 from fastindex.arrays.fills import logical_result
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import buffer_form
 from fastindex.errors import FastIndexError
-from fastindex.jobs.input_files import FileIdentity, check_identity, open_raw, path_text, place_inside
+from fastindex.jobs.input_files import Bytes, FileIdentity, check_identity, open_raw, path_text, place_inside
 from fastindex.jobs.layout_jobs import memory_limit, unpack_stored
 from fastindex.jobs.reading import StoredArray
 from fastindex.jobs.writing import OutputFile, WrittenArray
@@ -31,7 +32,6 @@ from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.manifests import ZARR, Manifest, moved_of, read_manifest
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of
 from fastindex.weights.safetensors_files import header_of, packed_shape
-from fastindex.weights.tensors import Stack, ordered_shape
 
 _CHECKED_BYTES = 4 << 20
 
@@ -303,3 +303,45 @@ def _restore_array(
             for number, part in enumerate(parts):
                 slices, starts = parts_of(moved.back, memory), (number * ends[0].side.nbytes, 0)
                 move_parts(slices, source.read_bytes, part.write_bytes, signed, progress.advance, starts)
+
+
+def ordered_shape(shape: Shape, order: tuple[int, ...]) -> Shape:
+    """Return a shape with its dimensions permuted and its order in memory unchanged.
+
+    Examples
+    --------
+    >>> print(ordered_shape(Shape.parse("f32[2,3]"), (1, 0)))
+    f32[3,2]{0,1}
+    """
+    layout = replace(shape.layout, minor_to_major=tuple(order.index(d) for d in shape.layout.minor_to_major))
+    return Shape(shape.element_type, tuple(shape.dimensions[d] for d in order), layout)
+
+
+class Stack:
+    """Arrays of one shape, stacked along a new first dimension: a source or a target of boxes."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+        inner: Shape = parts[0].shape
+        layout = replace(inner.layout, minor_to_major=(*(d + 1 for d in inner.layout.minor_to_major), 0))
+        self.shape = Shape(inner.element_type, (len(parts), *inner.dimensions), layout)
+        self.steps = (1,) * self.shape.rank
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory and the cost of a box."""
+        return segment_costs(self.shape, sizes)
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box, packed as by `box_shape`."""
+        for part, content in self._of_parts(box, into):
+            part.read(box[1:], content)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box, packed as by `box_shape`."""
+        for part, content in self._of_parts(box, data):
+            part.write(box[1:], content)
+
+    def _of_parts(self, box: Box, content: Bytes) -> Iterator[tuple[Any, Bytes]]:
+        nbytes = len(content) // max(len(box[0]), 1)
+        for i, number in enumerate(box[0]):
+            yield self._parts[number], content[i * nbytes : (i + 1) * nbytes]

@@ -45,8 +45,7 @@ from fastindex.weights.rules import (
     shown,
     stacks_of,
 )
-from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, packed_shape, stored_as
-from fastindex.weights.tensors import Tensor
+from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, Tensor, packed_shape, stored_as
 
 _REFERENCE = re.compile(r"(.+)\[(\d)\](?:\*(\d+))?")
 

@@ -40,8 +40,7 @@ from fastindex.weights.manifests import JOURNAL, MANIFEST, Journal, Piece, opene
 from fastindex.weights.recipes import MOST_SMALL_BYTES, recipe_of, small_files
 from fastindex.weights.repack_jobs import memory_within
 from fastindex.weights.rules import conversion_rules_of, errors_about, shown
-from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object
-from fastindex.weights.tensors import opened
+from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object, opened
 
 _FORMAT = "fastindex converted checkpoint"
 #: The default shard size of Hugging Face's `save_pretrained`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from fastindex.weights.repack_arguments import checked_bits, checked_sizes
 
 #: The most bits of a packed array, padding included, that a file may claim.
 _MOST_PLACES = 1 << 26
+#: What a discovery and a format share.
+_OF_LAYOUTS = [one.name for one in fields(FoundFormat) if one.name != "name"]
 #: The name of a discovered format in messages.
 NAME = "the discovered format"
 
@@ -178,21 +180,8 @@ class Discovery:
         if given.get("layout") is None:
             return _with_table(known, given)
         one = found_format_of(given, "discovered")
-        return replace(
-            known,
-            layout=one.layout,
-            split=one.split,
-            order=Shape.parse(one.layout).layout.minor_to_major,
-            flipped_bits=one.flipped_bits,
-            stream=one.stream,
-            unit_order=one.unit_order,
-            shape=one.sizes,
-            bits=one.bits,
-            dtype=one.dtype,
-            grows=one.grows,
-            has_ones=one.has_ones,
-            backwards=one.backwards,
-        )
+        same = {name: getattr(one, name) for name in _OF_LAYOUTS}
+        return replace(known, order=Shape.parse(one.layout).layout.minor_to_major, **same)
 
     def as_format(self, name: str = NAME) -> FoundFormat:
         """Return the layout as a format with a name.
@@ -206,20 +195,7 @@ class Discovery:
             raise UnsupportedError(
                 f"{name} is not an order of digits, and only fastindex.weights.repack moves by a table"
             )
-        return FoundFormat(
-            name,
-            self.shape,
-            self.bits,
-            self.dtype,
-            self.layout,
-            self.split,
-            self.grows,
-            self.stream,
-            self.unit_order,
-            self.flipped_bits,
-            self.has_ones,
-            self.backwards,
-        )
+        return FoundFormat(name, **{one: getattr(self, one) for one in _OF_LAYOUTS})
 
 
 def _not_loaded(what: str) -> FastIndexError:

@@ -29,7 +29,7 @@ from fastindex.patterns.named_formats import Chosen, multiple_of, padded_sizes
 from fastindex.weights.repack_arguments import has_words, rows_of_words, signed_bits, word_bits, words_of
 from fastindex.weights.repack_jobs import Formats, copies_of_move
 from fastindex.weights.repack_plans import End, outermost, repack_plan
-from fastindex.weights.tensors import Tensor
+from fastindex.weights.safetensors_files import Tensor
 
 Array = NDArray[Any]
 Box = tuple[range, ...]

@@ -33,7 +33,7 @@ class FoundFormat:
     Attributes
     ----------
     name : str
-    sizes : tuple of int
+    shape : tuple of int
         Of the probed array.
     bits : int
         Of a code.
@@ -44,7 +44,7 @@ class FoundFormat:
     split : tuple of tuples of int
         The parts of each dimension; if bits of a code are not adjacent, those of the bits last.
     grows : tuple of int
-        For each dimension, the part that grows with the array; empty if the format is known at `sizes` only.
+        For each dimension, the part that grows with the array; empty if the format is known at `shape` only.
     stream : int or None
         The dimension that is split in bits.
     unit_order : tuple of int
@@ -56,7 +56,7 @@ class FoundFormat:
     """
 
     name: str
-    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
     bits: int
     dtype: str
     layout: str
@@ -74,7 +74,7 @@ class FoundFormat:
     @property
     def is_of_bits(self) -> bool:
         """Whether the elements of the layout are bits, not codes."""
-        return self.stream is not None or len(self.split) > len(self.sizes)
+        return self.stream is not None or len(self.split) > len(self.shape)
 
     def at(self, shape: Sequence[int], bits: int | None) -> FoundChosen:
         """Return the format for an array whose last dimensions are those of the format.
@@ -86,15 +86,15 @@ class FoundFormat:
         """
         if bits not in (None, self.bits):
             raise FastIndexError(f"{self.name} has {self.bits} bits, got bits={bits}")
-        rank = len(self.sizes)
+        rank = len(self.shape)
         if len(shape) < rank:
-            raise FastIndexError(f"{self.name} is of {rank} dimensions such as {self.sizes}, got {tuple(shape)}")
+            raise FastIndexError(f"{self.name} is of {rank} dimensions such as {self.shape}, got {tuple(shape)}")
         sizes = (math.prod(shape),) if rank == 1 else tuple(shape[len(shape) - rank :])
-        if sizes == self.sizes or math.prod(sizes) == 0:
+        if sizes == self.shape or math.prod(sizes) == 0:
             multiples = sizes
         elif not self.grows:
             raise FastIndexError(
-                f"{self.name} was found at {self.sizes}, and how it grows is not known, so it is for no other sizes, "
+                f"{self.name} was found at {self.shape}, and how it grows is not known, so it is for no other sizes, "
                 f"got {sizes}; discover it at {sizes}, or at sizes with two or more of each block"
             )
         else:
@@ -111,7 +111,7 @@ class FoundFormat:
             multiple = block // math.gcd(block, self.bits) if d == self.stream else block
             if size % multiple:
                 raise FastIndexError(
-                    f"{self.name} takes dimension {d} in multiples of {multiple}, as discovered at {self.sizes}, got "
+                    f"{self.name} takes dimension {d} in multiples of {multiple}, as discovered at {self.shape}, got "
                     f"{sizes}; pad the array"
                 )
             found.append(multiple)
@@ -154,7 +154,7 @@ class FoundFormat:
     def to_json(self) -> dict[str, Any]:
         """Return an object of JSON with all properties."""
         return {
-            "shape": list(self.sizes),
+            "shape": list(self.shape),
             "bits": self.bits,
             "dtype": self.dtype,
             "layout": self.layout,
@@ -215,7 +215,7 @@ class FoundChosen(Chosen):
 
 def found_shape(found: FoundFormat, sizes: tuple[int, ...]) -> Shape:
     """Return the shape of the split array at some sizes."""
-    if sizes == found.sizes:
+    if sizes == found.shape:
         return Shape.parse(found.layout)
     if not found.grows:
         # Empty: its layout does not matter.
@@ -314,7 +314,7 @@ def found_format_of(given: Any, name: Any) -> FoundFormat:
 
 def _inconsistency(found: FoundFormat) -> str | None:
     """Return what does not fit together in a format from a file, or None."""
-    shape, rank = Shape.parse(found.layout), len(found.sizes)
+    shape, rank = Shape.parse(found.layout), len(found.shape)
     width = 1 if found.is_of_bits else found.bits
     count = rank + (found.stream is None and found.is_of_bits)
     if len(found.split) != count or shape.dimensions != tuple(size for parts in found.split for size in parts):
@@ -325,7 +325,7 @@ def _inconsistency(found: FoundFormat) -> str | None:
         return f"layout must be of u{width}, stored in {width} bits, without tiles, got {shortened(found.layout)}"
     if shape.nbytes * 8 > _MOST_PACKED_BITS:
         return f"layout has {shape.nbytes} bytes, more than {_MOST_PACKED_BITS // 8}"
-    for extent, parts in zip(found._extents(found.sizes), found.split, strict=True):
+    for extent, parts in zip(found._extents(found.shape), found.split, strict=True):
         inner = math.prod(parts[1:])
         if -(-extent // inner) != parts[0]:
             return f"the parts {shortened(parts)} do not make {extent}"
@@ -337,7 +337,7 @@ def _inconsistency(found: FoundFormat) -> str | None:
         places = [int(starts[d]) + part for d, part in enumerate(found.grows)]
         if any(padded_sizes[at] != shape.dimensions[at] for at in places):
             return f"a dimension that grows must not be padded, got {shortened(found.layout)}"
-    whole = sum(len(parts) for size, parts in zip(found.sizes, found.split, strict=False) if math.prod(parts) == size)
+    whole = sum(len(parts) for size, parts in zip(found.shape, found.split, strict=False) if math.prod(parts) == size)
     if found.backwards and (found.stream is not None or max(found.backwards) >= whole):
         return f"parts of whole dimensions run backwards, got {shortened(found.backwards)}"
     if found.unit_order and shape.nbytes * 8 % len(found.unit_order):

@@ -17,8 +17,7 @@ from fastindex.core.integers import INT64_MAX
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.jobs.input_files import FileIdentity, open_raw, path_text
-from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape, tensors_of
-from fastindex.weights.tensors import Tensor, TensorFiles
+from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, Tensor, TensorFiles, packed_shape, tensors_of
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _MOST_DIMENSIONS = 4

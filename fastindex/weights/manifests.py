@@ -32,12 +32,12 @@ from fastindex.weights.repack_jobs import Formats, shape_of
 from fastindex.weights.repack_plans import Format
 from fastindex.weights.safetensors_files import (
     MOST_HEADER_BYTES,
+    Tensor,
     is_plain_name,
     is_stored_as,
     json_object,
     stored_as,
 )
-from fastindex.weights.tensors import Tensor
 
 MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}

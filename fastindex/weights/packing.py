@@ -30,7 +30,7 @@ from fastindex.jobs.zarr_arrays import ZarrBuffer, is_zarr, new_zarr_buffer
 from fastindex.moving.box_jobs import plan_boxes
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.terminal import NoProgress, Progress
-from fastindex.weights.checkpoints import Checkpoint, checksum_of, open_checkpoint, opened_buffer
+from fastindex.weights.checkpoints import Checkpoint, Stack, checksum_of, open_checkpoint, opened_buffer, ordered_shape
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
     JOURNAL,
@@ -46,8 +46,7 @@ from fastindex.weights.manifests import (
 )
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of, shape_of
 from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, shown, stacks_of
-from fastindex.weights.safetensors_files import packed_shape
-from fastindex.weights.tensors import Stack, Tensor, opened, ordered_shape
+from fastindex.weights.safetensors_files import Tensor, opened, packed_shape
 
 #: Zarr's metadata of a folder of arrays.
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'

@@ -33,7 +33,7 @@ from fastindex.weights.repack_arguments import (
     word_bits,
 )
 from fastindex.weights.repack_plans import Cut, End, Format, RepackPlan, repack_plan
-from fastindex.weights.tensors import Tensor
+from fastindex.weights.safetensors_files import Tensor
 
 #: The larger buffer of a slice has at most about this many bytes, even if memory allows more.
 _PART_BYTES = 64 << 20
@@ -101,7 +101,7 @@ class Formats:
         if name == PLAIN:
             return tensor.sizes
         if isinstance(name, FoundFormat):
-            return name.sizes
+            return name.shape
         if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
             raise FastIndexError(
                 f"{tensor.name[:200]!r} does not have the dimensions of its {name} array; give the format a "

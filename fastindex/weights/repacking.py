@@ -194,7 +194,7 @@ def repack(
         return _by_table(buffer, left, right, sizes, width, given, out)
     array = given_array(buffer)
     if sizes is None:
-        sizes = left.sizes if isinstance(left, FoundFormat) else sizes_of(array, left, width, given)
+        sizes = left.shape if isinstance(left, FoundFormat) else sizes_of(array, left, width, given)
     if PLAIN in (left, right) and order is None and (last := _last_rows(left, right, sizes, width, given)):
         return _by_blocks(
             buffer if array.ndim > 1 else array, str(left), str(right), sizes, last, out, bits=width, **parameters

@@ -19,7 +19,7 @@ from fastindex.weights.found_formats import FoundFormat, found_format_of
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_plans import Format
-from fastindex.weights.tensors import Tensor
+from fastindex.weights.safetensors_files import Tensor
 
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
 _RULE_KEYS = ("names", "type", "optional", "needs", "outputs")

@@ -1,4 +1,4 @@
-"""Strict reader of the headers of safetensors files: one file, or several with an index.
+"""The tensors of checkpoints, and a strict reader of safetensors files: one file, or several with an index.
 
 The format: 8 bytes with the length of the header, little-endian; a JSON object with the dtype, shape and byte range of
 each tensor; the bytes of all tensors, without gaps or overlaps. Source: huggingface/safetensors, README, "Format".
@@ -10,7 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.layout_fields import MOST_DIMENSIONS
 from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.jobs.input_files import InputFile, check_readable, open_raw, read_whole
-from fastindex.weights.tensors import Tensor, TensorFiles
+from fastindex.jobs.input_files import FileIdentity, InputFile, check_readable, open_raw, read_whole
 
 #: The longest header that the format allows.
 MOST_HEADER_BYTES = 100_000_000
@@ -53,6 +53,85 @@ ELEMENT_TYPES = {
 DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
 #: Element widths, in bits, of dtypes whose packed elements cannot be moved individually.
 OPAQUE_BITS = {"F6_E2M3": 6, "F6_E3M2": 6}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file.
+
+    Attributes
+    ----------
+    name, path : str
+    shape : Shape
+        As stored, the last dimension most minor; bytes if `is_opaque`.
+    start : int
+        Byte offset in the file.
+    dtype : str
+        The file's own name of the element type.
+    sizes : tuple of int
+        The dimensions that the header states.
+    identity : FileIdentity
+        Of the file whose header was read.
+    is_opaque : bool
+        Whether elements cannot be moved individually: 6-bit elements packed without gaps, or blocks that mix scales
+        and codes.
+    """
+
+    name: str
+    path: str
+    shape: Shape
+    start: int
+    dtype: str
+    sizes: tuple[int, ...]
+    identity: FileIdentity
+    is_opaque: bool = False
+
+    def properties(self) -> list[Any]:
+        """Return the properties of a tensor that must be unchanged for a job to resume.
+
+        Device and inode of its file are left out: they may change when a file system is remounted.
+        """
+        return [self.name, self.dtype, str(self.shape), self.start, self.identity.size, self.identity.mtime_ns]
+
+
+def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]:
+    """Open the bytes of tensors for reading.
+
+    Returns
+    -------
+    (parts, files)
+        One part for each tensor; the files that hold them, each opened once: open files are a limited resource.
+
+    Raises
+    ------
+    FastIndexError
+        A file was replaced or written to since its header was read.
+    OSError
+        A file cannot be read.
+    """
+    files: dict[str, InputFile] = {}
+    parts = []
+    for tensor in tensors:
+        if tensor.path not in files:
+            files[tensor.path] = open_raw(tensor.path, None, tensor.identity)
+        parts.append(files[tensor.path].part(tensor.start, tensor.shape.nbytes))
+    return parts, list(files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFiles:
+    """The tensors and metadata in the files of a checkpoint.
+
+    Attributes
+    ----------
+    tensors : mapping of str to Tensor
+        By name, in the order of the files.
+    metadata : mapping of str to str
+        Of the files.
+    """
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def tensors_of(path: str) -> TensorFiles:

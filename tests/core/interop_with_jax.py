@@ -84,6 +84,11 @@ def test_jax_refusals() -> None:
         fi.Shape.from_jax(jax.ShapeDtypeStruct((3, 5), jnp.float32))
     with pytest.raises(fi.FastIndexError, match="pass dimensions"):
         fi.Shape.from_jax(JaxLayout((1, 0)))
+    donated = jnp.zeros((2, 3))
+    donated.delete()
+    for call in (fi.Shape.from_jax, lambda x: fi.pack(x, "f32[2,3]"), lambda x: fi.rearrange(x, "a b -> b a")):
+        with pytest.raises(fi.UnsupportedError, match="has been deleted, as arguments that a function donates"):
+            call(donated)
 
 
 def test_sharded_jax_arrays_are_refused() -> None:

@@ -276,6 +276,10 @@ def test_other_byte_orders() -> None:
         (lambda x: fi.unpack(x.reshape(-1), ROWS, out=VALUES), fi.FastIndexError, "out is for arrays in memory"),
         (lambda x: fi.relayout(x.reshape(-1), ROWS, "f32[640,256]"), fi.FastIndexError, "a relayout keeps the array"),
         (lambda x: fi.relayout(x.reshape(-1), ROWS, TILED, out=VALUES), fi.FastIndexError, "out is for arrays"),
+        (lambda _: fi.dask.pack(VALUES, TILED), fi.ArgumentTypeError, "fastindex.dask takes Dask arrays, got ndarray"),
+        (lambda _: fi.dask.unpack(VALUES, ROWS), fi.ArgumentTypeError, "takes Dask arrays"),
+        (lambda _: fi.dask.relayout(VALUES, ROWS, TILED), fi.ArgumentTypeError, "takes Dask arrays"),
+        (lambda _: fi.dask.rearrange(VALUES, "a b -> b a"), fi.ArgumentTypeError, "takes Dask arrays"),
     ],
 )
 def test_bad_input_raises_at_once(call: Any, error: type[Exception], text: str) -> None:

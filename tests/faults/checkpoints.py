@@ -27,8 +27,7 @@ import numpy as np
 import fastindex as fi
 from fastindex.weights.converting import ConvertedCheckpoint
 from fastindex.weights.gguf_files import read_gguf
-from fastindex.weights.safetensors_files import tensors_of
-from fastindex.weights.tensors import TensorFiles
+from fastindex.weights.safetensors_files import TensorFiles, tensors_of
 from tests.cases.damage import damaged, damaged_bytes
 from tests.faults.file_jobs import LEFT_BY_KILL, buffer_of
 from tests.faults.tally import Tally

@@ -50,14 +50,6 @@ def test_outputs_of_many_dimensions(images: np.ndarray) -> None:
     np.testing.assert_array_equal(fi.unpack(tiled, TILED), images)
 
 
-def test_square_arrays_are_distinguished_by_strides() -> None:
-    square = np.arange(9, dtype=np.float32).reshape(3, 3)
-    with pytest.raises(fi.FastIndexError, match=r"byte strides are \(12, 4\), not \(4, 12\)"):
-        fi.unpack(square, "f32[3,3]{0,1}")
-    np.testing.assert_array_equal(fi.unpack(np.asfortranarray(square), "f32[3,3]{0,1}"), square)
-    np.testing.assert_array_equal(fi.unpack(square, "f32[3,3]"), square)
-
-
 def test_what_is_not_one_piece_is_refused(images: np.ndarray) -> None:
     for wrong in (images[:, :, ::2], images.transpose(0, 2, 3, 1), images.reshape(4, 30, 12)):
         with pytest.raises(fi.FastIndexError):

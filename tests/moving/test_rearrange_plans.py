@@ -206,7 +206,7 @@ def test_plans_are_equal_however_patterns_are_written(first: int) -> None:
         assert plan == other, (seed, case.pattern, pattern, sizes, sides)
         assert hash(plan) == hash(other)
         # Loops are found for both, or for none.
-        assert (plan._slots.loops is None) == (other._slots.loops is None), (seed, pattern, sides)
+        assert (plan._movement.slots.loops is None) == (other._movement.slots.loops is None), (seed, pattern, sides)
 
 
 def test_tiles_that_cut_where_no_pattern_does_are_loops() -> None:
@@ -269,7 +269,7 @@ def test_room_is_found_without_shared_loops() -> None:
     first = fi.plan_rearrange("(x y) -> x y", "u8[50]{0:T(6)(4)}", y=8, pad=True)
     second = fi.plan_rearrange("x (p q) -> p x q", first.destination, "u8[6,7,2]{2,1,0:T(3)}", p=6, q=2, pad=True)
     both = first.then(second)
-    assert both._slots.loops is None
+    assert both._movement.slots.loops is None
     buffer = np.arange(1, first.source.slot_count + 1, dtype=np.uint8)
     assert np.array_equal(both(buffer), second(first(buffer)))
 

@@ -1,6 +1,6 @@
 """`rearrange` on arrays: einops' own tests, and random patterns against NumPy.
 
-Tests of: patterns.axes, dask.arrays.
+Tests of: patterns.grammar, dask.arrays.
 """
 
 from __future__ import annotations
@@ -141,6 +141,13 @@ def test_dask_arrays_stay_lazy() -> None:
         got = fi.rearrange(lazy, case.pattern, pad=case.pad, fill=case.fill if case.pad else None, **case.sizes)
         assert isinstance(got, da.Array)
         assert np.array_equal(got.compute(), by_numpy(array, case)), case
+    for array in (np.array([[1, "a", None]], object), np.array([[1, 2, 3]], ">f4")):
+        for fill in (None, 5):
+            pattern = "a (b c) -> (a c) b"
+            lazy = fi.rearrange(da.from_array(array, chunks=2), pattern, c=2, pad=True, fill=fill)
+            expected = fi.rearrange(array, pattern, c=2, pad=True, fill=fill)
+            assert lazy.dtype == lazy.compute().dtype == expected.dtype
+            assert lazy.compute().tolist() == expected.tolist()
     array = np.arange(6).reshape(2, 3)
     lazy = da.from_array(array, chunks=2)
     got = fi.rearrange([array, lazy], "n a b -> b (n a)")

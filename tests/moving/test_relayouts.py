@@ -127,17 +127,6 @@ def test_a_plan_serves_many_threads_at_once() -> None:
     assert wrong == []
 
 
-def test_bad_calls_of_a_plan() -> None:
-    plan = fi.plan_relayout(PLAIN, TILED)
-    buffer = expected_buffer(PLAIN)
-    with pytest.raises(fi.FastIndexError, match="takes 22200 bytes"):
-        plan(buffer[:-4])
-    with pytest.raises(fi.FastIndexError, match="takes 40960 bytes"):
-        plan(buffer, out=np.zeros(37 * 150, np.float32))
-    with pytest.raises(fi.FastIndexError, match="contiguous"):
-        plan(buffer, out=np.zeros(2 * 40 * 256, np.float32)[::2])
-
-
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2", np.ones(2, np.int64)])
 def test_bad_numbers_of_threads_are_refused(threads: Any) -> None:
     """Also where a call is small enough for one thread."""

@@ -174,7 +174,7 @@ def test_plans_without_shared_loops_are_equal_by_digits(one: str, other: str, si
         )
 
     left, right = plan(one), plan(other, d=2)
-    assert left._slots.loops is None or right._moved.slots.loops is None
+    assert left._movement.slots.loops is None or right._movement.slots.loops is None
     buffer = np.arange(left.source.slot_count, dtype=np.uint8)
     same = np.array_equal(left(buffer), right(buffer))
     assert (left == right) is same, (one, other)
@@ -184,7 +184,7 @@ def test_reshapes_without_shared_loops_are_equal_by_digits() -> None:
     """Other dimensions of the same bytes."""
     merged = fi.plan_rearrange("a b c -> c (b a)", "u8[2,6,10]{2,1,0:T(5,4)}", "u8[10,12]{1,0:T(3,7)}")
     split = fi.plan_rearrange("d a b c -> c (d b a)", "u8[1,2,6,10]{3,2,1,0:T(5,4)}", "u8[10,12]{1,0:T(3,7)}")
-    assert merged._slots.loops is None
+    assert merged._movement.slots.loops is None
     assert merged == split
     assert hash(merged) == hash(split)
     assert merged != fi.plan_rearrange("a b c -> c (a b)", "u8[2,6,10]{2,1,0:T(5,4)}", "u8[10,12]{1,0:T(3,7)}")
@@ -192,7 +192,7 @@ def test_reshapes_without_shared_loops_are_equal_by_digits() -> None:
     other = fi.plan_rearrange(
         "(a b) (c d) -> (c d) a b", "u8[11,10]{1,0:T(5,4)}", "u8[10,3,4]{2,1,0:T(3,7)}", b=4, d=5, pad=True
     )
-    assert padded._slots.loops is None
+    assert padded._movement.slots.loops is None
     assert padded == other
 
 
@@ -200,7 +200,7 @@ def test_composed_plans_without_shared_loops_are_equal_by_digits() -> None:
     """Digits of one variable against separate variables, and a variable that does not fill its digits."""
     flat = fi.plan_rearrange("a b -> (a b)", "u8[12,10]{1,0:T(5,4)}")
     both = flat.then(fi.plan_rearrange("(x y) -> y x", flat.destination, "u8[5,24]{1,0:T(3,7)}", y=5))
-    assert both._slots.loops is None
+    assert both._movement.slots.loops is None
     assert both == fi.plan_rearrange("a (b y) -> y (a b)", both.source, both.destination, y=5)
     assert both != fi.plan_rearrange("a (b y) -> y (b a)", both.source, both.destination, y=5)
     turned = fi.plan_rearrange("(x y) -> y x", "u8[120]", "u8[20,6]{1,0:T(3,7)}", y=20)
@@ -212,6 +212,6 @@ def test_composed_plans_without_shared_loops_are_equal_by_digits() -> None:
     tiles = "u8[3,44]{1,0:T(2,7)}"
     composed = cut.then(fi.plan_rearrange("(a b) c -> a (b c)", cut.destination, tiles, b=4, pad=True))
     assert composed == fi.plan_rearrange("(a b c) -> a (b c)", "u8[121]", tiles, b=4, c=11, pad=True)
-    assert rows.then(composed)._slots.loops is None
+    assert rows.then(composed)._movement.slots.loops is None
     whole = fi.plan_rearrange("(a b c) -> a (b c)", "u8[121]", tiles, b=4, c=11, pad=True)
     assert rows.then(composed) == rows.then(whole)

@@ -231,19 +231,6 @@ def test_results_are_new_writable_and_of_the_right_kind() -> None:
     )
 
 
-def test_out_is_filled_and_given_back() -> None:
-    expected = fi.pack(VALUES, TILED)
-    out = np.full_like(expected, -1)
-    assert fi.pack(VALUES, TILED, out=out) is out
-    np.testing.assert_array_equal(out, expected)
-    array = np.full_like(VALUES, -1)
-    assert fi.unpack(expected, TILED, out=array) is array
-    np.testing.assert_array_equal(array, VALUES)
-    plain = np.full(60, -1, np.float32)
-    assert fi.relayout(expected, TILED, "f32[6,10]", out=plain) is plain
-    np.testing.assert_array_equal(plain, VALUES.ravel())
-
-
 # Plans
 
 

@@ -127,6 +127,18 @@ def test_whole_pages_are_joined(engine: str) -> None:
     assert fp.runs(pages, pages, [6, 4, 5], [3, 1, 2], order="requested").count == 4
 
 
+def test_single_bytes_of_a_context_parallel_rank(engine: str) -> None:
+    """Pieces of one byte, at places that are no blocks and do not ascend."""
+    text = "u8[num_blocks=40,block_size=4,head_dim=1]"
+    source, target = fp.Cache(text, cp=(2, 1)), fp.Cache(text)
+    here, there = np.arange(20)[::-1], np.arange(40)
+    found = fp.runs(source, target, here, there, 160)
+    tokens = np.arange(1, 160, 2)
+    begins = here[tokens // 2 // 4] * 4 + tokens // 2 % 4
+    assert found.source.tolist() == np.sort(begins).tolist()
+    assert found.target.tolist() == tokens[np.argsort(begins)].tolist()
+
+
 def test_one_source_block_for_several_targets(engine: str) -> None:
     found = fp.runs(CACHE, CACHE, [5, 5, 6], [7, 1, 8])
     one = CACHE.page_bytes

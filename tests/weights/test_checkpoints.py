@@ -1,7 +1,7 @@
 """Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
 
 Tests of: weights.safetensors_files, weights.rules, weights.checkpoints,
-weights.manifests, weights.packing, weights.tensors, cli.moving.
+weights.manifests, weights.packing, cli.moving.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copies in text and HTML, and the command that prints them.
 
-Tests of: hlo.copies.views, hlo.presentation.
+Tests of: hlo.copies.layout_copies, hlo.presentation.
 """
 
 from __future__ import annotations
