@@ -49,9 +49,8 @@ for name, call in calls.items():
 
 
 def kernels(part: str) -> None:
-    from fastindex.cuda.kernels.device import absent_device
     from tests.kernels.cuda_code import code_of
-    from tests.kernels.cuda_kernels import common_paths, every_kernel
+    from tests.kernels.cuda_kernels import absent_device, common_paths, every_kernel
 
     print(f"{'kernel':44}{'registers':>10}{'shared':>8}{'instructions':>14}{'common path':>13}{'in flight':>11}")
     common = common_paths()

@@ -73,6 +73,7 @@ collect_ignore_glob = [
     "core/interop_with_*.py",
     "kernels/simulated_cuda.py",
     "kernels/cuda_kernel_count.py",
+    "kernels/simulator.py",
     "cuda/stand_in/*.py",
 ]
 

@@ -24,14 +24,14 @@ def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:
         return None
 
 
-def logical_result(shape: Shape, out: Any, dtype: Any, casting: str) -> Shape:
+def logical_result(shape: Shape, made: np.dtype[Any] | None, dtype: Any, casting: str) -> Shape:
     """Return the shape of the logical array that a buffer of `shape` is unpacked to.
 
     Parameters
     ----------
     shape : Shape
-    out : array, optional
-        The result has its element type, unless `dtype` is given.
+    made : dtype, optional
+        That of an array to write to. The result has its element type, unless `dtype` is given.
     dtype : dtype, ElementType or str, optional
     casting : str
 
@@ -43,9 +43,9 @@ def logical_result(shape: Shape, out: Any, dtype: Any, casting: str) -> Shape:
     wanted = shape.element_type
     if dtype is not None:
         wanted = wanted_type(dtype)
-    elif isinstance(out, np.ndarray):
-        # If XLA lacks its dtype, the check of `out` reports the expected one.
-        wanted = element_type_of(out.dtype) or wanted
+    elif made is not None:
+        # If XLA lacks this dtype, the check of the array reports the expected one.
+        wanted = element_type_of(made) or wanted
     check_cast(shape.element_type, wanted, casting)
     return Shape(wanted, shape.dimensions)
 

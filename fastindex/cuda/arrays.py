@@ -88,11 +88,6 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
         return _from_torch(value)
     if library in BY_DLPACK:
         return from_dlpack(value, name)
-    if cuda.SIMULATED:
-        array = value._ary
-        read_only = not array.flags.writeable
-        address = array.ctypes.data
-        return DeviceArray(address, array.shape, array.strides, array.dtype, read_only, 0, 0, "numba", value)
     if library == "numba":
         address = cuda.address_of(value)
         device = cuda.device_of(address) if address else cuda.current_device()
@@ -151,10 +146,9 @@ def from_dlpack(value: Any, name: str, handle: int = 0) -> DeviceArray:
     ArgumentTypeError, UnsupportedError
         Its elements are of an unknown type, or DLPack lacks it.
     """
-    # DLPack's number for the default stream is 1; the simulator has none.
-    stream = None if cuda_module().SIMULATED else handle or 1
     try:
-        capsule = value.__dlpack__(stream=stream)
+        # DLPack's number for the default stream is 1.
+        capsule = value.__dlpack__(stream=handle or 1)
     except (BufferError, RuntimeError) as error:
         raise UnsupportedError(
             f"{name} is a {type(value).__name__} of {value.dtype}, which does not give its memory: {error}"
@@ -275,7 +269,7 @@ def new_device_array(
         Not enough free memory.
     """
     dtype = np.dtype(dtype)
-    with _errors_of_memory(math.prod(shape) * dtype.itemsize):
+    with memory_errors(_no_room(math.prod(shape) * dtype.itemsize)):
         if like.library == "torch":
             array = _new_torch(like.device, shape, dtype, stream, order)
         elif like.library == "cupy":
@@ -291,23 +285,34 @@ def new_result(
     """Do the same for a result of a call: `JaxResult` for JAX, whose arrays have no order of memory to choose."""
     if like.library not in BY_DLPACK or order == "F":
         return new_device_array(like, shape, dtype, stream, order)
-    with _errors_of_memory(math.prod(shape) * np.dtype(dtype).itemsize):
+    with memory_errors(_no_room(math.prod(shape) * np.dtype(dtype).itemsize)):
         made = JaxResult(like, shape, np.dtype(dtype), stream)
     return made, made.memory
 
 
 @contextmanager
-def _errors_of_memory(size: int) -> Iterator[None]:
+def memory_errors(hint: str) -> Iterator[None]:
+    """Convert the errors of libraries for allocations that do not fit; let others pass.
+
+    Raises
+    ------
+    DeviceMemoryError
+        With `hint`: what needs memory, and what to do.
+    """
     try:
         yield
     except Exception as error:
-        names = type(error).__name__, str(error).partition(":")[0]
-        if isinstance(error, MemoryError) or "OutOfMemory" in names[0] or names[1] == "RESOURCE_EXHAUSTED":
-            raise DeviceMemoryError(
-                f"the GPU has no memory for {size} bytes more; free arrays, or go through the host in pieces "
-                "with fastindex.cuda.relayout_through_device"
-            ) from error
+        text = f"{type(error).__name__} {error}".upper().replace("_", "").replace(" ", "")
+        if isinstance(error, MemoryError) or "OUTOFMEMORY" in text or "RESOURCEEXHAUSTED" in text:
+            raise DeviceMemoryError(hint) from error
         raise
+
+
+def _no_room(size: int) -> str:
+    return (
+        f"the GPU has no memory for {size} bytes more; free arrays, or go through the host in pieces "
+        "with fastindex.cuda.relayout_through_device"
+    )
 
 
 class JaxResult:

@@ -1,4 +1,4 @@
-"""Availability of a GPU, and relayouts of host arrays through the GPU in chunks."""
+"""Availability of a GPU, and relayouts of host arrays through the GPU in boxes."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def relayout_through_device(
     max_memory: int | None = None,
     casting: Casting = "same_kind",
 ) -> NDArray[Any]:
-    """Move a buffer in host memory from one layout to another on the GPU, in chunks, as `relayout` does on the CPU.
+    """Move a buffer in host memory from one layout to another on the GPU, box by box, as `relayout` does on the CPU.
 
-    The buffers may be larger than the GPU's memory, and may be memory maps. Chunks go through pinned memory; copies,
+    The buffers may be larger than the GPU's memory, and may be memory maps. Boxes go through pinned memory; copies,
     kernels and the host's own work overlap.
 
     Parameters
@@ -86,8 +86,8 @@ def relayout_through_device(
     fill : number, optional
         As for `relayout`.
     max_memory : int, optional
-        Limit of pinned memory, and of GPU memory, in bytes; by default, 256 MiB. Layouts whose tiles do not divide each
-        other cannot be split into chunks: both buffers must then fit the GPU at once.
+        Limit of pinned memory, and of GPU memory, in bytes; by default, 256 MiB. Boxes consist of whole tiles of both
+        layouts; two of the smallest boxes are always allowed.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule where `destination` has another element type, as for `relayout`.
 
@@ -105,6 +105,6 @@ def relayout_through_device(
         As `relayout`.
     """
     _require_available()
-    from fastindex.cuda.streaming import relayout_in_chunks
+    from fastindex.cuda.streaming import relayout_in_boxes
 
-    return relayout_in_chunks(buffer, as_shape(source), as_shape(destination), out, fill, max_memory, casting)
+    return relayout_in_boxes(buffer, as_shape(source), as_shape(destination), out, fill, max_memory, casting)

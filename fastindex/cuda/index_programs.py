@@ -21,7 +21,7 @@ from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, ProgramForm, index_kernel
 from fastindex.cuda.numbers import unit_of
-from fastindex.cuda.queues import Flags, Queue, Tables, watched
+from fastindex.cuda.queues import Flags, Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.executors import BadElementError, judged, values_at
 
@@ -66,16 +66,13 @@ def run(
     kinds = tuple(o.dtype if isinstance(o, DeviceArray) else None for o in inputs)
     launch = program.derived(_Launches).of(kinds, tuple(modes), mark, axes)
     table = launch.tables.place(axes, launch.numbers, queue)
-    arrays = [o for o in operands if isinstance(o, DeviceArray)]
     addresses = [o.address if isinstance(o, DeviceArray) else o.start for o in operands]
     if not launch.can_fail:
-        with watched((table.address, table.nbytes), *arrays):
-            queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, 0, *addresses)
+        queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, 0, *addresses)
         return
     flag = _flags.take(queue)
     place = cuda.address_of(flag)
-    with watched((table.address, table.nbytes), (place, 8), *arrays):
-        queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, place, *addresses)
+    queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, place, *addresses)
     first = _flags.read(flag, queue)
     if first == NOWHERE:
         return
@@ -213,9 +210,8 @@ def gather(
     found = program.derived(_Gather)
     table = found.tables.place(None, found.numbers, queue)
     sides = target.address, source.address
-    with watched((table.address, table.nbytes), source, target):
-        others = width, *unit_of(pattern, 16)
-        queue.launch(index_kernel(found.form), found.form.blocks(count), table.address, count, 0, *sides, *others)
+    others = width, *unit_of(pattern, 16)
+    queue.launch(index_kernel(found.form), found.form.blocks(count), table.address, count, 0, *sides, *others)
 
 
 def _values_at(

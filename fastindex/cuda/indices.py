@@ -17,7 +17,7 @@ from fastindex.cuda.arrays import DeviceArray, as_device_array, new_result
 from fastindex.cuda.index_programs import Operand, run
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import look_up_kernel
-from fastindex.cuda.queues import Queue, Tables, queue_for, watched
+from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.cuda.relayouts import dense_copy, move
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.index.executors import BadElementError, ErrorOf, LookUp
@@ -151,8 +151,7 @@ def _look_up(table: LookUp, numbers: DeviceArray, queue: Queue) -> None:
         return
     dense = numbers if numbers.is_contiguous else dense_copy(numbers, queue)
     held = _tables.place(table, table.numbers, queue)
-    with watched((held.address, held.nbytes), dense):
-        blocks = cuda_tables.blocks("look up", count, THREADS)
-        queue.launch(look_up_kernel(), blocks, dense.address, held.address, count)
+    blocks = cuda_tables.blocks("look up", count, THREADS)
+    queue.launch(look_up_kernel(), blocks, dense.address, held.address, count)
     if dense is not numbers:
         move(dense, dense.strides, numbers, queue)

@@ -1,23 +1,20 @@
 """Moves on the GPU, from loops to kernels: launches chosen by the alignment of addresses, with tables in GPU memory.
 
-A cast gives the CPU's results. If both sides hold plain values and share loops, one kernel converts and moves them.
-Otherwise, for packed elements and tiles that share no loops, elements are first converted without a change of layout,
-and then moved.
+A cast gives the CPU's results.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, cast_of, of_type
-from fastindex.algebra.forms import division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.element_types import ElementType
@@ -40,8 +37,8 @@ from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
 from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel, word_transpose_kernel
 from fastindex.cuda.kernels.units import (
+    FEW_ROWS,
     PACKED_BITS,
-    ROW_WIDTHS,
     copy_kernel,
     fill_kernel,
     interleave_kernel,
@@ -60,33 +57,50 @@ from fastindex.cuda.launches.launches import (
     launches,
 )
 from fastindex.cuda.launches.records import Launch
-from fastindex.cuda.queues import Queue, Tables, watched
+from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
-from fastindex.moving.problem import packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.moving.problem import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 
 _NO_NUMBERS = np.empty(0, np.int64)
 
 
-class Movement:
-    """A move of values of `width` bytes from one side to the other on the GPU.
+class Move(Protocol):
+    """A move on the GPU."""
 
-    Without loops that both sides share, slots are gathered one by one. With `packed`, a number of bits and a direction,
-    one side has packed elements of these bits ("expand": the source, "compress": the destination), and the other has a
-    byte for each.
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> object:
+        """Move, and write `pattern`, an unpacked element, to all padding; do not wait for the GPU."""
+
+
+class Movement:
+    """A move by launches, which depend on the alignment of the two addresses, with their tables in GPU memory.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops or None
+        In values of `width` bytes. If both sides share none, slots are gathered one by one.
+    width : int
+        Bytes of a value of the destination.
+    sides : pair of Shape, optional
+        Both sides, if slots may be gathered.
+    packed : (bits, direction), optional
+        If one side has packed elements of these bits ("expand": the source, "compress": the destination), and the other
+        has a byte for each.
+    cast : Cast, optional
+        If values are converted to another type.
     """
 
     def __init__(
         self,
         loops: RelayoutLoops | None,
-        sides: tuple[Shape, Shape] | None,
         width: int,
+        sides: tuple[Shape, Shape] | None = None,
         packed: tuple[int, Literal["expand", "compress"]] | None = None,
+        cast: Cast | None = None,
     ) -> None:
-        self._sides = sides
-        self._width = width
-        self._packed = packed
-        self._plans = _Plans(partial(_chosen, loops, width, packed, sides is not None))
+        self._loops, self._width, self._sides, self._packed, self._cast = loops, width, sides, packed, cast
+        self._made: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64], int] | None] = {}
+        self._tables = Tables()
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
         """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
@@ -95,12 +109,56 @@ class Movement:
         -------
         bool
             Whether it has moved: packed elements cannot always be converted while they move.
+
+        Raises
+        ------
+        FastIndexError
+            Elements that are cast, or that move slot by slot, are not aligned to their size.
         """
-        if self._plans.run(source, target, pattern, queue):
+        alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
+        if alignments not in self._made:
+            self._made[alignments] = self._planned(alignments)
+        plan = self._made[alignments]
+        if plan is None:
+            if self._packed is None:
+                self._gather(source, target, pattern, queue)
+            return self._packed is None
+        started, numbers, results = plan
+        if not started:
             return True
-        if self._packed is None:
-            self._gather(source, target, pattern, queue)
-        return self._packed is None
+        table = self._tables.place(alignments, numbers, queue)
+        for one in started:
+            one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
+        return True
+
+    def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
+        """Return launches, the numbers of their tables, and where the results of a cast begin there, in bytes."""
+        chosen = self._chosen(alignments)
+        if chosen is None:
+            return None
+        started, numbers = _started(chosen)
+        results = _NO_NUMBERS if self._cast is None else self._cast.results
+        return started, np.concatenate([numbers, results]), numbers.nbytes
+
+    def _chosen(self, alignments: tuple[int, int]) -> Sequence[Launch] | None:
+        """Return the launches; None if slots are gathered, or packed elements cannot be converted."""
+        loops, cast, alignment = self._loops, self._cast, math.gcd(*alignments)
+        if loops is None:
+            return None
+        if cast is not None:
+            for aligned, kind in zip(alignments, (cast.source, cast.target), strict=True):
+                if aligned % kind.nbytes:
+                    raise FastIndexError(
+                        f"elements of {kind.nbytes} bytes are cast on the GPU where they start at a multiple of "
+                        f"{kind.nbytes} bytes; copy the array to separate memory"
+                    )
+            fills = launches(RelayoutLoops((), loops.fills), self._width, alignments[1])
+            return (*fills, *cast_launches(loops, cast, alignments))
+        if self._packed is not None:
+            bits, direction = self._packed
+            return converting_launches(loops, bits, direction == "expand", alignment)
+        found = launches(loops, self._width, alignment)
+        return None if self._sides is not None and len(found) > MOST_LAUNCHES else found
 
     def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         sides = self._sides
@@ -111,97 +169,6 @@ class Movement:
                 "slot by slot; copy it to separate memory"
             )
         gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
-
-
-def _chosen(
-    loops: RelayoutLoops | None,
-    width: int,
-    packed: tuple[int, Literal["expand", "compress"]] | None,
-    may_gather: bool,
-    alignments: tuple[int, int],
-) -> Sequence[Launch] | None:
-    """Return the launches of a move; None if slots are gathered, or packed elements cannot be converted."""
-    if loops is None:
-        return None
-    alignment = math.gcd(*alignments)
-    if packed is not None:
-        bits, direction = packed
-        return converting_launches(loops, bits, direction == "expand", alignment)
-    found = launches(loops, width, alignment)
-    return None if may_gather and len(found) > MOST_LAUNCHES else found
-
-
-class CastLoops:
-    """Loops that convert elements on the GPU to another type."""
-
-    def __init__(self, loops: RelayoutLoops, cast: Cast) -> None:
-        self._cast = cast
-        self._fills = Movement(RelayoutLoops((), loops.fills), None, cast.target.nbytes)
-        self._plans = _Plans(partial(cast_launches, loops, cast), cast.results)
-
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, and write `pattern`, an element of the new type, to all padding; do not wait for the GPU.
-
-        Raises
-        ------
-        FastIndexError
-            An address is no multiple of the bytes of its elements.
-        """
-        sides = (source, self._cast.source), (target, self._cast.target)
-        for array, kind in sides:
-            if array.address % kind.nbytes:
-                raise FastIndexError(
-                    f"elements of {kind.nbytes} bytes are cast on the GPU where they start at a multiple of "
-                    f"{kind.nbytes} bytes; copy the array to separate memory"
-                )
-        self._fills.run(target, target, pattern, queue)
-        self._plans.run(source, target, pattern, queue)
-
-
-class _Plans:
-    """The launches of a move for each alignment of its two addresses, and their tables in GPU memory.
-
-    Parameters
-    ----------
-    choose : callable
-        Returns the launches for the alignments of source and destination, powers of two up to 16; or None.
-    results : int64 array
-        The results of a cast that are looked up: they follow the tables of the launches.
-    """
-
-    def __init__(
-        self,
-        choose: Callable[[tuple[int, int]], Sequence[Launch] | None],
-        results: NDArray[np.int64] = _NO_NUMBERS,
-    ) -> None:
-        self._choose, self._results = choose, results
-        self._made: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64], int] | None] = {}
-        self._tables = Tables()
-
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
-        """Launch; return whether there are launches that do."""
-        alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
-        if alignments not in self._made:
-            self._made[alignments] = self._planned(alignments)
-        plan = self._made[alignments]
-        if plan is None:
-            return False
-        started, numbers, results = plan
-        if not started:
-            return True
-        table = self._tables.place(alignments, numbers, queue)
-        with watched((table.address, table.nbytes), source, target):
-            for one in started:
-                one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
-        return True
-
-    def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
-        """Return launches, the numbers of their tables, and where the results begin, in bytes."""
-        chosen = self._choose(alignments)
-        if chosen is None:
-            return None
-        started, numbers = _started(chosen)
-        return started, np.concatenate([numbers, self._results]), numbers.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +221,7 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
 
 def table_of(launch: Launch) -> NDArray[np.int64]:
     """Return the numbers that the kernel of a launch reads."""
-    loops = []
-    for loop in (*(() if launch.pieces is None else (launch.pieces,)), *launch.loops):
-        constants = division(loop.size, 1)
-        loops.append((loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride))
+    loops = launch.loops if launch.pieces is None else (launch.pieces, *launch.loops)
     tile = launch.tile
     if tile is None:
         return cuda_tables.table(loops)
@@ -279,8 +243,8 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
         case "compress" | "expand":
             return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
-            first = len(ROW_WIDTHS) if launch.kernel == "deinterleave" else 0
-            return interleave_kernel(), (first + ROW_WIDTHS.index(width), launch.step, 0)
+            first = len(FEW_ROWS) if launch.kernel == "deinterleave" else 0
+            return interleave_kernel(), (first + FEW_ROWS.index(4 // width), launch.step, 0)
         case "shift":
             return shift_kernel(), (launch.length, 0)
         case "interleave rows":
@@ -308,63 +272,19 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
             return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))
 
 
-# Between the slots of two sides
+# Between two sides
 
 
-class Transfer:
-    """A move on the GPU from the slots of one side to those of the other."""
+class Through:
+    """A move in two steps, through `size` bytes of scratch memory."""
 
-    def __init__(self, source: Shape | Strides, destination: Shape | Strides, movement: Movement) -> None:
-        self._slots = slot_move(source, destination)
-        self._counts = _count(source), _count(destination)
-        self._movement = movement
-        # Packed elements are unpacked, or packed, while they move, if their runs allow it.
-        move = self._slots
-        self._fused: Movement | None = None
-        if move.conversion is not None and move.loops is not None:
-            bits = (move.source if move.conversion == "expand" else move.destination).bits
-            self._fused = Movement(move.loops, None, 1, (bits, move.conversion))
+    def __init__(self, first: Move, size: int, then: Move) -> None:
+        self._first, self._size, self._then = first, size, then
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, without waiting for the GPU."""
-        move = self._slots
-        values = pattern if move.unit == "value" else move.padding(pattern)
-        if self._fused is not None:
-            packed = move.destination.is_packed
-            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
-            if self._fused.run(source, target, padding, queue):
-                return
-        if move.unit == "value":
-            source = _to_values(source, move.source, self._counts[0], queue)
-        if move.unit != "value" or move.destination.is_plain or self._counts[1] == 0:
-            self._movement.run(source, target, values, queue)
-            return
-        unpacked = scratch(target, self._counts[1] * move.width, queue)
-        self._movement.run(source, unpacked, values, queue)
-        _to_slots(unpacked, target, move.destination, self._counts[1], queue)
-
-
-def _count(side: Shape | Strides) -> int:
-    return side.slot_count if isinstance(side, Shape) else 0
-
-
-@lru_cache(maxsize=512)
-def transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer | None:
-    """Return the move, or None if strides and tiles share no loops."""
-    move = slot_move(source, destination)
-    sides = None
-    if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
-        sides = source, destination
-    if move.loops is None and sides is None:
-        return None
-    return Transfer(source, destination, Movement(move.loops, sides, move.width))
-
-
-def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer:
-    """Return the move between two sides for which there is one."""
-    found = transfer(source, destination)
-    assert found is not None
-    return found
+        between = scratch(source, self._size, queue)
+        self._first.run(source, between, pattern, queue)
+        self._then.run(between, target, pattern, queue)
 
 
 def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
@@ -372,87 +292,105 @@ def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
     return new_device_array(like, (size,), np.uint8, queue.handle)[1]
 
 
-def _to_values(slots: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> DeviceArray:
-    """Return the unpacked values of the slots of a buffer; the buffer itself if it holds plain values."""
-    if form.is_plain or count == 0:
-        return slots
-    values = scratch(slots, count * form.value_bytes, queue)
-    _unpacking(count, form).run(slots, values, bytes(1), queue)
-    return values
-
-
-def _to_slots(values: DeviceArray, target: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> None:
-    if not form.is_packed:
-        _packing(count, form).run(values, target, bytes(1), queue)
-        return
-    with watched(values, target):
-        blocks = -(-count // (8 * THREADS))
-        kind = PACKED_BITS.index(form.bits)
-        queue.launch(pack_bits_kernel(), blocks, target.address, values.address, count, kind)
-
-
-@lru_cache(maxsize=64)
-def _unpacking(count: int, form: SlotFormat) -> Movement:
+def _unpacked(source: Shape | Strides, form: SlotFormat, then: Move) -> Move:
+    """Return a move of the values of a side, with what unpacks them first unless its slots hold plain values."""
+    if not isinstance(source, Shape) or form.is_plain or source.slot_count == 0:
+        return then
+    count = source.slot_count
     if form.is_packed:
-        return Movement(RelayoutLoops((Nest((Loop(count, 1, 1),)),), ()), None, 1, (form.bits, "expand"))
-    return Movement(unpacking_loops(form, count), None, 1)
+        loops = RelayoutLoops((Nest((Loop(count, 1, 1),)),), ())
+        return Through(Movement(loops, 1, packed=(form.bits, "expand")), count * form.value_bytes, then)
+    return Through(Movement(unpacking_loops(form, count), 1), count * form.value_bytes, then)
 
 
-@lru_cache(maxsize=64)
-def _packing(count: int, form: SlotFormat) -> Movement:
-    return Movement(packing_loops(form, count), None, 1)
+class _Packing:
+    """A move of values into as many slots that are packed, or wider than a value; the remainder becomes 0."""
 
-
-# Casts
-
-
-class CastTransfer:
-    """A move on the GPU from the slots of one side to those of the other, with a cast to another element type."""
-
-    def __init__(self, source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> None:
-        self._source, self._cast = source, cast
-        loops = slot_move(source, destination, cast).loops_of_values
-        self._loops = None if loops is None else CastLoops(loops, cast)
-        self._before: CastTransfer | CastLoops
-        if self._loops is not None:
-            return
-        # Convert in the layout of the source, or if that has only strides, of the destination.
-        side = source if isinstance(source, Shape) else destination
-        assert isinstance(side, Shape)
-        self._between = of_type(side, cast.target)
-        self._after: Transfer = sure_transfer(self._between, destination)
-        if isinstance(source, Shape):
-            count = Nest((Loop(source.slot_count, 1, 1),) if source.slot_count > 1 else ())
-            self._before = CastLoops(RelayoutLoops((count,) if source.slot_count else (), ()), cast)
-        else:
-            self._before = CastTransfer(source, self._between, cast)
+    def __init__(self, form: SlotFormat, count: int) -> None:
+        self._form, self._count = form, count
+        self._wide = None if form.is_packed else Movement(packing_loops(form, count), 1)
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, and write `pattern`, an unpacked element of the new type, to all padding; do not wait for the GPU."""
-        if self._loops is not None:
-            self._loops.run(source, target, pattern, queue)
+        if self._wide is not None:
+            self._wide.run(source, target, bytes(1), queue)
             return
-        _, converted = new_device_array(target, (self._between.nbytes,), np.uint8, queue.handle)
-        if isinstance(self._source, Shape):
-            source = _to_values(source, slot_format(self._source), self._source.slot_count, queue)
-        self._before.run(source, converted, bytes(self._cast.target.nbytes), queue)
-        self._after.run(converted, target, pattern, queue)
+        blocks, kind = -(-self._count // (8 * THREADS)), PACKED_BITS.index(self._form.bits)
+        queue.launch(pack_bits_kernel(), blocks, target.address, source.address, self._count, kind)
+
+
+class Transfer:
+    """A move from the slots of one side to those of the other."""
+
+    def __init__(self, source: Shape | Strides, destination: Shape | Strides, move: SlotMove) -> None:
+        self._slots = move
+        sides = None
+        if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
+            sides = source, destination
+        moved: Move = Movement(move.loops, move.width, sides)
+        form = move.destination
+        if move.unit == "value":
+            if isinstance(destination, Shape) and not form.is_plain and destination.slot_count:
+                count = destination.slot_count
+                moved = Through(moved, count * move.width, _Packing(form, count))
+            moved = _unpacked(source, move.source, moved)
+        self._moved = moved
+        # Packed elements are unpacked, or packed, while they move, if their runs allow it.
+        self._fused: Movement | None = None
+        if move.conversion is not None and move.loops is not None:
+            bits = (move.source if move.conversion == "expand" else form).bits
+            self._fused = Movement(move.loops, 1, packed=(bits, move.conversion))
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        move = self._slots
+        if self._fused is not None:
+            packed = move.destination.is_packed
+            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
+            if self._fused.run(source, target, padding, queue):
+                return
+        self._moved.run(source, target, pattern if move.unit == "value" else move.padding(pattern), queue)
 
 
 @lru_cache(maxsize=512)
-def cast_transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> CastTransfer | None:
-    """Return the move with its cast, or None if strides and tiles share no loops."""
-    if not (isinstance(source, Shape) and isinstance(destination, Shape)) and (
-        relayout_loops(source, destination) is None
-    ):
-        return None
-    return CastTransfer(source, destination, cast)
+def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast | None = None) -> Move | None:
+    """Return the move, with a cast to another element type; None if strides and tiles share no loops.
+
+    If both sides hold plain values and share loops, one kernel converts and moves them. Otherwise elements are first
+    converted in the layout of the source, or if that has only strides, moved to that of the destination.
+    """
+    if cast is None:
+        move = slot_move(source, destination)
+        if move.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
+            return None
+        return Transfer(source, destination, move)
+    loops = slot_move(source, destination, cast).loops_of_values
+    if loops is not None:
+        return Movement(loops, cast.target.nbytes, cast=cast)
+    if isinstance(source, Shape):
+        count, between = source.slot_count, of_type(source, cast.target)
+        run = RelayoutLoops((Nest((Loop(count, 1, 1),) if count > 1 else ()),) if count else (), ())
+        converted = _unpacked(source, slot_format(source), Movement(run, cast.target.nbytes, cast=cast))
+    else:
+        assert isinstance(destination, Shape)
+        between = of_type(destination, cast.target)
+        found = transfer(source, between, cast) if relayout_loops(source, destination) is not None else None
+        if found is None:
+            return None
+        converted = found
+    then = transfer(between, destination)
+    return None if then is None else Through(converted, between.nbytes, then)
 
 
 def either_transfer(
     source: tuple[Shape | Strides, ElementType], destination: tuple[Shape | Strides, ElementType]
-) -> Transfer | CastTransfer | None:
+) -> Move | None:
     """Return the move between two sides of given element types; None if strides share no loops with a shape."""
-    if source[1] == destination[1]:
-        return transfer(source[0], destination[0])
-    return cast_transfer(source[0], destination[0], cast_of(source[1], destination[1]))
+    cast = None if source[1] == destination[1] else cast_of(source[1], destination[1])
+    return transfer(source[0], destination[0], cast)
+
+
+def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Move:
+    """Return the move between two sides for which there is one; strides have the element type of the other side."""
+    types = [side.element_type for side in (source, destination) if isinstance(side, Shape)]
+    found = either_transfer((source, types[0]), (destination, types[-1]))
+    assert found is not None
+    return found

@@ -7,21 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Columns of a loop: its size, the constants of a division by it, and its strides, in bytes.
-SIZE = 0
-MAGIC = 1
-SHIFT = 2
-SOURCE_STRIDE = 3
-DESTINATION_STRIDE = 4
-COLUMNS = 5
+from fastindex.algebra.forms import division
+from fastindex.algebra.loops import Loop
 
-# The header, before the loops of a tile kernel.
-ROWS = 0
-TILE_ROWS = 1
-TILE_COLUMNS = 2
-COLUMN_COUNT = 3
-SKEW = 4
-HEADER = 5
+# Offsets in a table, in bytes. Of a loop: its size, the constants of a division by it, and its strides, in bytes.
+SIZE, MAGIC, SHIFT, SOURCE, DESTINATION, LOOP_BYTES = range(0, 48, 8)
+
+# The header of a tile kernel, before the loops.
+ROWS, TILE_ROWS, TILE_COLUMNS, COLUMN_COUNT, SKEW, HEADER_BYTES = range(0, 48, 8)
 
 #: Lanes of a warp, and how many of its 4 * WARP values a warp finishes if each value needs its successor: four fewer
 #: than it holds, so that a warp begins with a whole sector of 8-byte values.
@@ -29,18 +22,23 @@ WARP = 32
 FOLLOWED = 4 * WARP - 4
 
 
-def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
+def table(loops: Sequence[Loop], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
     """Return the table of a launch.
 
     Parameters
     ----------
-    loops : sequence of (size, magic, shift, source stride, destination stride)
+    loops : sequence of Loop
+        In bytes.
     header : sequence of int
-        Of a tile kernel: `HEADER` numbers.
+        Of a tile kernel: five numbers.
     places : sequence of int
         Of a tile kernel: the offsets of the rows of a tile, then of its columns.
     """
-    return np.array([*header, *(number for loop in loops for number in loop), *places], np.int64)
+    numbers = [*header]
+    for loop in loops:
+        constants = division(loop.size, 1)
+        numbers += [loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride]
+    return np.array([*numbers, *places], np.int64)
 
 
 def blocks(kernel: str, units: int, threads: int) -> int:

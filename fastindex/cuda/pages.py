@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.units import page_kernel
 from fastindex.cuda.movements import Movement
-from fastindex.cuda.queues import Queue, Tables, queue_for, watched
+from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.errors import UnsupportedError
 
 
@@ -54,7 +54,7 @@ def fill_with_zeros(nests: Sequence[Nest], address: int, arrays: Sequence[Device
     """Write zeros along loops over the bytes of the target."""
     with queue_for(None, arrays) as queue:
         target = replace(arrays[-1], address=address)
-        Movement(RelayoutLoops((), tuple(nests)), None, 1).run(target, target, bytes(1), queue)
+        Movement(RelayoutLoops((), tuple(nests)), 1).run(target, target, bytes(1), queue)
 
 
 def new_memory(like: DeviceArray, shape: tuple[int, ...], dtype: Any) -> tuple[Any, DeviceArray]:
@@ -72,12 +72,8 @@ def _launch(
 ) -> None:
     aligned = math.gcd(*addresses, int(np.gcd.reduce(places, axis=None)))
     nest, width = _in_units(Nest(loops), aligned)
-    rows = []
-    for loop in sorted(nest.loops, key=lambda loop: abs(loop.destination_stride)):
-        constants = division(loop.size, 1)
-        strides = loop.source_stride * width, loop.destination_stride * width
-        rows.append((loop.size, constants.magic, constants.shift, *strides))
-    numbers = cuda_tables.table(rows)
+    steps = sorted(in_bytes(nest, width).loops, key=lambda loop: abs(loop.destination_stride))
+    numbers = cuda_tables.table(steps)
     table = Tables().place(None, np.concatenate([numbers, places.reshape(-1)]), queue)
     units = nest.element_count
     each = -(-units // (4 * THREADS))
@@ -86,18 +82,17 @@ def _launch(
             f"{len(places)} pages of {units} units of {width} bytes are more than a launch takes; copy fewer at once"
         )
     constants = division(each, NARROW - 1)
-    others = units, len(rows), WIDTHS.index(width), table.address + numbers.nbytes, each
-    with watched((table.address, table.nbytes), *arrays):
-        queue.launch(
-            page_kernel(),
-            len(places) * each,
-            addresses[1],
-            addresses[0],
-            table.address,
-            *others,
-            constants.magic,
-            constants.shift,
-        )
+    others = units, len(steps), WIDTHS.index(width), table.address + numbers.nbytes, each
+    queue.launch(
+        page_kernel(),
+        len(places) * each,
+        addresses[1],
+        addresses[0],
+        table.address,
+        *others,
+        constants.magic,
+        constants.shift,
+    )
 
 
 def _in_units(nest: Nest, aligned: int) -> tuple[Nest, int]:

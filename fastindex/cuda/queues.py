@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from fastindex.cuda.arrays import DeviceArray, JaxResult, kept_by_library, require_one_device, stream_handle
 from fastindex.cuda.kernels import device as cuda
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.memory import simulated_memory
 
 _MOST_TABLES = 64
 
@@ -104,7 +102,7 @@ class _Held:
         with self._lock:
             if queue.captured:
                 self._captured.append(owners)
-            elif not cuda.SIMULATED:
+            else:
                 self._waiting.append((cuda.record(queue.handle), owners))
 
     def _let_go(self) -> None:
@@ -113,14 +111,6 @@ class _Held:
 
 
 _held = _Held()
-
-
-def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[None]:
-    """In the simulator, let kernels access only these arrays and (address, bytes); a no-op elsewhere."""
-    if not cuda.SIMULATED:
-        return nullcontext()
-    extents = (one.extent if isinstance(one, DeviceArray) else (one[0], sum(one)) for one in memory)
-    return simulated_memory(*((begin, end - begin) for begin, end in extents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,21 +24,13 @@ from fastindex.arrays.arrays import (
     require_contiguous,
 )
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.fills import element_type_of, fill_pattern, value_bytes, wanted_type
+from fastindex.arrays.fills import element_type_of, fill_pattern, logical_result, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import buffer_form
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import (
-    CastLoops,
-    CastTransfer,
-    Movement,
-    Transfer,
-    either_transfer,
-    scratch,
-    sure_transfer,
-)
+from fastindex.cuda.movements import Movement, Through, either_transfer, sure_transfer
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import MOVED_AS, Sides
@@ -56,9 +48,7 @@ def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream:
         moved = either_transfer((side, own), (shape, shape.element_type))
         if moved is None:
             plain = Shape(own, shape.dimensions)
-            whole = scratch(values, plain.nbytes, queue)
-            sure_transfer(side, plain).run(values, whole, bytes(own.nbytes), queue)
-            values, moved = whole, _sure_either((plain, own), (shape, shape.element_type))
+            moved = Through(sure_transfer(side, plain), plain.nbytes, sure_transfer(plain, shape))
         moved.run(values, target, pattern, queue)
         return queue.finished(result)
 
@@ -67,20 +57,20 @@ def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, str
     """Do what `fastindex.unpack` does."""
     slots = _Slots(shape).checked(buffer, "the buffer")
     target = None if out is None else as_device_array(out, "out")
-    logical = Shape(_result_type(shape, target, dtype, casting), shape.dimensions)
-    own, new = shape.element_type, logical.element_type
+    own = shape.element_type
+    made = None if target is None or holds(target, own.numpy_dtype) else target.dtype
+    logical = logical_result(shape, made, dtype, casting)
+    new = logical.element_type
     side = None if target is None else _logical(target, logical, "out")
     with _queue(stream, slots, target) as queue:
         result = out
         if target is None:
             result, target = new_result(slots, shape.dimensions, new.numpy_dtype, queue.handle)
         side = side or _logical(target, logical, "the result")
-        moved, pattern = either_transfer((shape, own), (side, new)), bytes(new.nbytes)
+        moved = either_transfer((shape, own), (side, new))
         if moved is None:
-            whole = scratch(slots, logical.nbytes, queue)
-            _sure_either((shape, own), (logical, new)).run(slots, whole, pattern, queue)
-            slots, moved = whole, sure_transfer(logical, side)
-        moved.run(slots, target, pattern, queue)
+            moved = Through(sure_transfer(shape, logical), logical.nbytes, sure_transfer(logical, side))
+        moved.run(slots, target, bytes(new.nbytes), queue)
         return queue.finished(result)
 
 
@@ -109,18 +99,15 @@ def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out
         grouped = RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables)
         moved = either_transfer((grouped, types[0]), (destination, types[1]))
         if moved is None:
-            whole = scratch(values, source.nbytes, queue)
-            sure_transfer(side, Shape(names[0], sides.dimensions[0])).run(values, whole, bytes(types[0].nbytes), queue)
-            values, moved = whole, _sure_either((source, types[0]), (destination, types[1]))
-        if target.is_contiguous:
-            moved.run(values, target, pattern, queue)
-        else:
-            made = scratch(values, destination.nbytes, queue)
-            moved.run(values, made, pattern, queue)
+            first = sure_transfer(side, Shape(names[0], sides.dimensions[0]))
+            moved = Through(first, source.nbytes, sure_transfer(source, destination))
+        if not target.is_contiguous:
             strides = element_strides(target)
             if strides is None:
                 raise FastIndexError(f"out has strides that are not whole elements: {target.strides} bytes")
-            sure_transfer(Shape(names[1], sides.dimensions[1]), strides).run(made, target, pattern, queue)
+            last = sure_transfer(Shape(names[1], sides.dimensions[1]), strides)
+            moved = Through(moved, destination.nbytes, last)
+        moved.run(values, target, pattern, queue)
         return queue.finished(result)
 
 
@@ -130,7 +117,7 @@ class DevicePlan:
     def __init__(self, source: Shape, destination: Shape) -> None:
         self._source = _Slots(source)
         self._destination = _Slots(destination)
-        self._transfer = _sure_either((source, source.element_type), (destination, destination.element_type))
+        self._transfer = sure_transfer(source, destination)
 
     def __call__(self, buffer: Any, pattern: bytes, out: Any, stream: Any) -> Any:
         """Move a buffer; `pattern` is the bytes of one unpacked value for padding."""
@@ -195,12 +182,6 @@ def _queue(stream: Any, given: DeviceArray, target: DeviceArray | None) -> queue
     return queue_for(stream, (given, target))
 
 
-def _sure_either(source: tuple[Shape, ElementType], destination: tuple[Shape, ElementType]) -> Transfer | CastTransfer:
-    found = either_transfer(source, destination)
-    assert found is not None
-    return found
-
-
 # Element types
 
 
@@ -221,20 +202,6 @@ def _own_type(array: DeviceArray, wanted: ElementType, casting: str, name: str) 
         return wanted
     check_cast(found, wanted, casting)
     return found
-
-
-def _result_type(shape: Shape, out: DeviceArray | None, dtype: Any, casting: str) -> ElementType:
-    """Return the element type of an array that is unpacked from a buffer: the requested one, or that of `out`.
-
-    Errors as for `_own_type`.
-    """
-    own = wanted = shape.element_type
-    if dtype is not None:
-        wanted = wanted_type(dtype)
-    elif out is not None and not holds(out, own.numpy_dtype):
-        wanted = element_type_of(out.dtype) or own
-    check_cast(own, wanted, casting)
-    return wanted
 
 
 def _rearranged_types(
@@ -413,21 +380,21 @@ def _copying(
     dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Movement:
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
-    return Movement(RelayoutLoops((nest,), ()), None, width)
+    return Movement(RelayoutLoops((nest,), ()), width)
 
 
 @lru_cache(maxsize=512)
 def _casting(
     dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
-) -> CastLoops:
+) -> Movement:
     read, written = cast.source.nbytes, cast.target.nbytes
     steps = zip(dimensions, source_strides, strides, strict=True)
     loops = tuple(Loop(size, there // read, here // written) for size, there, here in steps if size > 1)
-    return CastLoops(RelayoutLoops((coalesced(Nest(loops)),), ()), cast)
+    return Movement(RelayoutLoops((coalesced(Nest(loops)),), ()), written, cast=cast)
 
 
 @lru_cache(maxsize=512)
 def _filling(dimensions: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> tuple[Movement, int]:
     nest, width = strided_copy(dimensions, itemsize, (0,) * len(dimensions), strides)
     loops = tuple(Loop(loop.size, 0, loop.destination_stride) for loop in nest.loops)
-    return Movement(RelayoutLoops((), (Nest(loops, 0, nest.destination_start),)), None, width), width
+    return Movement(RelayoutLoops((), (Nest(loops, 0, nest.destination_start),)), width), width

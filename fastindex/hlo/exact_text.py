@@ -298,9 +298,11 @@ class ExactText:
                 name = self._last_name(events)
             found.append(b"%" + name)
             at = blank_end(text, at)
+            if text[at : at + 1] != b")":
+                # XLA accepts a comma after the last operand.
+                at = blank_end(text, self._expected(b",", at))
             if text[at : at + 1] == b")":
                 return b", ".join(found), at + 1
-            at = self._expected(b",", at)
 
     def _last_name(self, events: list[Event]) -> bytes:
         last = events[-1]

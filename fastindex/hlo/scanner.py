@@ -29,7 +29,7 @@ _MOST_AT_ONCE = 1 << 16
 _MOST_PROBLEMS = 1000
 _SHOWN = 100
 _NOT_WELL_FORMED = "not well formed; as much of it as can be read is counted"
-_TEXT_ON_THIS_LINE = re.compile(rb"[ \t\r]*[^ \t\r\n/]")
+_TEXT_ON_THIS_LINE = re.compile(rb"[ \t\r]*+(?:/\*(?:[^*\n]|\*(?!/))*+\*/[ \t\r]*+)*+[^ \t\r\n/]")
 #: Distance between the start of an instruction and an error in it beyond which the text is not parsed twice.
 _FAR = 2000
 _LINE_ENDS = re.compile(rb"(?:[ \t\r]*\n)+")

@@ -99,13 +99,13 @@ class _Boxes:
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box as `box_shape` packs it."""
-        for view, part in self._parts(box, into):
+        for view, part in self.parts(box, into):
             np.copyto(part, view)
             self._drop(view)
 
     def write(self, box: Box, data: Bytes) -> None:
         """Write a box as `box_shape` packs it."""
-        for view, part in self._parts(box, data):
+        for view, part in self.parts(box, data):
             np.copyto(view, part)
             self._drop(view)
 
@@ -115,7 +115,7 @@ class _Boxes:
             first, last = described(self.array).extent
             drop_pages(self.mappings, max(begin - _AROUND_BYTES, first), min(end + _AROUND_BYTES, last))
 
-    def _parts(self, box: Box, content: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def parts(self, box: Box, content: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield matching fragments of the array and of the content of a box."""
         at = 0
         for view in self._views(box):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fastindex.algebra.casts import Casting, check_cast, check_casting
 from fastindex.arrays.engines import place_of
 from fastindex.arrays.fills import array_dimensions, fill_pattern, logical_result
@@ -169,7 +171,7 @@ def unpack(
     place = place_of(buffer, stream, out, max_memory)
     if place == "cuda":
         return hook("cuda.unpack")(buffer, shape, dtype=dtype, casting=casting, out=out, stream=stream)
-    logical = logical_result(shape, out, dtype, casting)
+    logical = logical_result(shape, out.dtype if isinstance(out, np.ndarray) else None, dtype, casting)
     if place is not None:
         return hook(f"{place}.unpack")(buffer, shape, dtype=logical.element_type, casting=casting, threads=threads)
     return execute(unpacking(buffer, shape, logical, out, casting, threads, max_memory))

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.algebra.loops import Loop, relayout_loops
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.launches import launches as cuda_plan
-from fastindex.cuda.launches.chunks import chunks
 from fastindex.cuda.launches.launches import converting_launches, launches
 from fastindex.cuda.launches.records import Launch
+from fastindex.index.numbers import narrow_quotient
 from tests.cases import strategies
 from tests.cases.gpu_cases import RELAYOUTS
 from tests.oracles import reference
@@ -131,8 +130,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
     assert launch.width in WIDTHS
     assert launch.width <= alignment
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
-    words = launch.words and launch.kernel != "transpose words"
-    unit = 16 if launch.vectors else max(launch.width, 4 if words else 1)
+    words = launch.words
+    unit = 16 if in_vectors(launch) else max(launch.width, 4 if words else 1)
     if launch.kernel in ("interleave", "deinterleave"):
         # 4 columns of each row make the 16 bytes of a unit.
         unit = 4 * launch.width
@@ -148,20 +147,24 @@ def check_shape(launch: Launch, alignment: int) -> None:
         assert len(tile.row_places) == tile.tile_rows
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
-            tiles = cuda_plan.VECTOR_TILES if launch.vectors else cuda_plan.ELEMENT_TILES
+            tiles = cuda_plan.VECTOR_TILES if in_vectors(launch) else cuda_plan.ELEMENT_TILES
             assert tile.capacity in tiles[launch.width]
             assert (tile.tile_rows <= tile.capacity[0], tile.tile_columns <= tile.capacity[1]) == (True, True)
-            assert launch.vectors == (launch.kernel == "transpose")
         else:
             assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
         if launch.words and launch.kernel in ("stage", "unstage"):
             assert tile.columns * launch.width % 4 == tile.tile_columns * launch.width % 4 == 0
-        if launch.vectors:
+        if in_vectors(launch):
             columns = (tile.columns * launch.width, tile.tile_columns * launch.width)
             assert all(number % 16 == 0 for number in columns)
         if launch.kernel == "transpose":
             assert tile.rows * launch.width % 16 == tile.tile_rows * launch.width % 16 == 0
     assert all(number % unit == 0 for number in numbers)
+
+
+def in_vectors(launch: Launch) -> bool:
+    """Whether 16 bytes move at once, of a kernel that has a choice."""
+    return launch.kernel in ("transpose", "interleave", "deinterleave")
 
 
 def mapping(source: ReferenceShape, destination: ReferenceShape) -> list[int | None]:
@@ -184,7 +187,7 @@ def differences(source: ReferenceShape, destination: ReferenceShape, width: int,
             for k in range(nbytes):
                 # What was filled may be written again.
                 if found[d + k] not in (-1, None):
-                    wrong.append(f"byte {d + k} written twice, by {launch.describe()}")
+                    wrong.append(f"byte {d + k} written twice, by {launch}")
                 found[d + k] = None if launch.kernel == "fill" else s + k
     for place, got in enumerate(found):
         slot = expected[place // width]
@@ -227,7 +230,10 @@ def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, 
     loops = relayout_loops(first, second)
     width = first.element_type.nbytes
     found = () if loops is None else launches(loops, width, alignment)
-    kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
+    kernels = {
+        (launch.kernel, launch.width, in_vectors(launch) or launch.words or launch.kernel == "transpose words")
+        for launch in found
+    }
     transposes = ("transpose", "transpose elements")
     rooms = {(launch.width, launch.tile.capacity) for launch in found if launch.tile and launch.kernel in transposes}
     return kernels | rooms
@@ -252,14 +258,21 @@ def test_the_cases_run_every_kernel() -> None:
     assert expected - found == set()
 
 
-# What is chosen, and why
+# What is chosen
 
 
 def chosen(source: str, destination: str, alignment: int = 16) -> list[str]:
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     loops = relayout_loops(first, second)
     assert loops is not None
-    return [launch.describe() for launch in launches(loops, first.element_type.nbytes, alignment)]
+    return [described(launch) for launch in launches(loops, first.element_type.nbytes, alignment)]
+
+
+def described(launch: Launch) -> str:
+    unit = f"{launch.width} bits" if launch.kernel == "shift" else f"{launch.width}-byte units"
+    at_once = 16 if in_vectors(launch) or launch.kernel == "shift" else 4 if launch.words else None
+    parts = [launch.kernel, unit, *([f"{at_once} bytes at once"] if at_once else [])]
+    return f"{', '.join(parts)}, {launch.units} {'tiles' if launch.tile else 'units'}"
 
 
 @pytest.mark.parametrize(
@@ -342,12 +355,17 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
 
 
 def test_table() -> None:
-    table = cuda_tables.table([(4, 1, 2, 16, 64), (3, 5, 6, 7, 8)], (9, 10, 11, 12, 31), (13, 14))
+    header, places = (9, 10, 11, 12, 31), (13, 14)
+    table = cuda_tables.table([Loop(4, 16, 64), Loop(3, 7, 8)], header, places)
     assert table.dtype == np.int64
-    assert table.tolist() == [9, 10, 11, 12, 31, 4, 1, 2, 16, 64, 3, 5, 6, 7, 8, 13, 14]
-    first = cuda_tables.HEADER
-    assert table[first + cuda_tables.SOURCE_STRIDE] == 16
-    assert table[first + cuda_tables.COLUMNS + cuda_tables.SIZE] == 3
+    assert (table[:5].tolist(), table[-2:].tolist(), len(table)) == ([*header], [*places], 17)
+    for loop, (size, source, destination) in enumerate([(4, 16, 64), (3, 7, 8)]):
+        start = cuda_tables.HEADER_BYTES + loop * cuda_tables.LOOP_BYTES
+        columns = cuda_tables.SIZE, cuda_tables.MAGIC, cuda_tables.SHIFT, cuda_tables.SOURCE, cuda_tables.DESTINATION
+        found = [int(table[(start + column) // 8]) for column in columns]
+        assert (found[0], *found[3:]) == (size, source, destination)
+        numbers = (0, 1, size - 1, size, 7 * size + 1, 2**31 - 1)
+        assert [narrow_quotient(number, found[1], found[2]) for number in numbers] == [n // size for n in numbers]
 
 
 def differences_in_packing(source: str, destination: str, bits: int, expand: bool, alignment: int) -> str | None:
@@ -421,37 +439,3 @@ def test_packed_elements_are_converted_on_their_way(
 )
 def test_blocks(kernel: str, units: int, blocks: int) -> None:
     assert cuda_tables.blocks(kernel, units, 256) == blocks
-
-
-# Chunks
-
-
-def follow(nest: Nest, source: NDArray[np.int64], target: NDArray[np.int64], starts: tuple[int, int]) -> None:
-    for s, d in places_of(nest.loops, *starts):
-        target[d] = source[s]
-
-
-@pytest.mark.parametrize("most", [1, 7, 50, 1000])
-@pytest.mark.parametrize(
-    ("source", "destination"),
-    [
-        ("f32[9,12]{1,0}", "f32[9,12]{0,1}"),
-        ("f32[9,12]{1,0}", "f32[9,12]{1,0:T(4,5)}"),
-        ("f32[3,4,5,6]{3,2,1,0}", "f32[3,4,5,6]{1,3,0,2}"),
-    ],
-)
-def test_chunks(source: str, destination: str, most: int) -> None:
-    """Gathered, moved and scattered, chunk by chunk, everything arrives, and no chunk is too large."""
-    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
-    loops = relayout_loops(first, second)
-    assert isinstance(loops, RelayoutLoops)
-    buffer, result = np.arange(first.slot_count), np.full(second.slot_count, -1)
-    for nest in loops.copies:
-        for chunk in chunks(nest, most):
-            assert chunk.element_count <= most
-            there, back = np.full(chunk.element_count, -2), np.full(chunk.element_count, -3)
-            follow(chunk.gather, buffer, there, (chunk.source_start, 0))
-            follow(chunk.move, there, back, (0, 0))
-            follow(chunk.scatter, back, result, (0, chunk.destination_start))
-    expected = mapping(reference.parse(source), reference.parse(destination))
-    assert result.tolist() == [-1 if slot is None else slot for slot in expected]

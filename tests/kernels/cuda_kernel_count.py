@@ -20,7 +20,7 @@ import fastindex as fi
 from fastindex.cuda.kernels.compilation import Kernel
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
-from tests.kernels import gpu_package
+from tests.kernels import gpu_package, simulator  # noqa: F401  (its import starts it)
 from tests.oracles import reference
 from tests.oracles.comparison import (
     differences_in_conversion,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from fastindex import ElementType, Shape
 from fastindex.algebra.casts import cast_of
 from fastindex.algebra.forms import IndexProgram, Quotient
 from fastindex.cuda.index_programs import form_of
+from fastindex.cuda.kernels import device, tiles
 from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.granules import deinterleave_rows_kernel, interleave_rows_kernel, shift_kernel
@@ -112,12 +117,60 @@ def common_paths() -> dict[str, Kernel]:
     found: dict[str, Kernel] = {}
     for width in WIDTHS:
         for room in VECTOR_TILES[width]:
-            found[f"transpose {width} {room}{VECTORS}"] = transpose_kernel(width, (room,), True)
+            with full_tiles(room):
+                found[f"transpose {width} {room}{VECTORS}"] = transpose_kernel.__wrapped__(width, (room,))
         if width >= WORD_BYTES and width in ELEMENT_TILES:
-            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, ELEMENT_TILES[width][:1], True)
+            sizes = ELEMENT_TILES[width][:1]
+            with full_tiles(sizes[0]):
+                found[f"transpose elements {width}"] = scalar_transpose_kernel.__wrapped__(width, sizes)
     return found
+
+
+@contextmanager
+def full_tiles(room: tuple[int, int]) -> Iterator[None]:
+    """Let kernels that are made in a ``with`` block know that each tile is full, and that there are two loops."""
+    rows, columns = room
+    module: Any = tiles
+    tile = module.tile
+
+    @device.device_function
+    def full(number: Any, table: Any, loops: Any) -> Any:
+        _, _, source, destination = tile(number, table, 2)
+        return rows, columns, source, destination
+
+    module.tile = full
+    try:
+        yield
+    finally:
+        module.tile = tile
 
 
 def kernel_for(program: IndexProgram, given: InputForm | None = None, **options: object) -> Kernel:
     inputs = (given or InputForm(64),) * len(program.input_bounds)
     return index_kernel(KernelForm(inputs, form_of(program), **options))  # type: ignore[arg-type]
+
+
+@contextmanager
+def absent_device(capability: tuple[int, int]) -> Iterator[None]:
+    """Allow kernels to be compiled for a GPU that is not present."""
+    if device.OF_MLIR:
+        from numba_cuda_mlir import tools  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        known, tools._cached_cc = tools._cached_cc, capability
+        try:
+            yield
+        finally:
+            tools._cached_cc = known
+        return
+    # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
+    from numba.cuda import dispatcher
+
+    class Absent:
+        compute_capability = capability
+
+    before = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: Absent
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = before

@@ -20,11 +20,12 @@ import fastindex.cuda
 from fastindex.arrays.index_arguments import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
-from fastindex.cuda.kernels.device import SIMULATED
+from fastindex.cuda.kernels import device
 from tests.cases import strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.kernels import gpu_package
 from tests.kernels.gpu_package import error_of, to_gpu, to_host
+from tests.kernels.simulator import OfHost
 from tests.oracles import reference
 from tests.oracles.comparison import (
     differences_in_conversion,
@@ -33,8 +34,6 @@ from tests.oracles.comparison import (
     differences_in_relayout,
     differences_in_tiles,
 )
-
-assert SIMULATED, "run this with NUMBA_ENABLE_CUDASIM=1"
 
 
 def test_the_simulator_is_a_device() -> None:
@@ -298,21 +297,6 @@ def test_strided_arrays_of_tiles_that_do_not_divide() -> None:
     assert to_host(out)[:, ::2].tolist() == whole[:, ::2].tolist()
 
 
-class OnGpu:
-    """An array of JAX in host memory, which says that it is on a GPU."""
-
-    __module__ = "jaxlib"
-
-    def __init__(self, array: Any) -> None:
-        self.array, self.dtype, self.shape, self.devices = array, array.dtype, array.shape, array.devices
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-    def __dlpack__(self, *, stream: int | None = None) -> Any:
-        return self.array.__dlpack__(stream=stream)
-
-
 def test_results_of_arrays_of_jax_are_arrays_of_jax() -> None:
     """Of the types that JAX has, 64 bits too; with the processor's values; and `out` of JAX is never written."""
     import jax
@@ -322,29 +306,29 @@ def test_results_of_arrays_of_jax_are_arrays_of_jax() -> None:
         array = jax.numpy.asarray(numbers, dtype=kind)
         plain = f"{fi.ElementType.of(array.dtype)}[5,7]"
         tiled = plain + "{0,1:T(2,4)}"
-        packed, expected = fi.pack(OnGpu(array), tiled), fi.pack(np.asarray(array), tiled)
+        packed, expected = fi.pack(OfHost(array), tiled), fi.pack(np.asarray(array), tiled)
         assert isinstance(packed, jax.Array)
         assert packed.dtype == array.dtype
         assert np.asarray(packed).tobytes() == expected.tobytes()
-        back = fi.unpack(OnGpu(packed), tiled)
+        back = fi.unpack(OfHost(packed), tiled)
         assert (back.shape, back.dtype) == ((5, 7), array.dtype)
         assert np.asarray(back).tobytes() == np.asarray(array).tobytes()
-        moved = fi.plan_relayout(tiled, plain)(OnGpu(packed))
+        moved = fi.plan_relayout(tiled, plain)(OfHost(packed))
         assert np.asarray(moved).tobytes() == np.asarray(array).tobytes()
-    slots = fi.linear_index("f32[65536,65536]", [OnGpu(jax.numpy.asarray([65535, 2]))] * 2)
+    slots = fi.linear_index("f32[65536,65536]", [OfHost(jax.numpy.asarray([65535, 2]))] * 2)
     assert slots.dtype == np.int64
     assert np.asarray(slots).tolist() == [2**32 - 1, 131074]
-    places = fi.tile_index("f32[5,7]{1,0:T(2,4)}", [OnGpu(jax.numpy.asarray([4, 2]))] * 2, flat=True)
+    places = fi.tile_index("f32[5,7]{1,0:T(2,4)}", [OfHost(jax.numpy.asarray([4, 2]))] * 2, flat=True)
     expected_places = fi.tile_index("f32[5,7]{1,0:T(2,4)}", [[4, 2]] * 2, flat=True)
     assert [np.asarray(part).tolist() for part in places] == [part.tolist() for part in expected_places]
-    turned = fi.rearrange(OnGpu(jax.numpy.asarray(numbers)), "a b -> b a")
+    turned = fi.rearrange(OfHost(jax.numpy.asarray(numbers)), "a b -> b a")
     assert isinstance(turned, jax.Array)
     assert np.asarray(turned).tolist() == numbers.T.tolist()
-    codes = fi.unpack(OnGpu(jax.numpy.asarray([0x21, 0x43], dtype="uint8")), "u4[4]{0:E(4)}")
+    codes = fi.unpack(OfHost(jax.numpy.asarray([0x21, 0x43], dtype="uint8")), "u4[4]{0:E(4)}")
     assert codes.dtype == np.uint8
     assert np.asarray(codes).tolist() == [1, 2, 3, 4]
     with pytest.raises(fi.FastIndexError, match="out is read-only"):
-        fi.pack(OnGpu(jax.numpy.asarray(numbers)), "f32[5,7]", out=OnGpu(jax.numpy.zeros(35)))
+        fi.pack(OfHost(jax.numpy.asarray(numbers)), "f32[5,7]", out=OfHost(jax.numpy.zeros(35)))
 
 
 def test_fill_and_plans() -> None:
@@ -356,10 +340,10 @@ def test_fill_and_plans() -> None:
     assert to_host(found).tolist() == fi.relayout(data, source, destination, fill=-2.5).tolist()
 
 
-# From host memory, in chunks
+# From host memory, box by box
 
 
-CHUNKED = [
+IN_BOXES = [
     ("f32[40,36]{1,0}", "f32[40,36]{0,1:PV(one)T(8,4)}", 2000),
     ("f32[40,36]{1,0}", "f32[40,36]{0,1}", None),
     ("bf16[20,256]{1,0}", "bf16[20,256]{1,0:T(8,128)(2,1)}", 8192),
@@ -375,13 +359,22 @@ CHUNKED = [
 ]
 
 
-@pytest.mark.parametrize(("source", "destination", "max_memory"), [*strategies.rotating(CHUNKED)])
-def test_chunks(source: str, destination: str, max_memory: int | None) -> None:
+@pytest.mark.parametrize(("source", "destination", "max_memory"), [*strategies.rotating(IN_BOXES)])
+def test_boxes(source: str, destination: str, max_memory: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[int] = []
+
+    def new_pinned_bytes(size: int) -> Any:
+        pinned.append(size)
+        return np.empty(size, np.uint8)
+
+    monkeypatch.setattr(device, "new_pinned_bytes", new_pinned_bytes)
     data = np.random.default_rng(3).integers(256, size=fi.Shape.parse(source).nbytes, dtype=np.uint8)
     expected = fi.relayout(data, source, destination, casting="unsafe")
     options: dict[str, Any] = {"max_memory": max_memory, "casting": "unsafe"}
     found = fastindex.cuda.relayout_through_device(data, source, destination, **options)
     assert found.tobytes() == expected.tobytes()
+    # The smallest boxes of the others are larger.
+    assert max_memory not in (2000, 8192) or sum(pinned) <= max_memory
     out = np.zeros(len(expected.view(np.uint8)), np.uint8)
     fastindex.cuda.relayout_through_device(data, source, destination, out=out, **options)
     assert out.tobytes() == expected.tobytes()

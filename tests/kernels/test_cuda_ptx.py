@@ -31,11 +31,10 @@ PROGRAM = """
 import json, sys
 if sys.argv[4] == "numba-cuda-mlir":
     sys.modules["numba_cuda"] = None
-from fastindex.cuda.kernels.device import absent_device
 from tests.kernels import cuda_kernels
 
 capability = tuple(map(int, sys.argv[1:3]))
-with absent_device(capability):
+with cuda_kernels.absent_device(capability):
     kernels = getattr(cuda_kernels, sys.argv[3])()
     names = sys.argv[5:] or kernels
     json.dump({name: kernels[name].ptx(capability) for name in names}, sys.stdout)

@@ -2,7 +2,7 @@
 
 Tests of: cuda.index_programs, cuda.indices, cuda.relayouts, cuda.movements, cuda.kernels.casts, cuda.kernels.units,
 cuda.launches.casts, cuda.kernels.index_kernel, cuda.kernels.registers, cuda.kernels.geometry, cuda.kernels.memory,
-cuda.kernels.granules, cuda.kernels.stages, cuda.kernels.tiles, cuda.launches.chunks.
+cuda.kernels.granules, cuda.kernels.stages, cuda.kernels.tiles, cuda.streaming.
 """
 
 from __future__ import annotations
@@ -31,7 +31,19 @@ def keep_to_one_processor() -> None:
 
 def run(*choice: str, **environment: str) -> int:
     """Run the simulated tests, or a choice of them; how many passed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "tests.kernels.simulator",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
     # Sums are modulo 2**64, which NumPy's scalars do and mention.
     command += ["-W", "ignore:overflow encountered:RuntimeWarning"]
     # numba-cuda 0.30 asks for a timedelta without a unit when it is imported, which NumPy 2.5 is about to refuse.

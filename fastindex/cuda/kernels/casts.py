@@ -15,10 +15,10 @@ from llvmlite import ir
 
 from fastindex.algebra.cast_numbers import bytes_read, bytes_written, names_of
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, cuda, device_function, intrinsic, several, types
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, intrinsic, several, types
 from fastindex.cuda.kernels.geometry import PaddedGeometry, places
 from fastindex.cuda.kernels.memory import GLOBAL, LOAD, LOAD_SHARED, STORE, STORE_SHARED
-from fastindex.cuda.kernels.tiles import Tile, tile_kernel
+from fastindex.cuda.kernels.tiles import Mover, tile_kernel
 from fastindex.cuda.kernels.units import unit_kernel
 from fastindex.runtime.lines.conversions import Conversion
 
@@ -115,14 +115,13 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     def take(at: Any) -> Any:
         return join(take_cells(at), 0)[0]
 
-    moved = Tile(geometry, LOAD[columns * read], put, take, STORE[rows * written])
+    moved = Mover(geometry, LOAD[columns * read], put, take, STORE[rows * written])
     resident = 3 if read == 8 else 5 if max(cell, read) == 4 else 4
     return tile_kernel(f"cast transpose {code} {rows} {columns}", [moved], resident)
 
 
 # Conversions of elements in registers, by the instructions of `runtime.lines.conversions`. A vector is a uint32, a
-# uint64 or a pair of these, as `cuda.kernels.memory` reads it. In the simulator the same instructions are compiled
-# for the CPU.
+# uint64 or a pair of these, as `cuda.kernels.memory` reads it.
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
@@ -199,17 +198,10 @@ def converter(code: int | None, given: Vectors, made: Vectors, order: list[int])
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             elements = given.parted(builder, arguments[0])
             if code is not None:
-                space = 0 if SIMULATED else GLOBAL
-                conversion = Conversion(builder, names_of(code), space=space, keeps_nan=SIMULATED)
+                conversion = Conversion(builder, names_of(code), space=GLOBAL, keeps_nan=False)
                 elements = [conversion.converted(one, arguments[1]) for one in elements]
             return made.joined(context, builder, [elements[i] for i in order])
 
         return made.type(given.type, types.int64), generate
 
-    if not SIMULATED:
-        return intrinsic(convert)  # type: ignore[no-any-return]
-    import numba
-    from numba.extending import intrinsic as of_processors
-
-    inner = of_processors(convert)
-    return numba.njit(made.type(given.type, types.int64))(lambda vectors, table: inner(vectors, table))  # type: ignore[no-any-return]
+    return intrinsic(convert)  # type: ignore[no-any-return]

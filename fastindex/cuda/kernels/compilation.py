@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fastindex.cuda.kernels.device import COMPILER, SIMULATED, THREADS, compute_capability, cuda, ptx_of
+from fastindex.cuda.kernels.device import COMPILER, THREADS, compute_capability, ptx_of
 from fastindex.runtime.machine_code import digest_of_sources
 
 #: Packages that the machine code of a kernel depends on, besides its source.
@@ -50,9 +50,6 @@ class Kernel:
 
     def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:
         """Launch `blocks` blocks of `THREADS` threads on a stream of cuda.core, without waiting for them."""
-        if SIMULATED:
-            cuda.jit(self.function)[blocks, THREADS](*arguments)
-            return
         found = self._loaded.get(device)
         if found is None:
             found = self._load(device)

@@ -1,31 +1,24 @@
 """The interface to CUDA: the only module that imports a compiler of kernels, numba-cuda or numba-cuda-mlir.
 
-It is imported when a CUDA array is passed, never before. Under ``NUMBA_ENABLE_CUDASIM=1`` it uses Numba's simulator,
-which runs kernels as Python, thread by thread.
+It is imported when a CUDA array is passed, never before.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
-from numba.core import config
 from numpy.typing import NDArray
 
-#: Whether kernels run in Numba's simulator, on host memory.
-SIMULATED = bool(config.ENABLE_CUDASIM)
-
 #: Whether numba-cuda-mlir compiles, the successor of numba-cuda: where it is installed, and numba-cuda is not.
-OF_MLIR = not SIMULATED and find_spec("numba_cuda") is None and find_spec("numba_cuda_mlir") is not None
+OF_MLIR = find_spec("numba_cuda") is None and find_spec("numba_cuda_mlir") is not None
 
 # numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; no code calls it.
 vars(np).setdefault("row_stack", np.vstack)
@@ -40,16 +33,13 @@ with warnings.catch_warnings():
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["OF_MLIR", "SIMULATED", "THREADS", "cuda", "device_function", "intrinsic", "types"]
+__all__ = ["OF_MLIR", "THREADS", "cuda", "device_function", "intrinsic", "types"]
 
-#: Threads of a block. The simulator starts as many Python threads, so by default it gets one warp.
-THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
+#: Threads of a block.
+THREADS = 256
 
 #: The package that compiles kernels.
 COMPILER = "numba-cuda-mlir" if OF_MLIR else "numba-cuda"
-
-#: The CUDA status for an allocation that does not fit.
-_OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 #: The libraries that compile kernels, and the packages that contain them.
 _COMPILERS = {"nvvm": "nvidia-nvvm", "nvrtc": "nvidia-cuda-nvrtc"}
@@ -60,7 +50,7 @@ _available = False
 def why_unavailable() -> str | None:
     """Return the reason why no kernel can run here, or None where one can."""
     global _available
-    if SIMULATED or _available:
+    if _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12], or [cuda-mlir])"
@@ -94,8 +84,6 @@ def _missing_compiler() -> str | None:
 
 def device_function(function: Function) -> Function:
     """Make a plain Python function callable from kernels."""
-    if SIMULATED:
-        return function
     if OF_MLIR:
         return cuda.jit(device=True)(function)  # type: ignore[no-any-return]
     try:
@@ -112,7 +100,7 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """
     given = ", ".join(_parameters(functions[0]))
     lines = [f"if number == {n}:\n        return f{n}({given})" for n in reversed(range(1, len(functions)))]
-    return _written(f"number, {given}", [*lines, f"return f0({given})"], functions)
+    return written(f"number, {given}", [*lines, f"return f0({given})"], functions)
 
 
 def several(
@@ -124,13 +112,13 @@ def several(
     loads of a thread come before what depends on them, and are in flight together.
     """
     given, calls = _calls(count, function, over)
-    return _written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+    return written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
 
 
 def every(count: int, function: Callable[..., Any], over: Sequence[str] = ()) -> Callable[..., Any]:
     """Make the device function that is true if each of `count` calls of another is, made as `several` makes them."""
     given, calls = _calls(count, function, over)
-    return _written(given, [f"return {' and '.join(calls)}"], [function])
+    return written(given, [f"return {' and '.join(calls)}"], [function])
 
 
 def _calls(count: int, function: Callable[..., Any], over: Sequence[str]) -> tuple[str, list[str]]:
@@ -143,12 +131,13 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     return [*signature(getattr(function, "py_func", function)).parameters]
 
 
-def _written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Make a device function from its source, in which `functions` are f0, f1 and so on."""
+def written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Make a device function from its source, in which `functions` are f0, f1 and so on, and `np` is NumPy."""
     # Parameters are written out: numba-cuda-mlir inlines no function that takes `*arguments`.
-    names = {f"f{number}": function for number, function in enumerate(functions)}
+    names: dict[str, Any] = {f"f{number}": function for number, function in enumerate(functions)}
+    names["np"] = np
     exec("\n    ".join([f"def written({given}):", *body]), names)
-    return device_function(names["written"])
+    return device_function(names["written"])  # type: ignore[no-any-return]
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -184,77 +173,22 @@ def _of_the_kernel_alone(text: str) -> str:
     return text if re.search(r"\bcall\b", text[begin:end]) else text[:end]
 
 
-@contextmanager
-def absent_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Allow kernels to be compiled for a GPU that is not present."""
-    if OF_MLIR:
-        from numba_cuda_mlir import tools
-
-        known, tools._cached_cc = tools._cached_cc, capability
-        try:
-            yield
-        finally:
-            tools._cached_cc = known
-        return
-    # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
-    from numba.cuda import dispatcher
-
-    class Absent:
-        compute_capability = capability
-
-    before = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: Absent
-    try:
-        yield
-    finally:
-        dispatcher.get_current_device = before
-
-
 # Memory
 
 
 def address_of(array: Any) -> int:
     """Return the address of a Numba device array."""
-    if SIMULATED:
-        return int(array._ary.ctypes.data)
     return int(array.device_ctypes_pointer.value or 0)
 
 
 def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0, order: str = "C") -> Any:
-    """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle.
-
-    Raises
-    ------
-    MemoryError
-        Not enough free memory.
-    """
-    with out_of_memory_as_memory_error():
-        return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
+    """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle."""
+    return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
 
 
 def new_pinned_bytes(size: int) -> NDArray[np.uint8]:
-    """Return pinned host memory, which the GPU copies to and from at full speed.
-
-    Raises
-    ------
-    MemoryError
-        Not enough free memory.
-    """
-    with out_of_memory_as_memory_error():
-        return cuda.pinned_array(size, np.uint8)  # type: ignore[no-any-return]
-
-
-@contextmanager
-def out_of_memory_as_memory_error() -> Iterator[None]:
-    """Convert CUDA's out-of-memory error to MemoryError; let other errors pass."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        if _OUT_OF_MEMORY in str(error).upper().replace(" ", "_"):
-            raise MemoryError(str(error)) from None
-        raise
+    """Return pinned host memory, which the GPU copies to and from at full speed."""
+    return cuda.pinned_array(size, np.uint8)  # type: ignore[no-any-return]
 
 
 def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
@@ -268,9 +202,7 @@ def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
 def downloaded(address: int, size: int, handle: int = 0) -> NDArray[np.uint8]:
     """Return `size` bytes of device memory on the host, after all work on a stream is done."""
     host = np.empty(size, np.uint8)
-    if SIMULATED:
-        ctypes.memmove(host.ctypes.data, address, size)
-    elif size:
+    if size:
         driver = _driver()
         _check(driver.cuMemcpyDtoHAsync(host.ctypes.data, address, size, handle))
         _check(driver.cuStreamSynchronize(handle))
@@ -296,14 +228,12 @@ def _check(result: tuple[Any, ...]) -> None:
 @lru_cache(maxsize=256)
 def stream_of(handle: int) -> Any:
     """Return Numba's stream for a CUDA stream handle; 0 is the default stream."""
-    return 0 if SIMULATED or handle == 0 else cuda.external_stream(handle)
+    return cuda.external_stream(handle) if handle else 0
 
 
 @lru_cache(maxsize=256)
 def core_stream(handle: int) -> Any:
     """Return cuda.core's stream for a CUDA stream handle, for launches."""
-    if SIMULATED:
-        return None
     from cuda.core import LEGACY_DEFAULT_STREAM, Stream  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
@@ -315,16 +245,12 @@ def new_stream() -> Any:
 
 def stream_handle(stream: Any) -> int:
     """Return the handle of one of Numba's own streams."""
-    if SIMULATED or isinstance(stream, int):
-        return 0
-    return int(stream)
+    return 0 if isinstance(stream, int) else int(stream)
 
 
 def synchronize(stream: Any) -> None:
     """Wait until all work on a stream is done."""
-    if SIMULATED:
-        cuda.synchronize()
-    elif isinstance(stream, int):
+    if isinstance(stream, int):
         cuda.default_stream().synchronize()
     else:
         stream.synchronize()
@@ -332,22 +258,21 @@ def synchronize(stream: Any) -> None:
 
 def record(handle: int) -> Any:
     """Return an event that happens when the work so far on a stream is done."""
-    return None if SIMULATED else core_stream(handle).record()
+    return core_stream(handle).record()
 
 
 def has_happened(event: Any) -> bool:
-    return event is None or bool(event.is_done)
+    return bool(event.is_done)
 
 
 def order(before: int, after: int) -> None:
     """Let later work on stream `after` wait, on the GPU, for the work so far on `before`; both are handles."""
-    if not SIMULATED:
-        core_stream(after).wait(core_stream(before))
+    core_stream(after).wait(core_stream(before))
 
 
 def is_capturing(handle: int) -> bool:
     """Whether work on a stream goes into a CUDA graph. The default stream is never captured."""
-    if SIMULATED or handle == 0:
+    if handle == 0:
         return False
     status, found = _driver().cuStreamIsCapturing(handle)
     return int(status) == 0 and int(found) != 0
@@ -357,7 +282,7 @@ def is_capturing(handle: int) -> bool:
 
 
 def current_device() -> int:
-    return 0 if SIMULATED else int(cuda.current_context().device.id)
+    return int(cuda.current_context().device.id)
 
 
 def compute_capability(device: int) -> tuple[int, int]:
@@ -368,7 +293,7 @@ def compute_capability(device: int) -> tuple[int, int]:
 
 def on_device(number: int) -> AbstractContextManager[Any]:
     """Make a device the current one for a ``with`` block."""
-    if SIMULATED or number == _driver_device():
+    if number == _driver_device():
         return nullcontext()
     return cuda.gpus[number]  # type: ignore[no-any-return]
 
@@ -381,8 +306,6 @@ def _driver_device() -> int:
 
 def device_of(address: int) -> int:
     """Return the device that owns an address."""
-    if SIMULATED:
-        return 0
     driver = _driver()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, number = driver.cuPointerGetAttribute(attribute, address)
@@ -391,7 +314,5 @@ def device_of(address: int) -> int:
 
 def device_name() -> str:
     """Return the name of the current device."""
-    if SIMULATED:
-        return "Numba's CUDA simulator"
     name = cuda.current_context().device.name
     return name.decode() if isinstance(name, bytes) else str(name)

@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.kernels.device import device_function
 from fastindex.cuda.kernels.memory import load_int64
+from fastindex.cuda.numbers import (
+    COLUMN_COUNT,
+    DESTINATION,
+    HEADER_BYTES,
+    LOOP_BYTES,
+    MAGIC,
+    ROWS,
+    SHIFT,
+    SIZE,
+    SOURCE,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    WARP,
+)
 from fastindex.index.numbers import narrow_quotient
 
-_WARP = 32
 _SPREAD = 8  # vectors that span all banks, and the most adjacent ones that a warp takes of smaller elements
 
 
@@ -42,9 +54,9 @@ class Walk:
     ) -> None:
         """Distribute vectors: their count `along`, and the most lanes there; the count `across`, and those at once."""
         (count_along, most_lanes), (count_across, unit) = along, across
-        warps = threads // _WARP
+        warps = threads // WARP
         lanes_along = min(most_lanes, count_along)
-        lanes_across = _WARP // lanes_along
+        lanes_across = WARP // lanes_along
         parts = count_along // lanes_along
         self.steps = parts * (count_across // unit) // lanes_across // warps
         warps_along = min(parts, warps)
@@ -55,7 +67,7 @@ class Walk:
         warp_mask, warp_shift = np.uint32(warps_along - 1), np.uint32(_log(warps_along))
         lanes, rows, unit_size = np.uint32(lanes_along), np.uint32(lanes_across), np.uint32(unit)
         step_mask, step_shift = parts_left - 1, _log(parts_left)
-        last_lane, to_warp = np.uint32(_WARP - 1), np.uint32(_log(_WARP))
+        last_lane, to_warp = np.uint32(WARP - 1), np.uint32(_log(WARP))
         cell_place = device_function(cell_of)
 
         @device_function
@@ -197,7 +209,7 @@ class SwizzledGeometry(TileGeometry):
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
         # Lines of 16-byte elements may start in the middle of a sector, so a warp takes as few lines as possible.
-        most_lanes = _WARP if vector == 1 else _SPREAD
+        most_lanes = WARP if vector == 1 else _SPREAD
         self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), threads, cell_of_row, True)
         self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), threads, cell_of_column, True)
 
@@ -231,9 +243,9 @@ class PaddedGeometry(TileGeometry):
         def cell_of_column(column: Any, number: Any) -> Any:
             return np.uint32(np.uint32(column * pitch) + np.uint32(np.uint32(number * rows) * cell_bytes))
 
-        along = self.tile_columns // self.columns, _WARP // self.columns
+        along = self.tile_columns // self.columns, WARP // self.columns
         self.reading = Walk(along, (self.tile_rows, 1), threads, cell_of_row)
-        along = self.tile_rows // self.rows, _WARP // self.rows
+        along = self.tile_rows // self.rows, WARP // self.rows
         self.writing = Walk(along, (self.tile_columns, 1), threads, cell_of_column)
 
 
@@ -266,11 +278,11 @@ class WordGeometry:
         self.per_word = per = 4 // width
         groups = 1 << _log(-(-tile_rows // per) * 2 - 1)
         self.pitch = pitch = 4 * groups + 4
-        stretch = _WARP - 1
+        stretch = WARP - 1
         stretches, remainder = divmod(tile_columns // per, stretch)
         if remainder:
             raise ValueError(f"{tile_columns} columns are not stretches of {stretch} words")
-        warps = threads // _WARP
+        warps = threads // WARP
         self.steps = groups * stretches // warps
         self.size = -(-(tile_columns * pitch + 4 * (tile_columns >> 5)) // 16) * 16
         group_mask, group_shift = groups - 1, _log(groups)
@@ -288,11 +300,6 @@ class WordGeometry:
 
 
 # Steps of loops; divisions are done by multiplications and shifts
-
-# Offsets in a table, in bytes.
-SIZE, MAGIC, SHIFT = (8 * column for column in (cuda_tables.SIZE, cuda_tables.MAGIC, cuda_tables.SHIFT))
-SOURCE, DESTINATION = 8 * cuda_tables.SOURCE_STRIDE, 8 * cuda_tables.DESTINATION_STRIDE
-LOOP_BYTES = 8 * cuda_tables.COLUMNS
 
 quotient = device_function(narrow_quotient)
 
@@ -348,11 +355,6 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
 
 # Tiles: the header before the loops, and the offsets of a block's tile
 
-ROWS, TILE_ROWS = 8 * cuda_tables.ROWS, 8 * cuda_tables.TILE_ROWS
-TILE_COLUMNS, COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COLUMN_COUNT
-SKEW = 8 * cuda_tables.SKEW
-HEADER_BYTES = 8 * cuda_tables.HEADER
-
 
 @device_function
 def _divided(number: Any, loop: Any) -> Any:
@@ -362,41 +364,22 @@ def _divided(number: Any, loop: Any) -> Any:
 
 
 @device_function
-def _no_loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
-    return row_block, np.int64(0), np.int64(0)
+def tile(number: Any, table: Any, loops: Any) -> Any:
+    """Return how many rows and columns a tile has, and its offset on both sides; `number` is uint32.
 
-
-@device_function
-def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
-    """Return the index of a block in the second loop, and the offsets of the loops after it."""
+    The first loop goes over tiles along the columns, the second over tiles along the rows.
+    """
+    first = table + HEADER_BYTES
+    second = first + LOOP_BYTES
+    row_block, column_block = _divided(number, first)
+    source, destination = np.int64(0), np.int64(0)
     if loops > 2:
         above, row_block = _divided(row_block, second)
         source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
-        return row_block, source, destination
-    return row_block, np.int64(0), np.int64(0)
-
-
-def _tile_finder(beyond: Any) -> Any:
-    @device_function
-    def find(number: Any, table: Any, loops: Any) -> Any:
-        """Return how many rows and columns a tile has, and its offset on both sides; `number` is uint32.
-
-        The first loop goes over tiles along the columns, the second over tiles along the rows.
-        """
-        first = table + HEADER_BYTES
-        second = first + LOOP_BYTES
-        row_block, column_block = _divided(number, first)
-        row_block, source, destination = beyond(row_block, second, loops)
-        row_block, column_block = np.int64(row_block), np.int64(column_block)
-        rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
-        rows = min(rows, load_int64(table + ROWS) - row_block * rows)
-        columns = min(columns, load_int64(table + COLUMN_COUNT) - column_block * columns)
-        source += column_block * load_int64(first + SOURCE) + row_block * load_int64(second + SOURCE)
-        destination += column_block * load_int64(first + DESTINATION) + row_block * load_int64(second + DESTINATION)
-        return rows, columns, source, destination
-
-    return find
-
-
-tile = _tile_finder(_loops_beyond)
-tile_of_two_loops = _tile_finder(_no_loops_beyond)
+    down, along = np.int64(row_block), np.int64(column_block)
+    rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
+    rows = min(rows, load_int64(table + ROWS) - down * rows)
+    columns = min(columns, load_int64(table + COLUMN_COUNT) - along * columns)
+    source += along * load_int64(first + SOURCE) + down * load_int64(second + SOURCE)
+    destination += along * load_int64(first + DESTINATION) + down * load_int64(second + DESTINATION)
+    return rows, columns, source, destination

@@ -20,37 +20,25 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import cuda, device_function, one_of, several
-from fastindex.cuda.kernels.geometry import (
-    DESTINATION,
-    LOOP_BYTES,
-    MAGIC,
-    SHIFT,
-    SIZE,
-    SOURCE,
-    digit_below,
-    four_places,
-    places,
-    quotient,
-)
+from fastindex.cuda.kernels.geometry import digit_below, four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, put_eight, put_granule, put_word
 from fastindex.cuda.kernels.registers import (
+    WORDS,
     begin_of_lane,
+    deinterleaved,
     following,
-    high_halves,
-    low_halves,
+    interleaved,
     shifted_words,
     spread_word,
-    turned_bytes,
     words,
 )
-from fastindex.cuda.numbers import FOLLOWED
+from fastindex.cuda.numbers import DESTINATION, FOLLOWED, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE
 
 #: The kinds of the kernels: bits of an element, and numbers of rows.
 SHIFTED_BITS = (1, 2, 4, 8)
 ROW_COUNTS = (1, 2, 4)
 
 _GRANULE = 16
-_WORD_BITS = np.uint64(32)
 _load_byte, _store_byte = LOAD[1], STORE[1]
 
 
@@ -162,20 +150,6 @@ def _number(n: Any, loop: Any) -> Any:
     return digit_below(n, above, load_int64(loop + SIZE))
 
 
-@device_function
-def _two_words(value: Any) -> Any:
-    return np.uint32(value), np.uint32(value >> _WORD_BITS)
-
-
-@device_function
-def _one_word(value: Any) -> Any:
-    return (value,)
-
-
-#: What splits a value into words, by their number.
-_WORDS = {4: words, 2: _two_words, 1: _one_word}
-
-
 # Runs
 
 
@@ -197,11 +171,11 @@ def _shifting(bits: int) -> Callable[..., None]:
     granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
     load = LOAD[granule_bytes]
     mask, whole = np.uint32((1 << bits) - 1), bits == 8
-    spread = spread_word(bits)
+    spread: Any = None if whole else spread_word(bits)
     word_count = max(granule_bytes // 4, 1)
     last_word = word_count - 1
     shifted = shifted_words(word_count)
-    split = _WORDS[word_count]
+    split = WORDS[word_count]
 
     @device_function
     def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
@@ -295,46 +269,6 @@ def _by(place: Any, part: Any) -> Any:
     return np.uint32(8 * (place & (part - 1)))
 
 
-@device_function
-def _one_interleaved(rows: Any) -> Any:
-    return rows[0]
-
-
-@device_function
-def _two_interleaved(rows: Any) -> Any:
-    (a0, a1), (b0, b1) = rows
-    return low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)
-
-
-@device_function
-def _four_interleaved(rows: Any) -> Any:
-    (a,), (b,), (c,), (d,) = rows
-    return turned_bytes(a, b, c, d)
-
-
-@device_function
-def _one_deinterleaved(granule: Any) -> Any:
-    return (words(granule),)
-
-
-@device_function
-def _two_deinterleaved(granule: Any) -> Any:
-    a0, a1, a2, a3 = words(granule)
-    return (low_halves(a0, a1), low_halves(a2, a3)), (high_halves(a0, a1), high_halves(a2, a3))
-
-
-@device_function
-def _four_deinterleaved(granule: Any) -> Any:
-    a0, a1, a2, a3 = words(granule)
-    a, b, c, d = turned_bytes(a0, a1, a2, a3)
-    return (a,), (b,), (c,), (d,)
-
-
-#: Between the words of each row and those of a granule, by the number of rows.
-_INTERLEAVED = {1: _one_interleaved, 2: _two_interleaved, 4: _four_interleaved}
-_DEINTERLEAVED = {1: _one_deinterleaved, 2: _two_deinterleaved, 4: _four_deinterleaved}
-
-
 @cache
 def interleave_rows_kernel() -> Kernel:
     """Make the kernel that interleaves rows; a kind for each of `ROW_COUNTS`.
@@ -347,7 +281,7 @@ def interleave_rows_kernel() -> Kernel:
 def _interleaving(rows: int) -> Callable[..., None]:
     part, width = _GRANULE // rows, 4 // rows
     mask = ~(part - 1)
-    load, split, shifted, interleaved = LOAD[part], _WORDS[part // 4], shifted_words(part // 4), _INTERLEAVED[rows]
+    load, split, shifted, interleave = LOAD[part], WORDS[part // 4], shifted_words(part // 4), interleaved(rows)
     interleaved_place = _interleaved_place(DESTINATION)
 
     @device_function
@@ -396,7 +330,7 @@ def _interleaving(rows: int) -> Callable[..., None]:
         if count <= 0:
             return False
         if takes_words(s, count, run):
-            found = interleaved(shift_rows(s, step, here, after))
+            found = interleave(shift_rows(s, step, here, after))
             put_granule(d + interleaved_place(number, table), 0, count * rows, found)
             return False
         return True
@@ -488,5 +422,10 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
                     )
                     _store_byte(to + j, _load_byte(s + interleaved))
 
-    reads = read, _DEINTERLEAVED[rows]
-    return _four_granules(False, _GRANULE, (rows, part // 4), extent, reads, finish, put_each)
+    deinterleave = deinterleaved(rows)
+
+    @device_function
+    def rows_of(granule: Any) -> Any:
+        return deinterleave(words(granule))
+
+    return _four_granules(False, _GRANULE, (rows, part // 4), extent, (read, rows_of), finish, put_each)

@@ -3,24 +3,18 @@
 Numba's arrays load 16 bytes as sixteen single bytes or two 8-byte halves; these functions are one instruction. Values
 of 1, 2 and 4 bytes are uint32, of 8 bytes uint64, of 16 bytes a pair of uint64. Each address is a multiple of the
 number of bytes.
-
-In the simulator the same names are Python functions on host memory, which reject what a GPU rejects: a misaligned
-address, and one outside the memory that `simulated_memory` allows.
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from fastindex.cuda.kernels.device import OF_MLIR, SIMULATED, device_function, intrinsic, types
-from fastindex.cuda.kernels.registers import pair
+from fastindex.cuda.kernels.device import OF_MLIR, device_function, intrinsic, types
+from fastindex.cuda.kernels.registers import eight, pair
 
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -76,7 +70,9 @@ def _make_store(width: int, space: int) -> Any:
     return intrinsic(store)
 
 
-def _make_shared(size: int) -> Any:
+def shared_memory(size: int) -> Callable[[], int]:
+    """Make the function that returns the address, a multiple of 128, of `size` bytes of shared memory of a block."""
+
     def shared(typingctx: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             if OF_MLIR:
@@ -90,7 +86,7 @@ def _make_shared(size: int) -> Any:
 
         return types.int64(), generate
 
-    return intrinsic(shared)
+    return intrinsic(shared)  # type: ignore[no-any-return]
 
 
 def _make_lower_to() -> Any:
@@ -105,89 +101,11 @@ def _make_lower_to() -> Any:
     return intrinsic(lower_to)
 
 
-# Stand-ins for the simulator
-
-_allowed: list[tuple[int, int]] = []
-_lock = threading.Lock()
-_UNSIGNED = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
-
-
-@contextmanager
-def simulated_memory(*ranges: tuple[int, int]) -> Iterator[None]:
-    """Allow simulated kernels to access memory at these (address, bytes), and otherwise only shared memory."""
-    before = len(_allowed)
-    _allowed.extend(ranges)
-    try:
-        yield
-    finally:
-        del _allowed[before:]
-
-
-def _checked(address: Any, width: int) -> int:
-    place = int(address)
-    if place % width:
-        raise RuntimeError(f"misaligned access of {width} bytes at {place}")
-    if not any(begin <= place and place + width <= begin + size for begin, size in _allowed):
-        raise RuntimeError(f"access of {width} bytes at {place}, outside the arrays of the call")
-    return place
-
-
-def _simulated_load(width: int, shared: bool) -> Callable[[Any], Any]:
-    def load(address: Any) -> Any:
-        place = int(address) if shared else _checked(address, width)
-        if width == 16:
-            return tuple(np.uint64(_UNSIGNED[8].from_address(place + 8 * i).value) for i in range(2))
-        return (np.uint64 if width == 8 else np.uint32)(_UNSIGNED[width].from_address(place).value)
-
-    return load
-
-
-def _simulated_store(width: int, shared: bool) -> Callable[[Any, Any], None]:
-    def store(address: Any, value: Any) -> None:
-        place = int(address) if shared else _checked(address, width)
-        if width == 16:
-            for i in range(2):
-                _UNSIGNED[8].from_address(place + 8 * i).value = int(value[i])
-        else:
-            _UNSIGNED[width].from_address(place).value = int(value) & ((1 << 8 * width) - 1)
-
-    return store
-
-
-def _simulated_shared(size: int) -> Callable[[], int]:
-    def shared() -> int:
-        # Blocks are simulated one at a time; the threads of a block share its manager.
-        block: Any = threading.current_thread()
-        with _lock:
-            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + SHARED_ALIGNMENT, np.uint8))
-        return int(-(-memory.ctypes.data // SHARED_ALIGNMENT) * SHARED_ALIGNMENT)
-
-    return shared
-
-
-def _simulated_lower_to(address: Any, value: Any) -> None:
-    with _lock:
-        memory = ctypes.c_int64.from_address(_checked(address, 8))
-        memory.value = min(memory.value, int(value))
-
-
-def shared_memory(size: int) -> Callable[[], int]:
-    """Make the function that returns the address, a multiple of 128, of `size` bytes of shared memory of a block."""
-    return _simulated_shared(size) if SIMULATED else cast(Callable[[], int], _make_shared(size))
-
-
-if SIMULATED:
-    LOAD = {width: _simulated_load(width, False) for width in WIDTHS}
-    STORE = {width: _simulated_store(width, False) for width in WIDTHS}
-    LOAD_SHARED = {width: _simulated_load(width, True) for width in WIDTHS}
-    STORE_SHARED = {width: _simulated_store(width, True) for width in WIDTHS}
-    lower_to: Any = _simulated_lower_to
-else:
-    LOAD = {width: _make_load(width, GLOBAL) for width in WIDTHS}
-    STORE = {width: _make_store(width, GLOBAL) for width in WIDTHS}
-    LOAD_SHARED = {width: _make_load(width, _SHARED) for width in WIDTHS}
-    STORE_SHARED = {width: _make_store(width, _SHARED) for width in WIDTHS}
-    lower_to = _make_lower_to()
+LOAD = {width: _make_load(width, GLOBAL) for width in WIDTHS}
+STORE = {width: _make_store(width, GLOBAL) for width in WIDTHS}
+LOAD_SHARED = {width: _make_load(width, _SHARED) for width in WIDTHS}
+STORE_SHARED = {width: _make_store(width, _SHARED) for width in WIDTHS}
+lower_to = _make_lower_to()
 
 
 def load_integer(bits: int, signed: bool) -> Callable[[Any], Any]:
@@ -213,63 +131,40 @@ def store_int64(address: Any, value: Any) -> None:
 
 
 # Parts of 4, 8 or 16 aligned bytes, stored with as few stores as alignment allows. `low` and `high` bound the part:
-# the bytes of a run in the aligned unit where it begins or ends. Each store has 1, 2, 4 or 8 bytes at a multiple of
-# its size.
-
-_HALF, _WORD = np.uint32(16), np.uint64(32)
-
-
-@device_function
-def _word_from(at: Any, low: Any, word: Any) -> Any:
-    """Write the bytes of a word from `low` to the next word; return the offset of that, `low` if it begins there."""
-    if low & 1:
-        _store_byte(at + low, np.uint32(word >> np.uint32(8 * (low & 3))))
-        low += 1
-    if low & 2:
-        _store_half(at + low, np.uint32(word >> _HALF))
-        low += 2
-    return low
-
-
-@device_function
-def _word_up_to(at: Any, high: Any, word: Any) -> None:
-    """Write the bytes of a word up to `high`, of which only the remainder modulo 4 counts."""
-    if high & 2:
-        _store_half(at, word)
-    if high & 1:
-        _store_byte(at + (high & 2), np.uint32(word >> np.uint32(8 * (high & 2))))
+# the bytes of a run in the aligned unit where it begins or ends; they may be outside the unit. Each store has 1, 2, 4,
+# 8 or 16 bytes at a multiple of its size.
 
 
 @device_function
 def put_word(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of an aligned word, a tuple of one; the bounds may be outside it."""
+    """Write the bytes from `low` to `high` of an aligned word, a tuple of one."""
     (word,) = values
     if low <= 0 and high >= 4:
         _store_word(at, word)
-    elif high >= 4:
-        _word_from(at, low, word)
-    elif low <= 0:
-        _word_up_to(at, high, word)
-    else:
-        for j in range(1, 3):
-            if low <= j and j < high:
-                _store_byte(at + j, np.uint32(word >> np.uint32(8 * j)))
+        return
+    for half in range(2):
+        first, pair = 2 * half, np.uint32(word >> np.uint32(16 * half))
+        if low <= first and first + 2 <= high:
+            _store_half(at + first, pair)
+        else:
+            if low <= first and first < high:
+                _store_byte(at + first, pair)
+            if low <= first + 1 and first + 1 < high:
+                _store_byte(at + first + 1, np.uint32(pair >> np.uint32(8)))
 
 
 @device_function
 def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 8, given as two words; `low` is 0 or `high` is 8."""
-    w0, w1 = values
-    if low == 0 and high == 8:
-        _store_eight(at, np.uint64(w0) | (np.uint64(w1) << _WORD))
-    elif high == 8:
-        low = _word_from(at, low, w0 if low < 4 else w1)
-        if low == 4:
-            _store_word(at + 4, w1)
-    else:
-        if high & 4:
-            _store_word(at, w0)
-        _word_up_to(at + (high & 4), high, w0 if high < 4 else w1)
+    """Write the bytes from `low` to `high` of 8, given as two words; `low` is at most 0 or `high` at least 8."""
+    if low <= 0 and high >= 8:
+        _store_eight(at, eight(values))
+        return
+    # One word is cut; the other is inside or outside.
+    place = (high if low <= 0 else low) & 4
+    cut, other = (values[1], values[0]) if place else (values[0], values[1])
+    if (low <= 0) == (place == 4):
+        _store_word(at + 4 - place, other)
+    put_word(at + place, low - place, high - place, (cut,))
 
 
 @device_function
@@ -278,15 +173,8 @@ def put_granule(at: Any, low: Any, high: Any, values: Any) -> None:
     w0, w1, w2, w3 = values
     if low == 0 and high == 16:
         _store_vector(at, pair(w0, w1, w2, w3))
-    elif high == 16:
-        low = _word_from(at, low, w0 if low < 4 else w1 if low < 8 else w2 if low < 12 else w3)
-        if low & 4:
-            _store_word(at + low, w1 if low < 8 else w3)
-        if low <= 8:
-            _store_eight(at + 8, np.uint64(w2) | (np.uint64(w3) << _WORD))
-    else:
-        if high & 8:
-            _store_eight(at, np.uint64(w0) | (np.uint64(w1) << _WORD))
-        if high & 4:
-            _store_word(at + (high & 8), w0 if high < 8 else w2)
-        _word_up_to(at + (high & 12), high, w0 if high < 4 else w1 if high < 8 else w2 if high < 12 else w3)
+        return
+    place = (low or high) & 8
+    if (low == 0) == (place == 8):
+        _store_eight(at + 8 - place, eight((w0, w1) if place else (w2, w3)))
+    put_eight(at + place, low - place, high - place, (w2, w3) if place else (w0, w1))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastindex.cuda.kernels.device import SIMULATED, THREADS, cuda, device_function, several
+from fastindex.cuda.kernels.device import THREADS, cuda, device_function, several, written
 from fastindex.cuda.numbers import FOLLOWED, WARP
 
 _LOW_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0x0000FFFF)
 _HIGH_HALF = np.uint32(0xFFFF0000)
-_LOW_BYTE = np.uint32(0x000000FF)
-_NIBBLE = np.uint32(0x0000000F)
-_LOW_NIBBLES = np.uint32(0x000F000F)
-_NIBBLES = np.uint32(0x0F0F0F0F)
-_CRUMBS = np.uint32(0x03030303)
-_ONES = np.uint32(0x01010101)
+_HALF = np.uint64(32)
 _TWO_WORDS, _ONE_WORD, _IN_WORD = np.uint32(64), np.uint32(32), np.uint32(31)
 
 
@@ -44,15 +38,39 @@ def unit_of_numbers(width: int) -> Callable[[Any, Any], Any]:
 
 
 @device_function
+def _two_words(value: Any) -> Any:
+    return np.uint32(value), np.uint32(value >> _HALF)
+
+
+@device_function
 def words(pair: Any) -> Any:
-    half = np.uint64(32)
-    return np.uint32(pair[0]), np.uint32(pair[0] >> half), np.uint32(pair[1]), np.uint32(pair[1] >> half)
+    (w0, w1), (w2, w3) = _two_words(pair[0]), _two_words(pair[1])
+    return w0, w1, w2, w3
+
+
+@device_function
+def _one_word(value: Any) -> Any:
+    return (value,)
+
+
+@device_function
+def eight(words: Any) -> Any:
+    return np.uint64(words[0]) | (np.uint64(words[1]) << _HALF)
 
 
 @device_function
 def pair(w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
-    half = np.uint64(32)
-    return np.uint64(w0) | (np.uint64(w1) << half), np.uint64(w2) | (np.uint64(w3) << half)
+    return eight((w0, w1)), eight((w2, w3))
+
+
+@device_function
+def _only(words: Any) -> Any:
+    return words[0]
+
+
+#: Between a value and its words, by their number.
+WORDS = {4: words, 2: _two_words, 1: _one_word}
+VALUE = {2: eight, 1: _only}
 
 
 @device_function
@@ -121,74 +139,80 @@ def turned_bytes(a: Any, b: Any, c: Any, d: Any) -> Any:
     )
 
 
-# Packed elements: between four of them and the four bytes of a word
+@device_function
+def _turned_words(rows: Any) -> Any:
+    return rows
+
+
+@device_function
+def _turned_halves(rows: Any) -> Any:
+    return low_halves(rows[0], rows[1]), high_halves(rows[0], rows[1])
+
+
+@device_function
+def _turned_bytes(rows: Any) -> Any:
+    return turned_bytes(rows[0], rows[1], rows[2], rows[3])
+
+
+#: Transpose a block: as many words as one has elements, each from another row; by the number of rows.
+TURNED = {1: _turned_words, 2: _turned_halves, 4: _turned_bytes}
+
+
+def interleaved(rows: int) -> Callable[[Any], Any]:
+    """Return the function that interleaves 1, 2 or 4 rows of 4 / `rows` words, a tuple for each, into four words."""
+    blocks = range(4 // rows)
+    lines = [f"b{i} = f0(({''.join(f'rows[{row}][{i}], ' for row in range(rows))}))" for i in blocks]
+    return written(
+        "rows", [*lines, f"return {', '.join(f'b{i}[{k}]' for i in blocks for k in range(rows))}"], [TURNED[rows]]
+    )
+
+
+def deinterleaved(rows: int) -> Callable[[Any], Any]:
+    """Return the inverse of `interleaved`."""
+    blocks = range(4 // rows)
+    lines = [f"b{i} = f0(({''.join(f'words[{i * rows + k}], ' for k in range(rows))}))" for i in blocks]
+    found = (f"({''.join(f'b{i}[{row}], ' for i in blocks)})" for row in range(rows))
+    return written("words", [*lines, f"return {', '.join(found)},"], [TURNED[rows]])
+
+
+# Between four packed elements, in the low bits of a word, and a byte for each. Half of them move at a time: at `bits`
+# of 2, `00000000 ddccbbaa` is `0000ddcc 0000bbaa` and then `dd cc bb aa`.
+
+
+def _steps(bits: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Return the shift and the mask of pairs of elements, then of single ones."""
+    pairs, single = ((1 << 2 * bits) - 1) * 0x00010001, ((1 << bits) - 1) * 0x01010101
+    return (np.uint32(16 - 2 * bits), np.uint32(pairs)), (np.uint32(8 - bits), np.uint32(single))
 
 
 def packed_word(bits: int) -> Callable[[Any], Any]:
     """Return the function that packs the four bytes of a word, the first into the low bits."""
+    (pair_shift, pairs), (shift, single) = _steps(bits)
+    low = np.uint32((1 << 4 * bits) - 1)
 
     @device_function
-    def nibbles(word: Any) -> Any:
-        word = np.uint32(word & _NIBBLES)
-        word = np.uint32((word | (word >> np.uint32(4))) & _LOW_BYTES)
-        return np.uint32((word | (word >> np.uint32(8))) & _LOW_HALF)
+    def pack(word: Any) -> Any:
+        word = np.uint32(word & single)
+        word = np.uint32((word | (word >> shift)) & pairs)
+        return np.uint32((word | (word >> pair_shift)) & low)
 
-    @device_function
-    def crumbs(word: Any) -> Any:
-        word = np.uint32(word & _CRUMBS)
-        word = np.uint32((word | (word >> np.uint32(6))) & _LOW_NIBBLES)
-        return np.uint32((word | (word >> np.uint32(12))) & _LOW_BYTE)
-
-    @device_function
-    def single(word: Any) -> Any:
-        # The product puts the four bits side by side in its high byte.
-        return np.uint32(np.uint32(np.uint32(word & _ONES) * np.uint32(0x01020408)) >> np.uint32(24)) & _NIBBLE
-
-    return {4: nibbles, 2: crumbs, 1: single}[bits]
+    return pack
 
 
 def spread_word(bits: int) -> Callable[[Any, Any], Any]:
     """Return the function that unpacks 16 elements, in the low bits of one or two words, to a byte each: 4 words."""
+    (pair_shift, pairs), (shift, single) = _steps(bits)
+    low = np.uint32((1 << 4 * bits) - 1)
 
     @device_function
-    def nibbles(half: Any) -> Any:
-        half = np.uint32((half | (half << np.uint32(8))) & _LOW_BYTES)
-        return np.uint32((half | (half << np.uint32(4))) & _NIBBLES)
+    def unpack(word: Any) -> Any:
+        word = np.uint32(word & low)
+        word = np.uint32((word | (word << pair_shift)) & pairs)
+        return np.uint32((word | (word << shift)) & single)
 
-    @device_function
-    def crumbs(byte: Any) -> Any:
-        byte = np.uint32((byte | (byte << np.uint32(12))) & _LOW_NIBBLES)
-        return np.uint32((byte | (byte << np.uint32(6))) & _CRUMBS)
-
-    @device_function
-    def single(nibble: Any) -> Any:
-        # The product copies each bit to the low bit of its own byte.
-        return np.uint32(np.uint32(nibble * np.uint32(0x00204081)) & _ONES)
-
-    @device_function
-    def two_words(low: Any, high: Any) -> Any:
-        return (
-            nibbles(np.uint32(low & _LOW_HALF)),
-            nibbles(np.uint32(low >> np.uint32(16))),
-            nibbles(np.uint32(high & _LOW_HALF)),
-            nibbles(np.uint32(high >> np.uint32(16))),
-        )
-
-    one = crumbs if bits == 2 else single
-    step, mask = np.uint32(4 * bits), np.uint32((1 << 4 * bits) - 1)
-
-    @device_function
-    def one_word(low: Any, high: Any) -> Any:
-        second, third = np.uint32(low >> step), np.uint32(low >> np.uint32(step + step))
-        fourth = np.uint32(third >> step)
-        return (
-            one(np.uint32(low & mask)),
-            one(np.uint32(second & mask)),
-            one(np.uint32(third & mask)),
-            one(np.uint32(fourth & mask)),
-        )
-
-    return two_words if bits == 4 else one_word
+    places = [divmod(4 * bits * i, 32) for i in range(4)]
+    parts = [f"f0(np.uint32({('low', 'high')[word]} >> np.uint32({shift})))" for word, shift in places]
+    return written("low, high", [f"return {', '.join(parts)}"], [unpack])
 
 
 # Warp shuffles that read the value of the next lane, as if the values of 32 threads were contiguous
@@ -239,29 +263,11 @@ def _next_rows(rows: int, count: int) -> Callable[[Any, Any], Any]:
     return several(rows, next_row, ("first", "then"))
 
 
-def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    block: Any = threading.current_thread()
-    held = block._manager.__dict__.setdefault("fastindex_lanes", {})
-    thread = block.threadIdx.x
-    held[thread] = v0, v1, v2, v3
-    block.syncthreads()
-    lane = thread & 31
-    beside = held[thread - lane + (lane + 1) % 32]
-    block.syncthreads()
-    return beside if lane < 31 else (*beside[1:], beside[3])
-
-
-def _simulated_next(value: Any) -> Any:
-    return _simulated_following(value, value, value, value)[0]
-
-
 def of_next_lane(count: int) -> Callable[[Any], Any]:
     """Return the function that maps a thread's `count` words to those of the next lane.
 
     All threads of a block must call it. The result of the last lane is meaningless.
     """
-    if SIMULATED:
-        return _simulated_next
     next_words = _next_words(count)
 
     @device_function
@@ -276,8 +282,6 @@ def following(rows: int, count: int) -> Callable[..., Any]:
 
     All threads of a block must call it. The successor of the last value of a warp is undefined.
     """
-    if SIMULATED:
-        return _simulated_following
     following_one = _next_rows(rows, count)
 
     @device_function

@@ -13,8 +13,9 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
-from fastindex.cuda.kernels.geometry import HEADER_BYTES, LOOP_BYTES, SKEW, padded_bytes, skewed_place, tile
+from fastindex.cuda.kernels.geometry import padded_bytes, skewed_place, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
+from fastindex.cuda.numbers import HEADER_BYTES, LOOP_BYTES, SKEW
 
 #: The kinds of the kernel: bytes of an element, and of what moves at once. Elements below 4 bytes move in words if all
 #: offsets and the bytes of each row are multiples of 4.

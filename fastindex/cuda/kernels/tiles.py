@@ -17,27 +17,24 @@ import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
 from fastindex.cuda.kernels.device import THREADS, cuda, device_function, every, one_of, several
-from fastindex.cuda.kernels.geometry import (
-    HEADER_BYTES,
-    LOOP_BYTES,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    PaddedGeometry,
-    SwizzledGeometry,
-    TileGeometry,
-    WordGeometry,
-    tile,
-    tile_of_two_loops,
-)
-from fastindex.cuda.kernels.geometry import tile as any_tile
+from fastindex.cuda.kernels.geometry import PaddedGeometry, SwizzledGeometry, TileGeometry, WordGeometry, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, put_word, shared_memory
-from fastindex.cuda.kernels.registers import funnelled, high_halves, low_halves, of_next_lane, turned_bytes, words
+from fastindex.cuda.kernels.registers import (
+    TURNED,
+    funnelled,
+    high_halves,
+    low_halves,
+    of_next_lane,
+    turned_bytes,
+    words,
+)
+from fastindex.cuda.numbers import HEADER_BYTES, LOOP_BYTES, TILE_COLUMNS, TILE_ROWS
 
 #: Rows and columns of tiles; a kernel has code for several.
 Sizes = Sequence[tuple[int, int]]
 
 
-class Tile(NamedTuple):
+class Mover(NamedTuple):
     """How a tile moves.
 
     Attributes
@@ -59,24 +56,23 @@ class Tile(NamedTuple):
     store: Callable[..., None]
 
 
-def tile_kernel(name: str, tiles: Sequence[Tile], resident: int, common_path: bool = False) -> Kernel:
+def tile_kernel(name: str, tiles: Sequence[Mover], resident: int) -> Kernel:
     """Make a kernel that transposes tiles of several kinds.
 
-    Full tiles take a branch-free path, on which the loads of four vectors are in flight at once. With `common_path`,
-    every tile is full and there are two loops: for counting instructions.
+    Full tiles take a branch-free path, on which the loads of four vectors are in flight at once.
     """
-    shared = shared_memory(max(tile.geometry.size for tile in tiles))
-    move = one_of([_transpose(tile, common_path) for tile in tiles])
+    shared = shared_memory(max(one.geometry.size for one in tiles))
+    move = one_of([_transpose(one) for one in tiles])
 
     def transpose_tiles(destination, source, table, loops, which, extra):  # type: ignore[no-untyped-def]
         move(which, shared(), destination, source, table, loops, extra)
 
-    return Kernel(transpose_tiles, f"{name} {common_path}" if common_path else name, resident=resident)
+    return Kernel(transpose_tiles, name, resident=resident)
 
 
-def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:
+def _transpose(mover: Mover) -> Callable[..., None]:
     """Make the function that transposes a tile."""
-    geometry, load, put, take, store = tile
+    geometry, load, put, take, store = mover
     # Numba can capture functions and numbers, but not the objects that hold them.
     reading, writing = geometry.reading, geometry.writing
     begin_reading, rows_on, vectors_on, read_place = reading.begin, reading.across, reading.along, reading.place
@@ -84,8 +80,8 @@ def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:
     read_steps, write_steps = reading.steps, writing.steps
     tile_rows, tile_columns, columns_at_once = geometry.tile_rows, geometry.tile_columns, geometry.columns
     rows_at_once, read_bytes, written_bytes = geometry.rows, geometry.read_bytes, geometry.written_bytes
+    tile_at = tile
     read_together, write_together = math.gcd(read_steps, 4 // geometry.packed), math.gcd(write_steps, 4)
-    tile_at = tile_of_two_loops if common_path else any_tile
 
     @device_function
     def row_place(number: Any, places: Any) -> Any:
@@ -132,7 +128,7 @@ def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:
         row, vector, cell = begin_reading(np.uint32(cuda.threadIdx.x))
         source += np.int64(vector) * read_bytes
         table += 8 * np.int64(row)
-        if common_path or (rows == tile_rows and columns == tile_columns):
+        if rows == tile_rows and columns == tile_columns:
             for k in range(0, read_steps, read_together):
                 found = rows_together(k, source, places_together(k, table))
                 put_together(k, memory, cell, found, extra)
@@ -148,7 +144,7 @@ def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:
         column, part, cell = begin_writing(np.uint32(cuda.threadIdx.x))
         destination += np.int64(part) * written_bytes
         table += 8 * np.int64(column)
-        if common_path or (rows == tile_rows and columns == tile_columns):
+        if rows == tile_rows and columns == tile_columns:
             for k in range(0, write_steps, write_together):
                 places = column_places(k, table)
                 write_steps_together(k, destination, places, take_together(k, memory, cell))
@@ -171,7 +167,7 @@ def _transpose(tile: Tile, common_path: bool) -> Callable[..., None]:
 
 
 @cache
-def transpose_kernel(width: int, sizes: Sizes, common_path: bool = False) -> Kernel:
+def transpose_kernel(width: int, sizes: Sizes) -> Kernel:
     """Make the kernel that transposes tiles of `sizes`, 16 bytes at a time on both sides.
 
     Numbers of rows and of columns, and all offsets, are multiples of 16 bytes. Elements below 4 bytes are first
@@ -179,10 +175,10 @@ def transpose_kernel(width: int, sizes: Sizes, common_path: bool = False) -> Ker
     """
     tiles = [_of_vectors(width, SwizzledGeometry(width, *size, THREADS)) for size in sizes]
     # Words of four rows take more registers.
-    return tile_kernel(f"transpose {width} {sizes}", tiles, 5 if width == 1 else 6, common_path)
+    return tile_kernel(f"transpose {width} {sizes}", tiles, 5 if width == 1 else 6)
 
 
-def _of_vectors(width: int, geometry: SwizzledGeometry) -> Tile:
+def _of_vectors(width: int, geometry: SwizzledGeometry) -> Mover:
     pitch = geometry.pitch
     store_word, store_eight, store_granule = STORE_SHARED[4], STORE_SHARED[8], STORE_SHARED[16]
 
@@ -239,11 +235,11 @@ def _of_vectors(width: int, geometry: SwizzledGeometry) -> Tile:
         store_granule(at, rows[0])
 
     put = {1: put_bytes, 2: put_halves, 4: put_four_elements, 8: put_two_elements}.get(width, put_element)
-    return Tile(geometry, LOAD[16], put, LOAD_SHARED[16], STORE[16])
+    return Mover(geometry, LOAD[16], put, LOAD_SHARED[16], STORE[16])
 
 
 @cache
-def scalar_transpose_kernel(width: int, sizes: Sizes, common_path: bool = False) -> Kernel:
+def scalar_transpose_kernel(width: int, sizes: Sizes) -> Kernel:
     """Make the kernel that transposes tiles of `sizes`, element by element, at any alignment."""
     store_cell = STORE_SHARED[width]
 
@@ -252,8 +248,8 @@ def scalar_transpose_kernel(width: int, sizes: Sizes, common_path: bool = False)
         store_cell(at, rows[0])
 
     geometries = [PaddedGeometry((width, width), size, THREADS) for size in sizes]
-    tiles = [Tile(one, LOAD[width], put, LOAD_SHARED[width], STORE[width]) for one in geometries]
-    return tile_kernel(f"transpose elements {width} {sizes}", tiles, 6, common_path)
+    tiles = [Mover(one, LOAD[width], put, LOAD_SHARED[width], STORE[width]) for one in geometries]
+    return tile_kernel(f"transpose elements {width} {sizes}", tiles, 6)
 
 
 # Tiles of 1- and 2-byte elements whose rows and columns have any alignment: memory moves in aligned words of 4 bytes
@@ -322,15 +318,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
     def store_column(number: Any, to: Any, word: Any) -> None:
         store_shared(to + number * pitch, word)
 
-    @device_function
-    def turned_two(rows: Any) -> Any:
-        return low_halves(rows[0], rows[1]), high_halves(rows[0], rows[1])
-
-    @device_function
-    def turned_four(rows: Any) -> Any:
-        return turned_bytes(rows[0], rows[1], rows[2], rows[3])
-
-    turned = turned_two if width == 2 else turned_four
+    turned = TURNED[per]
     starts_of, store_columns = several(per, start), several(per, store_column, ("word",), returns=False)
     aligned_words, clamped_words = (several(per, f, ("start",)) for f in (aligned_word, clamped_word))
     all_inside, all_bytes = every(per, is_inside, ("start",)), several(per, bytes_of, ("start",))

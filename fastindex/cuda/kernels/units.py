@@ -17,19 +17,22 @@ from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of
 from fastindex.cuda.kernels.geometry import four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
-    high_halves,
-    low_halves,
+    VALUE,
+    WORDS,
+    deinterleaved,
+    interleaved,
     packed_word,
     pair,
     spread_word,
-    turned_bytes,
     unit_of_numbers,
     words,
 )
 
 #: The kinds of each kernel, in the order of their numbers: bytes or bits of a unit, and for a few the direction.
 PACKED_BITS = (1, 2, 4)
-ROW_WIDTHS = (1, 2)
+FEW_ROWS = (4, 2)
+
+_HALF = np.uint64(32)
 
 Reader = Callable[[Any, Any], Any]
 Writer = Callable[[Any, Any, Any], None]
@@ -166,23 +169,7 @@ def look_up_kernel() -> Kernel:
 
 # Rows that are interleaved element by element
 
-_HALF = np.uint64(32)
-_load_half, _store_half = LOAD[8], STORE[8]
-_load_word, _store_word = LOAD[4], STORE[4]
 _load_vector, _store_vector = LOAD[16], STORE[16]
-
-
-@device_function
-def _load_row(number: Any, at: Any, step: Any) -> Any:
-    return _load_word(at + number * step)
-
-
-@device_function
-def _store_row(number: Any, at: Any, step: Any, word: Any) -> None:
-    _store_word(at + number * step, word)
-
-
-_load_words, _store_words = several(4, _load_row), several(4, _store_row, ("word",), returns=False)
 
 
 @device_function
@@ -190,60 +177,62 @@ def _read_vector(at: Any, extra: Any) -> Any:
     return _load_vector(at)
 
 
-@device_function
-def _read_halves(at: Any, extra: Any) -> Any:
-    return _load_half(at), _load_half(at + extra[0])
+def _interleaving(rows: int) -> tuple[Reader, Writer]:
+    load, split, interleave = LOAD[16 // rows], WORDS[4 // rows], interleaved(rows)
+
+    @device_function
+    def load_row(number: Any, at: Any, step: Any) -> Any:
+        return load(at + number * step)
+
+    @device_function
+    def words_of_row(number: Any, found: Any) -> Any:
+        return split(found)
+
+    load_rows, words_of_rows = several(rows, load_row), several(rows, words_of_row, ("found",))
+
+    @device_function
+    def read(at: Any, extra: Any) -> Any:
+        return load_rows(at, extra[0])
+
+    @device_function
+    def write(at: Any, extra: Any, found: Any) -> None:
+        w0, w1, w2, w3 = interleave(words_of_rows(found))
+        _store_vector(at, pair(w0, w1, w2, w3))
+
+    return read, write
 
 
-@device_function
-def _write_interleaved_halves(at: Any, extra: Any, rows: Any) -> None:
-    a, b = rows
-    a0, a1, b0, b1 = np.uint32(a), np.uint32(a >> _HALF), np.uint32(b), np.uint32(b >> _HALF)
-    _store_vector(at, pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)))
+def _deinterleaving(rows: int) -> tuple[Reader, Writer]:
+    store, value, deinterleave = STORE[16 // rows], VALUE[4 // rows], deinterleaved(rows)
 
+    @device_function
+    def store_row(number: Any, at: Any, step: Any, row: Any) -> None:
+        store(at + number * step, value(row))
 
-@device_function
-def _read_bytes(at: Any, extra: Any) -> Any:
-    return _load_words(at, extra[0])
+    store_rows = several(rows, store_row, ("row",), returns=False)
 
+    @device_function
+    def write(at: Any, extra: Any, granule: Any) -> None:
+        store_rows(at, extra[0], deinterleave(words(granule)))
 
-@device_function
-def _write_interleaved_bytes(at: Any, extra: Any, rows: Any) -> None:
-    a, b, c, d = rows
-    w0, w1, w2, w3 = turned_bytes(a, b, c, d)
-    _store_vector(at, pair(w0, w1, w2, w3))
-
-
-@device_function
-def _write_parted_halves(at: Any, extra: Any, interleaved: Any) -> None:
-    a0, a1, a2, a3 = words(interleaved)
-    _store_half(at, np.uint64(low_halves(a0, a1)) | (np.uint64(low_halves(a2, a3)) << _HALF))
-    _store_half(at + extra[0], np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << _HALF))
-
-
-@device_function
-def _write_parted_bytes(at: Any, extra: Any, interleaved: Any) -> None:
-    a0, a1, a2, a3 = words(interleaved)
-    _store_words(at, extra[0], turned_bytes(a0, a1, a2, a3))
+    return _read_vector, write
 
 
 @cache
 def interleave_kernel() -> Kernel:
-    """Make the kernel that interleaves 4 // `width` rows, a kind for each of `ROW_WIDTHS`, or then deinterleaves them.
+    """Make the kernel that interleaves as many rows as `FEW_ROWS` names, a kind for each, or then deinterleaves them.
 
     The last parameter but one is the stride between rows in bytes. A unit is 16 bytes of the interleaved row, so that
     neighbouring threads fill whole sectors on both sides.
     """
-    interleaving = [(_read_bytes, _write_interleaved_bytes), (_read_halves, _write_interleaved_halves)]
-    deinterleaving = [(_read_vector, _write_parted_bytes), (_read_vector, _write_parted_halves)]
-    return unit_kernel("interleave", [*interleaving, *deinterleaving])
+    return unit_kernel("interleave", [*map(_interleaving, FEW_ROWS), *map(_deinterleaving, FEW_ROWS)])
 
 
 # Packed elements
 
 
 def _expanding(bits: int) -> tuple[Reader, Writer]:
-    load, store, spread = LOAD[2 * bits], STORE[16], spread_word(bits)
+    load, spread = LOAD[2 * bits], spread_word(bits)
 
     @device_function
     def read(at: Any, extra: Any) -> Any:
@@ -252,28 +241,21 @@ def _expanding(bits: int) -> tuple[Reader, Writer]:
     @device_function
     def write(at: Any, extra: Any, value: Any) -> None:
         w0, w1, w2, w3 = spread(np.uint32(value), np.uint32(np.uint64(value) >> _HALF))
-        store(at, pair(w0, w1, w2, w3))
+        _store_vector(at, pair(w0, w1, w2, w3))
 
     return read, write
 
 
 def _compressing(bits: int) -> tuple[Reader, Writer]:
     store, packed = STORE[2 * bits], packed_word(bits)
-
-    @device_function
-    def joined(value: Any) -> Any:
-        w0, w1, w2, w3 = words(value)
-        if bits == 4:
-            low = np.uint32(packed(w0) | np.uint32(packed(w1) << np.uint32(16)))
-            high = np.uint32(packed(w2) | np.uint32(packed(w3) << np.uint32(16)))
-            return np.uint64(low) | (np.uint64(high) << _HALF)
-        low = np.uint32(packed(w0) | np.uint32(packed(w1) << np.uint32(4 * bits)))
-        high = np.uint32(packed(w2) | np.uint32(packed(w3) << np.uint32(4 * bits)))
-        return np.uint32(low | np.uint32(high << np.uint32(8 * bits)))
+    kind, step = (np.uint64 if bits == 4 else np.uint32), np.uint64(4 * bits)
 
     @device_function
     def write(at: Any, extra: Any, value: Any) -> None:
-        store(at, joined(value))
+        w0, w1, w2, w3 = words(value)
+        low = np.uint64(packed(w0)) | (np.uint64(packed(w1)) << step)
+        high = np.uint64(packed(w2)) | (np.uint64(packed(w3)) << step)
+        store(at, kind(low | (high << np.uint64(step + step))))
 
     return _read_vector, write
 

@@ -1,1 +1,1 @@
-"""Choice of GPU kernels, tiles and chunks for loop nests, as plain numbers."""
+"""Choice of GPU kernels and tiles for loop nests, as plain numbers."""

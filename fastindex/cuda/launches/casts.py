@@ -43,8 +43,8 @@ def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int])
     >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in cast_launches(relayout_loops(a, b), cast_of(a.element_type, b.element_type), (16, 16)):
-    ...     print(launch.describe())
-    cast rows, 2 x 4 elements at once, 2048 units: 2 rows next to each other in the destination
+    ...     print(launch.kernel, launch.units, launch.cast.rows, launch.cast.columns)
+    cast rows 2048 2 4
     """
     chooser = _Chooser(cast, alignments)
     return tuple(launch for nest in loops.copies for piece in cut(nest) for launch in chooser.launches(piece))
@@ -62,28 +62,24 @@ class _Chooser:
 
     def launches(self, nest: Nest) -> Iterator[Launch]:
         run = nest.loop_of(1, 1)
-        if run is not None or not nest.loops:
-            yield self._flat("cast", nest, run, 1, self._together(nest, run), "runs that both sides keep contiguous")
-            return
         column = next((k for k in nest.loops if k.source_stride == 1), None)
         row = next((k for k in nest.loops if k.destination_stride == 1 and k is not column), None)
-        if column is None or row is None:
-            yield self._flat("cast", nest, None, 1, 1, "element by element: a side has gaps between all its elements")
+        if run is not None or column is None or row is None:
+            yield self._flat("cast", nest, run, 1, self._together(nest, run))
             return
-        for kernel, few, along, stride, side in (
-            ("cast rows", row, column, column.destination_stride, "destination"),
-            ("cast parts", column, row, row.source_stride, "source"),
+        for kernel, few, along, stride in (
+            ("cast rows", row, column, column.destination_stride),
+            ("cast parts", column, row, row.source_stride),
         ):
             together = self._interleaved(nest, few, along, kernel == "cast parts")
             if few.size in (2, 4) and stride == few.size and together:
-                why = f"{few.size} rows next to each other in the {side}"
                 others = Nest(tuple(k for k in nest.loops if k is not few), nest.source_start, nest.destination_start)
                 step = few.destination_stride * self._written if few is column else few.source_stride * self._read
-                yield self._flat(kernel, others, along, few.size, together, why, step)
+                yield self._flat(kernel, others, along, few.size, together, step)
                 return
         rows, columns = rows_and_columns(nest.loops, row, column, 1)
         if min(math.prod(k.size for k in chosen) for chosen in (rows, columns)) < LEAST_TILE:
-            yield self._flat("cast", nest, None, 1, 1, "element by element: neither side keeps enough together")
+            yield self._flat("cast", nest, None, 1, 1)
         else:
             yield self._through_tiles(nest, rows, columns)
 
@@ -117,9 +113,7 @@ class _Chooser:
         )
         return math.gcd(each, both // rows) if both >= rows else 0
 
-    def _flat(
-        self, kernel: str, nest: Nest, run: Loop | None, rows: int, together: int, why: str, step: int = 0
-    ) -> Launch:
+    def _flat(self, kernel: str, nest: Nest, run: Loop | None, rows: int, together: int, step: int = 0) -> Launch:
         loops = []
         for k in nest.loops:
             parts = together if k is run else 1
@@ -131,7 +125,6 @@ class _Chooser:
             tuple(ordered(units.loops)) or (Loop(1, 0, 0),),
             units.source_start,
             units.destination_start,
-            why,
             step=step,
             cast=CastUnit(self._code, rows, together),
         )
@@ -153,7 +146,6 @@ class _Chooser:
             "cast transpose",
             self._written,
             *in_bytes(nest._replace(loops=outer), self._read, self._written),
-            f"{tile.columns} elements contiguous in the source become {tile.rows} in the destination",
             tile=replace(tile, row_places=row_places, column_places=column_places),
             cast=CastUnit(self._code, written_together, read_together),
         )

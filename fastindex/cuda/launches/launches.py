@@ -1,4 +1,4 @@
-"""Choose the GPU kernels that move loop nests, their units and tiles, and say why. Numbers only, no CUDA.
+"""Choose the GPU kernels that move loop nests, their units and tiles. Numbers only, no CUDA.
 
 A run that is contiguous on both sides is copied, up to 16 bytes at once. A few rows that are interleaved on one side
 are interleaved or deinterleaved. Two other loops, each contiguous on one side, are transposed in tiles. All other nests
@@ -85,8 +85,8 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in launches(relayout_loops(a, b), 2):
-    ...     print(launch.describe())
-    interleave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
+    ...     print(launch.kernel, launch.units)
+    interleave 2048
     """
     found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
     found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
@@ -119,8 +119,8 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("s4[64,256]{1,0:E(4)}"), Shape.parse("s4[64,256]{1,0:T(8,128)}")
     >>> for launch in converting_launches(relayout_loops(a, b), 4, True, 16):
-    ...     print(launch.describe())
-    expand, 4 bits, 16 bytes at once, 1024 units: runs that both sides keep contiguous
+    ...     print(launch.kernel, launch.units)
+    expand 1024
     """
     found: list[Launch] = []
     fills: RelayoutLoops | None = RelayoutLoops((), loops.fills)
@@ -182,10 +182,10 @@ def ordered(loops: Iterable[Loop]) -> list[Loop]:
     return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
 
 
-def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, step: int = 0) -> Iterator[Launch]:
+def _flat(kernel: str, width: int, nest: Nest, step: int = 0) -> Iterator[Launch]:
     for piece in cut(nest):
         loops = tuple(ordered(piece.loops)) or (Loop(1, 0, 0),)
-        yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, why, vectors, step)
+        yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, step)
 
 
 def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
@@ -211,7 +211,7 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
         in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
         starts = bits * piece.source_start, piece.destination_start
-        yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", length=run.size)
+        yield Launch("shift", bits, in_bits, *starts, length=run.size)
 
 
 def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
@@ -225,7 +225,7 @@ def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
     units = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
     loops = tuple(Loop(k.size, *packed((k.source_stride, k.destination_stride))) for k in units if k.size > 1)
     whole = Nest(loops, *packed((nest.source_start, nest.destination_start)))
-    yield from _flat("expand" if expand else "compress", bits, whole, "runs that both sides keep contiguous")
+    yield from _flat("expand" if expand else "compress", bits, whole)
 
 
 def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
@@ -238,13 +238,10 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
             yield from _shifting(_in_larger_units(nest, width, run, 1), alignment, 8)
             return
         nest, width = _in_larger_units(nest, width, run, unit), unit
-    loops = nest.loops
     column = nest.loop_of(width)
-    row = next((k for k in loops if k.destination_stride == width and k is not column), None)
-    if nest.loop_of(width, width) is not None or not loops:
-        yield from _flat("copy", width, nest, "runs that both sides keep contiguous")
-    elif column is None or row is None:
-        yield from _flat("copy", width, nest, "unit by unit: a side has gaps between all its units")
+    row = next((k for k in nest.loops if k.destination_stride == width and k is not column), None)
+    if nest.loop_of(width, width) is not None or column is None or row is None:
+        yield from _flat("copy", width, nest)
     else:
         yield from _turning(nest, row, column, width, alignment)
 
@@ -261,7 +258,7 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
         for piece in cut(nest):
             yield _transposing(piece, width, alignment)
     else:
-        yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
+        yield from _flat("copy", width, nest)
 
 
 def _interleaving(
@@ -276,20 +273,16 @@ def _interleaving(
     )
     vectors = common == VECTOR_BYTES and along.size * width % VECTOR_BYTES == 0
     words = width < WORD_BYTES and common % WORD_BYTES == 0 and along.size * width % WORD_BYTES == 0
-    side = "source" if deinterleave else "destination"
-    why = f"{count} rows next to each other in the {side}"
     if vectors and len(few) == 1 and count * width == WORD_BYTES:
         # A unit is 16 bytes of the interleaved row: 4 columns.
         moved = VECTOR_BYTES // count, VECTOR_BYTES
         steps = Loop(along.size * width // moved[0], *(reversed(moved) if deinterleave else moved))
         loops = (steps, *others) if steps.size > 1 else tuple(others)
         whole = Nest(loops, nest.source_start, nest.destination_start)
-        yield from _flat(
-            "deinterleave" if deinterleave else "interleave", width, whole, why, vectors=True, step=stride[0]
-        )
+        yield from _flat("deinterleave" if deinterleave else "interleave", width, whole, stride[0])
         return
     for piece in cut(nest):
-        yield _staging(piece, few, along, width, words, deinterleave, why)
+        yield _staging(piece, few, along, width, words, deinterleave)
 
 
 def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, alignment: int) -> int:
@@ -303,15 +296,7 @@ def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, align
     return math.gcd(alignment, *numbers)
 
 
-def _staging(
-    nest: Nest,
-    few: Sequence[Loop],
-    along: Loop,
-    width: int,
-    words: bool,
-    deinterleave: bool,
-    why: str,
-) -> Launch:
+def _staging(nest: Nest, few: Sequence[Loop], along: Loop, width: int, words: bool, deinterleave: bool) -> Launch:
     # A cut may have left fewer steps.
     along, *few = (next(k for k in nest.loops if k[1:] == one[1:]) for one in (along, *few))
     places = _block(few, 1 << 30)
@@ -328,7 +313,7 @@ def _staging(
     kernel = "unstage" if deinterleave else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
     starts = nest.source_start, nest.destination_start
-    return Launch(kernel, width, loops, *starts, why, words=words, tile=tile)
+    return Launch(kernel, width, loops, *starts, words=words, tile=tile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,17 +362,15 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
     rows, columns = rows_and_columns(nest.loops, row, column, width)
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
-    why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
     which = 0 if short == narrow else 1 if short else 2
     for vectors, tiles in ((True, VECTOR_TILES), (False, ELEMENT_TILES)):
         tile, outer = tiled(nest, rows, columns, tiles[width][min(which, len(tiles[width]) - 1)])
         if not vectors or _in_vectors(nest, tile, outer, width, alignment):
             break
-    words = width < WORD_BYTES and not vectors
-    kernel = "transpose" if vectors else "transpose words" if words else "transpose elements"
+    kernel = "transpose" if vectors else "transpose words" if width < WORD_BYTES else "transpose elements"
     starts = nest.source_start, nest.destination_start
-    return Launch(kernel, width, outer, *starts, why, vectors, 0, tile, words)
+    return Launch(kernel, width, outer, *starts, tile=tile)
 
 
 def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, alignment: int) -> bool:
@@ -417,7 +400,7 @@ def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     if alignment < width:
         for step in range(0, width, alignment):
             piece = nest._replace(destination_start=nest.destination_start + step)
-            yield from _flat("fill", alignment, piece, "padding, piece by piece", step=step)
+            yield from _flat("fill", alignment, piece, step=step)
         return
     nest = _widened(nest, width)
     run, unit = nest.loop_of(None, width), width
@@ -426,4 +409,4 @@ def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
         others = tuple(k for k in nest.loops if k is not run)
         units = Loop(run.size * width // unit, 0, unit)
         nest = nest._replace(loops=(units, *others) if units.size > 1 else others)
-    yield from _flat("fill", unit, nest, "padding")
+    yield from _flat("fill", unit, nest)

@@ -79,9 +79,6 @@ class Launch:
         interleaved side, where `pieces` gives their offsets.
     source_start, destination_start : int
         In bytes. For "shift", the source's numbers here and in the loops are in bits.
-    why : str
-    vectors : bool
-        Whether 16 bytes move at once in a kernel that has a choice.
     words : bool
         Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
@@ -101,8 +98,6 @@ class Launch:
     loops: tuple[Loop, ...]
     source_start: int
     destination_start: int
-    why: str
-    vectors: bool = False
     step: int = 0
     tile: Tile | None = None
     words: bool = False
@@ -114,19 +109,6 @@ class Launch:
     def units(self) -> int:
         """The number of steps of the loops: units to move, or tiles."""
         return math.prod(loop.size for loop in self.loops)
-
-    def describe(self) -> str:
-        """Return the launch in one line."""
-        vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
-        what = "tiles" if self.tile else "units"
-        if self.kernel in ("shift", "expand", "compress"):
-            return f"{self.kernel}, {self.width} bits, 16 bytes at once, {self.units} units: {self.why}"
-        if self.cast is not None:
-            at_once = f"{self.cast.rows} x {self.cast.columns} elements at once"
-            return f"{self.kernel}, {at_once}, {self.units} {what}: {self.why}"
-        if self.pieces is not None:
-            vectors = f", {16 * self.width // 4} bytes at once"
-        return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"
 
 
 # Padding against bank conflicts: shared memory has 32 banks of 4 bytes; accesses of a warp's lanes to different words

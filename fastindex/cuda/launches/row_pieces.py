@@ -153,15 +153,9 @@ def _launch(found: _Rows, length: int) -> Launch:
     pieces = (found.pieces or Loop(0, 0, 0))._replace(size=found.length // part if found.pieces else count)
     steps = Loop(count, 0, part) if found.deinterleave else Loop(count, part, 0)
     others = sorted(found.others, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
-    side = "source" if found.deinterleave else "destination"
-    why = f"{found.rows} rows next to each other in the {side}, which start anywhere"
-    if found.rows == 1:
-        why = f"runs that start anywhere, and in pieces in the {side}"
     starts = found.nest.source_start, found.nest.destination_start
     kernel = "deinterleave rows" if found.deinterleave else "interleave rows"
-    return Launch(
-        kernel, _WORD // found.rows, (steps, *others), *starts, why, step=found.step, length=length, pieces=pieces
-    )
+    return Launch(kernel, _WORD // found.rows, (steps, *others), *starts, step=found.step, length=length, pieces=pieces)
 
 
 def _cut(launch: Launch, most: int) -> Iterator[Launch]:

@@ -325,7 +325,7 @@ import numpy, numba.np.arrayobj
 vars(numpy).pop("row_stack", None)
 from fastindex.cuda.kernels.units import copy_kernel
 from fastindex.cuda.kernels.device import cuda
-from fastindex.cuda.kernels.device import absent_device
+from tests.kernels.cuda_kernels import absent_device
 with absent_device((9, 0)):
     assert ".entry" in copy_kernel().ptx((9, 0))
 """

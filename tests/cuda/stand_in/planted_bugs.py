@@ -376,7 +376,7 @@ def test_tiles_on_top_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
         def table(launch: Any) -> Any:
             found = before(launch)
             # Header, then the first loop: its size, magic, shift and strides.
-            found[movements.cuda_tables.HEADER + movements.cuda_tables.DESTINATION_STRIDE] = 0
+            found[(movements.cuda_tables.HEADER_BYTES + movements.cuda_tables.DESTINATION) // 8] = 0
             return found
 
         monkeypatch.setattr(movements, "table_of", table)
