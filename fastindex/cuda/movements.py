@@ -56,7 +56,7 @@ from fastindex.cuda.launches.launches import (
     converting_launches,
     launches,
 )
-from fastindex.cuda.launches.records import Launch
+from fastindex.cuda.launches.records import Launch, table_numbers
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
@@ -224,12 +224,12 @@ def table_of(launch: Launch) -> NDArray[np.int64]:
     loops = launch.loops if launch.pieces is None else (launch.pieces, *launch.loops)
     tile = launch.tile
     if tile is None:
-        return cuda_tables.table(loops)
+        return table_numbers(loops)
     header = (tile.rows, tile.tile_rows, tile.tile_columns, tile.columns, tile.skew)
     places = (*tile.row_places, *tile.column_places)
     if launch.kernel == "transpose words":
         places = (*places, min(tile.row_places), max(tile.row_places))
-    return cuda_tables.table(loops, header, places)
+    return table_numbers(loops, header, places)
 
 
 def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:

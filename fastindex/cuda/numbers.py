@@ -1,14 +1,6 @@
-"""Parameters of the GPU's relayout kernels: tables of numbers, and numbers of blocks. It needs no CUDA."""
+"""Parameters of the GPU's relayout kernels: offsets in tables, and numbers of blocks. It needs no CUDA."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from fastindex.algebra.forms import division
-from fastindex.algebra.loops import Loop
 
 # Offsets in a table, in bytes. Of a loop: its size, the constants of a division by it, and its strides, in bytes.
 SIZE, MAGIC, SHIFT, SOURCE, DESTINATION, LOOP_BYTES = range(0, 48, 8)
@@ -20,25 +12,6 @@ ROWS, TILE_ROWS, TILE_COLUMNS, COLUMN_COUNT, SKEW, HEADER_BYTES = range(0, 48, 8
 #: than it holds, so that a warp begins with a whole sector of 8-byte values.
 WARP = 32
 FOLLOWED = 4 * WARP - 4
-
-
-def table(loops: Sequence[Loop], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
-    """Return the table of a launch.
-
-    Parameters
-    ----------
-    loops : sequence of Loop
-        In bytes.
-    header : sequence of int
-        Of a tile kernel: five numbers.
-    places : sequence of int
-        Of a tile kernel: the offsets of the rows of a tile, then of its columns.
-    """
-    numbers = [*header]
-    for loop in loops:
-        constants = division(loop.size, 1)
-        numbers += [loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride]
-    return np.array([*numbers, *places], np.int64)
 
 
 def blocks(kernel: str, units: int, threads: int) -> int:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
-from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.units import page_kernel
+from fastindex.cuda.launches.records import table_numbers
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.errors import UnsupportedError
@@ -73,7 +73,7 @@ def _launch(
     aligned = math.gcd(*addresses, int(np.gcd.reduce(places, axis=None)))
     nest, width = _in_units(Nest(loops), aligned)
     steps = sorted(in_bytes(nest, width).loops, key=lambda loop: abs(loop.destination_stride))
-    numbers = cuda_tables.table(steps)
+    numbers = table_numbers(steps)
     table = Tables().place(None, np.concatenate([numbers, places.reshape(-1)]), queue)
     units = nest.element_count
     each = -(-units // (4 * THREADS))

@@ -18,7 +18,7 @@ from fastindex.algebra.loops import Loop, relayout_loops
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.launches import launches as cuda_plan
 from fastindex.cuda.launches.launches import converting_launches, launches
-from fastindex.cuda.launches.records import Launch
+from fastindex.cuda.launches.records import Launch, table_numbers
 from fastindex.index.numbers import narrow_quotient
 from tests.cases import strategies
 from tests.cases.gpu_cases import RELAYOUTS
@@ -356,7 +356,7 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
 
 def test_table() -> None:
     header, places = (9, 10, 11, 12, 31), (13, 14)
-    table = cuda_tables.table([Loop(4, 16, 64), Loop(3, 7, 8)], header, places)
+    table = table_numbers([Loop(4, 16, 64), Loop(3, 7, 8)], header, places)
     assert table.dtype == np.int64
     assert (table[:5].tolist(), table[-2:].tolist(), len(table)) == ([*header], [*places], 17)
     for loop, (size, source, destination) in enumerate([(4, 16, 64), (3, 7, 8)]):

@@ -64,7 +64,7 @@ def of_instruction(computation: Computation, place: int) -> tuple[int, int, int,
 def contents(module: Module) -> Any:
     """All that was read, for comparisons."""
     computations = [
-        (c.name, c.root, c.opcodes, c.names(), c.details, [of_instruction(c, place) for place in range(len(c))])
+        (c.name, c.root, c.opcodes, list(c.names()), c.details, [of_instruction(c, place) for place in range(len(c))])
         for c in module.computations.values()
     ]
     tables = module.shapes, module.counts, module.first_lines, module.metadata, module.tables

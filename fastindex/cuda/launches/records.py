@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import division
 from fastindex.algebra.loops import Loop
 
 
@@ -109,6 +111,25 @@ class Launch:
     def units(self) -> int:
         """The number of steps of the loops: units to move, or tiles."""
         return math.prod(loop.size for loop in self.loops)
+
+
+def table_numbers(loops: Sequence[Loop], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
+    """Return the table of a launch, in the order of the offsets in `fastindex.cuda.numbers`.
+
+    Parameters
+    ----------
+    loops : sequence of Loop
+        In bytes.
+    header : sequence of int
+        Of a tile kernel: five numbers.
+    places : sequence of int
+        Of a tile kernel: the offsets of the rows of a tile, then of its columns.
+    """
+    numbers = [*header]
+    for loop in loops:
+        constants = division(loop.size, 1)
+        numbers += [loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride]
+    return np.array([*numbers, *places], np.int64)
 
 
 # Padding against bank conflicts: shared memory has 32 banks of 4 bytes; accesses of a warp's lanes to different words
