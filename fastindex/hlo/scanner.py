@@ -73,8 +73,7 @@ class HloScanner:
         self._pending_begin = self._pending_line = 0
         self._numbers = itertools.count()
         self._resumes = False
-        self._refused = 0
-        self._odd_until = 0
+        self._refused = self._odd_until = 0
         self._has_open_comment = False
 
     def feed(self, chunk: bytes) -> None:
@@ -422,6 +421,7 @@ class HloScanner:
             self._heading = found.group(3), found.group(2) is not None
             return begin
         if found.group(1) is not None:
+            self.saw_module = True
             end_of_header = grammar.HEADER_END.search(text, found.end())
             if end_of_header is None and not at_end:
                 self._ask_for_more(begin, at_end)
