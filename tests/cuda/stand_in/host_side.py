@@ -149,6 +149,9 @@ class FromJax:
     def devices(self) -> set[str]:
         return {"gpu"}
 
+    def is_deleted(self) -> bool:
+        return False
+
     def __dlpack__(self, *, stream: int | None = None) -> Any:
         self.asked.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
@@ -181,6 +184,7 @@ class Jax:
         self.made: list[FromJax] = []
         self.lax = self.dlpack = self.core = self
         self.Tracer = ()
+        self.Array = FromJax
         self.enable_x64 = self.default_device = lambda value: nullcontext()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> FromJax:
