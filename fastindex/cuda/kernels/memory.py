@@ -131,40 +131,63 @@ def store_int64(address: Any, value: Any) -> None:
 
 
 # Parts of 4, 8 or 16 aligned bytes, stored with as few stores as alignment allows. `low` and `high` bound the part:
-# the bytes of a run in the aligned unit where it begins or ends; they may be outside the unit. Each store has 1, 2, 4,
-# 8 or 16 bytes at a multiple of its size.
+# the bytes of a run in the aligned unit where it begins or ends. Each store has 1, 2, 4 or 8 bytes at a multiple of
+# its size.
+
+_HALF = np.uint32(16)
+
+
+@device_function
+def _word_from(at: Any, low: Any, word: Any) -> Any:
+    """Write the bytes of a word from `low` to the next word; return the offset of that, `low` if it begins there."""
+    if low & 1:
+        _store_byte(at + low, np.uint32(word >> np.uint32(8 * (low & 3))))
+        low += 1
+    if low & 2:
+        _store_half(at + low, np.uint32(word >> _HALF))
+        low += 2
+    return low
+
+
+@device_function
+def _word_up_to(at: Any, high: Any, word: Any) -> None:
+    """Write the bytes of a word up to `high`, of which only the remainder modulo 4 counts."""
+    if high & 2:
+        _store_half(at, word)
+    if high & 1:
+        _store_byte(at + (high & 2), np.uint32(word >> np.uint32(8 * (high & 2))))
 
 
 @device_function
 def put_word(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of an aligned word, a tuple of one."""
+    """Write the bytes from `low` to `high` of an aligned word, a tuple of one; the bounds may be outside it."""
     (word,) = values
     if low <= 0 and high >= 4:
         _store_word(at, word)
-        return
-    for half in range(2):
-        first, pair = 2 * half, np.uint32(word >> np.uint32(16 * half))
-        if low <= first and first + 2 <= high:
-            _store_half(at + first, pair)
-        else:
-            if low <= first and first < high:
-                _store_byte(at + first, pair)
-            if low <= first + 1 and first + 1 < high:
-                _store_byte(at + first + 1, np.uint32(pair >> np.uint32(8)))
+    elif high >= 4:
+        _word_from(at, low, word)
+    elif low <= 0:
+        _word_up_to(at, high, word)
+    else:
+        for j in range(1, 3):
+            if low <= j and j < high:
+                _store_byte(at + j, np.uint32(word >> np.uint32(8 * j)))
 
 
 @device_function
 def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 8, given as two words; `low` is at most 0 or `high` at least 8."""
-    if low <= 0 and high >= 8:
-        _store_eight(at, eight(values))
-        return
-    # One word is cut; the other is inside or outside.
-    place = (high if low <= 0 else low) & 4
-    cut, other = (values[1], values[0]) if place else (values[0], values[1])
-    if (low <= 0) == (place == 4):
-        _store_word(at + 4 - place, other)
-    put_word(at + place, low - place, high - place, (cut,))
+    """Write the bytes from `low` to `high` of 8, given as two words; `low` is 0 or `high` is 8."""
+    w0, w1 = values
+    if low == 0 and high == 8:
+        _store_eight(at, eight((w0, w1)))
+    elif high == 8:
+        low = _word_from(at, low, w0 if low < 4 else w1)
+        if low == 4:
+            _store_word(at + 4, w1)
+    else:
+        if high & 4:
+            _store_word(at, w0)
+        _word_up_to(at + (high & 4), high, w0 if high < 4 else w1)
 
 
 @device_function
@@ -173,8 +196,15 @@ def put_granule(at: Any, low: Any, high: Any, values: Any) -> None:
     w0, w1, w2, w3 = values
     if low == 0 and high == 16:
         _store_vector(at, pair(w0, w1, w2, w3))
-        return
-    place = (low or high) & 8
-    if (low == 0) == (place == 8):
-        _store_eight(at + 8 - place, eight((w0, w1) if place else (w2, w3)))
-    put_eight(at + place, low - place, high - place, (w2, w3) if place else (w0, w1))
+    elif high == 16:
+        low = _word_from(at, low, w0 if low < 4 else w1 if low < 8 else w2 if low < 12 else w3)
+        if low & 4:
+            _store_word(at + low, w1 if low < 8 else w3)
+        if low <= 8:
+            _store_eight(at + 8, eight((w2, w3)))
+    else:
+        if high & 8:
+            _store_eight(at, eight((w0, w1)))
+        if high & 4:
+            _store_word(at + (high & 8), w0 if high < 8 else w2)
+        _word_up_to(at + (high & 12), high, w0 if high < 4 else w1 if high < 8 else w2 if high < 12 else w3)
