@@ -57,7 +57,7 @@ class Hit(NamedTuple):
 
 
 def hit_once(tally: Tally, job: Job, folder: Path, duration: float, fresh: bool) -> Hit:
-    """Start a job, and send it one of the signals at a random moment of so many seconds."""
+    """Start a job, and send it one of the signals at a random moment within `duration` seconds."""
     number = tally.random.choice(_SIGNALS)
     delay = tally.random.random() * duration
     case = f"{job.name}, {number.name} after {1000 * delay:.1f} ms{', a fresh process' if fresh else ''}"

@@ -320,7 +320,7 @@ def test_if_one_value_cannot_be_fetched_in_time_all_get_new_places(lines: list[s
 
 @pytest.mark.parametrize(("first", "nbytes"), [(3, 2), (1, 1)])
 def test_a_place_is_free_between_live_ranges_too(first: int, nbytes: int) -> None:
-    """Of kal_v5e: the value of a loop that each trip writes anew, and one that is placed before it, or after it."""
+    """Of kal_v5e: a loop value that each trip overwrites, and a value that is placed before or after it."""
     within = FastBuffer(4096, [(4, 4096)], [(4, 5)], FastUse(5, first))
     around = FastBuffer(4096, [(0, 4096)], [(0, 2), (8, 9)], FastUse(9, 2))
     assert fast_nbytes([within, around]) == nbytes * 4096

@@ -1,6 +1,6 @@
 """Block permutes: each vector of the destination is a byte permutation of vectors of the source.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Column gathers: each block of the destination is a column of the same rows of the source.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Packed elements of four bits whose binary index digits are permuted: a butterfly network.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

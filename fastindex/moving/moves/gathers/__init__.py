@@ -1,6 +1,6 @@
 """Gathers: contiguous pieces of the destination, written element by element.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

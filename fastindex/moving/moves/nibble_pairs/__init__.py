@@ -1,6 +1,6 @@
 """Transposes of packed elements of four bits: nibbles of pairs of rows are transposed first, then bytes.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

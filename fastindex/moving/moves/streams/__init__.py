@@ -1,6 +1,6 @@
 """Sequential streams: copies of runs, interleaves and deinterleaves, packed runs.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations

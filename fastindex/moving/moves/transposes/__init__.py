@@ -1,6 +1,6 @@
 """Transposes: neighbours in the source go to different lines of the destination.
 
-Here are the records that its planner and its kernels share.
+Defines the records that the planner and the kernels share.
 """
 
 from __future__ import annotations
