@@ -34,7 +34,7 @@ def test_layers_as_tensors_of_their_own() -> None:
         np.testing.assert_array_equal(tokens[number], flat[:, :6])
 
 
-@pytest.mark.parametrize("layers", [(24, 16, 0, 8), (6, 0), (0, 3)])
+@pytest.mark.parametrize("layers", [(24, 16, 0, 8), (12, 0, 15, 3), (0, 3)])
 def test_elements_at_bytes_of_layers_in_any_order(layers: tuple[int, ...]) -> None:
     """Layers at descending addresses, at unequal distances, and with the blocks of another layer between their own."""
     memory = np.zeros(64, np.uint8)
