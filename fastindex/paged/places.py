@@ -182,7 +182,10 @@ def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list
         ]
         steps, listed, extent = list[_Step](), list[_Step](), plane.unit_bytes
         for step in sorted(loops):
-            (steps if step[0] >= extent else listed).insert(0, step)
+            if step[0] < extent:
+                listed.append(step)
+                continue
+            steps.insert(0, step)
             extent += step[0] * (step[1] - 1)
         for numbers in itertools.product(*(range(step[1]) for step in listed)):
             start, first = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
