@@ -174,8 +174,6 @@ class Context:
         The machine whose cache sizes are used.
     at_hand : bool
         Whether source and destination are in L1 already, so that prefetching is useless.
-    gathers : bool, optional
-        True to gather elements one by one wherever possible, False to never do it, None to do it where it is cheaper.
     """
 
     width: int
@@ -183,7 +181,6 @@ class Context:
     tuning: Tuning
     machine: Machine
     at_hand: bool = False
-    gathers: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)

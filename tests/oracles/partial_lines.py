@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fastindex.moving.moves import column_gather as columns
 from fastindex.moving.moves.block_permute import ASSEMBLY
 from fastindex.moving.moves.column_gather import COLUMNS
-from fastindex.moving.moves.gathers import GATHER
 from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.numbers import BOX, CHUNKS, FILL, LEAST_CARRIED_BYTES, STRIDED
@@ -146,8 +145,6 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
     """Return how long the pieces of a chunk are, and where they begin within it."""
     if one.kernel == "block permute":
         return geometry[ASSEMBLY.block_bytes], [0]
-    if one.kernel == "gather pieces":
-        return geometry[GATHER.elements] * one.width, [0]
     run = geometry[STREAM.run]
     match one.kernel:
         case "copy":
