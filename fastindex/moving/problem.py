@@ -172,15 +172,12 @@ class Context:
     tuning : Tuning
     machine : Machine
         The machine whose cache sizes are used.
-    at_hand : bool
-        Whether source and destination are in L1 already, so that prefetching is useless.
     """
 
     width: int
     streamed: bool
     tuning: Tuning
     machine: Machine
-    at_hand: bool = False
 
 
 @dataclass(frozen=True, eq=False)
