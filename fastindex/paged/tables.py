@@ -167,7 +167,7 @@ class BlockTable:
             raise FastIndexError(f"pad {pad} does not fit {pages.dtype}, the type of indices")
         matrix = np.full((len(counts), int(counts.max(initial=0))), filler, pages.dtype)
         matrix[np.arange(matrix.shape[1]) < counts[:, None]] = pages
-        lengths = np.maximum(counts - 1, 0) * size + last
+        lengths = np.maximum(counts - 1, 0) * size + last.astype(np.int64)
         return cls(matrix, block_size=size, lengths=lengths, num_blocks=num_blocks, null_block=null_block)
 
     def to_csr(self) -> Csr:

@@ -153,6 +153,14 @@ def test_casts(left: str, right: str, tokens: int, engine: str) -> None:
     assert not found[:, :, tokens:].astype(np.float32).any()
 
 
+def test_casts_of_elements_with_gaps(engine: str) -> None:
+    source = fp.Cache([fp.Part("scale", "f32[block_size=4,head_dim=2]", 0, 1)], num_blocks=2, block_stride=32)
+    target = fp.Cache([fp.Part("scale", "bf16[block_size=4,head_dim=1]")], num_blocks=2, block_stride=8)
+    values, moved = np.arange(16, dtype=np.float32), np.zeros(8, ml_dtypes.bfloat16)
+    fp.copy(source, target, values, moved, [1], [0], casting="same_kind")
+    assert moved.astype(int).tolist() == [8, 10, 12, 14, 0, 0, 0, 0]
+
+
 def test_casts_that_a_rule_does_not_allow() -> None:
     source, target = (fp.Cache(TEXT.format(dtype=t, blocks=2, order="block_size=4")) for t in ("bf16", "s8"))
     buffers = np.zeros(source.nbytes, np.uint8), np.zeros(target.nbytes, np.uint8)
