@@ -145,8 +145,6 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     for number, plane in enumerate(cache.planes.values()):
         for box in _boxes(plane, cache.num_blocks):
             unknown = np.flatnonzero(found[0] < 0)
-            if not len(unknown):
-                break
             coordinates, remainder = _in_box(box, flat[unknown])
             fits = (remainder >= 0) & (remainder < plane.unit_bytes)
             layer, block, head, token, unit = coordinates[:, fits]
@@ -159,48 +157,40 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     return Element(*(values if numbers.shape else int(values) for values in shaped))
 
 
-#: A loop over an axis: stride in bytes, size, axis, and the increment of the axis' coordinate.
-_Step = tuple[int, int, int, int]
+#: A loop over an axis: stride in bytes, size, axis, increment of its coordinate, and the iterations to go back.
+_Step = tuple[int, int, int, int, int]
+_Box = tuple[int, list[int], list[_Step]]
 
 
-def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list[_Step]]]:
-    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride.
+def _boxes(plane: Plane, num_blocks: int) -> Iterator[_Box]:
+    """Yield the offset and the coordinates of the first element of a nest, and its loops by descending stride.
 
-    In a box, an element of a loop ends before the next one begins.
+    If the inner loops reach beyond a stride, an element may belong to an earlier iteration than the last that begins
+    before it: the nest is yielded for each of these.
     """
-    of_axes = [[Nest((Loop(num_blocks, plane.block_stride, 1),))]]
+    of_axes = [[Nest((Loop(num_blocks, 1, plane.block_stride),))]]
     for table in (plane.layer_offsets, plane.head_offsets, plane.token_offsets, plane.dim_offsets):
         # The offsets of layers may descend.
         order = np.argsort(table)
-        of_axes.append(table_nests(table[order], order))
+        of_axes.append(table_nests(order, table[order]))
     for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
-        loops = [
-            (loop.source_stride, loop.size, axis, loop.destination_stride)
-            for axis, nest in enumerate(chosen)
-            for loop in nest.loops
-            if loop.size > 1
-        ]
-        steps, listed, extent = list[_Step](), list[_Step](), plane.unit_bytes
-        for step in sorted(loops):
-            if step[0] < extent:
-                listed.append(step)
-                continue
-            steps.insert(0, step)
-            extent += step[0] * (step[1] - 1)
-        for numbers in itertools.product(*(range(step[1]) for step in listed)):
-            start, first = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
-            for number, (stride, _, axis, increment) in zip(numbers, listed, strict=True):
-                start, first[axis] = start + number * stride, first[axis] + number * increment
-            yield start, first, steps
+        loops = [(k[2], k[0], axis, k[1]) for axis, nest in enumerate(chosen) for k in nest.loops if k.size > 1]
+        start, first = sum(nest.destination_start for nest in chosen), [nest.source_start for nest in chosen]
+        backs, extent = list[range](), plane.unit_bytes
+        for stride, size, *_ in sorted(loops):
+            backs.insert(0, range(min(-(-extent // stride), size)))
+            extent += stride * (size - 1)
+        for back in itertools.product(*backs):
+            yield start, first, [(*loop, k) for loop, k in zip(sorted(loops, reverse=True), back, strict=True)]
 
 
-def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, per byte, the coordinates of the last element of a box that begins at or before it, and the remainder."""
+def _in_box(box: _Box, byte: Numbers) -> tuple[Numbers, Numbers]:
+    """Return, per byte, the coordinates of the element that a box finds for it, and the remainder."""
     start, first, steps = box
     remainder = byte - start
     coordinates = np.repeat(np.array(first, np.int64)[:, None], len(byte), axis=1)
-    for stride, size, axis, step in steps:
-        count = np.clip(remainder // stride, 0, size - 1)
+    for stride, size, axis, step, back in steps:
+        count = np.maximum(np.minimum(remainder // stride, size - 1) - back, 0)
         remainder -= count * stride
         coordinates[axis] += count * step
     return coordinates, remainder
