@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -375,40 +375,30 @@ def _run(transfer: Transfer, begin: int, end: int, memory: Memory) -> None:
 
 def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by_numpy: bool) -> None:
     granules = transfer.granules
+    parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
     for group in transfer.groups:
-        whole = transfer.pages(group, 0), transfer.pages(group, 1)
-        for pairs, cast in _kinds(group):
-            if cast is not None and memory.on_gpu:
-                raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
-            around = _layer_offsets(pairs, memory.on_gpu)
-            parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
-            for part, tokens in parts:
-                pages = whole[0][part], whole[1][part]
-                if not tokens or not len(pages[0]):
-                    continue
-                nests = page_nests(tuple(pairs), transfer.heads, tokens, around is not _ONE, cast is None)
-                if memory.on_gpu:
-                    from fastindex.cuda.pages import copy_pages as copy_on_gpu
+        types = [plane.element_type for plane in group[0]]
+        cast = None if types[0] == types[1] else cast_of(*types)
+        if cast is not None and memory.on_gpu:
+            raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
+        pages = np.stack([transfer.pages(group, side) for side in range(2)])
+        around = _layer_offsets(group, memory.on_gpu)
+        for part, tokens in parts:
+            here, there = pages[:, part]
+            if not tokens or not len(here):
+                continue
+            nests = page_nests(tuple(group), transfer.heads, tokens, around is not _ONE, cast is None)
+            if memory.on_gpu:
+                from fastindex.cuda.pages import copy_pages as copy_on_gpu
 
-                    places = (around[:, None] + np.stack(pages, axis=1)).reshape(-1, 2)
-                    copy_on_gpu(nests, places, addresses, memory.arrays)
-                    continue
-                nests = nests if cast is None else _in_elements(nests, cast)
-                loops = RelayoutLoops(nests, ())
-                move_pages(loops, cast, (around, *pages), addresses, memory.workers, by_numpy)
-
-
-def _kinds(group: Sequence[Pair]) -> Iterator[tuple[list[Pair], Cast | None]]:
-    """Yield the planes of a group by cast: those moved as bytes (None), and those of each pair of element types."""
-    kinds: dict[Any, list[Pair]] = {}
-    for pair in group:
-        types = pair[0].element_type, pair[1].element_type
-        kinds.setdefault(None if types[0] == types[1] else types, []).append(pair)
-    for types, pairs in kinds.items():
-        yield pairs, None if types is None else cast_of(*types)
+                places = (around[:, None] + pages[:, part].T).reshape(-1, 2)
+                copy_on_gpu(nests, places, addresses, memory.arrays)
+                continue
+            loops = RelayoutLoops(nests if cast is None else _in_elements(nests, cast), ())
+            move_pages(loops, cast, (around, here, there), addresses, memory.workers, by_numpy)
 
 
-def _layer_offsets(pairs: list[Pair], on_gpu: bool) -> Numbers:
+def _layer_offsets(pairs: Sequence[Pair], on_gpu: bool) -> Numbers:
     """Return layer offsets, or one pair of zeros if the loops over a page go over layers too.
 
     On the CPU they do if a layer is closer than a block, and on a GPU if all layers are at equal distances.

@@ -349,12 +349,13 @@ def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
 
 
 def groups_of(pairs: Iterable[Pair], granules: Granules) -> list[list[Pair]]:
-    """Group planes that share page offsets."""
+    """Group planes that share page offsets and are cast alike, if at all."""
     kinds: dict[tuple[Any, ...], list[Pair]] = {}
     for a, b in pairs:
         steps = [granule_offsets(plane, granules).tobytes() for plane in (a, b)]
         layers = [(p.layer_offsets - p.layer_offsets[0]).tobytes() for p in (a, b)]
-        kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers), []).append((a, b))
+        types = None if a.element_type == b.element_type else (a.element_type, b.element_type)
+        kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers, types), []).append((a, b))
     return list(kinds.values())
 
 
