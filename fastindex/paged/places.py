@@ -288,13 +288,14 @@ def slot_mapping(
     check_mode(mode)
     workers = thread_count(threads)
     table = _as_table(block_table, block_size)
-    batch = _batch(table, positions, query_start_loc, (size_and_rank(cp, "cp"), interleave), as_integer(pad, "pad"))
-    count = len(batch.positions)
+    numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
+    batch = _batch(table, numbers, query_start_loc, (size_and_rank(cp, "cp"), interleave), as_integer(pad, "pad"))
+    count = len(numbers)
     if out is None:
         (slots,) = new_outputs(1, (count,))
     else:
         slots = as_output(out, (count,), "out")
-        check_overlap((batch.positions, batch.table.blocks), [slots])
+        check_overlap((numbers, table.blocks), [slots])
     filled = slots if slots.flags.c_contiguous else np.empty(count, np.int64)
     bad = _fill(batch, filled, workers)
     if filled is not slots:
@@ -306,7 +307,7 @@ def slot_mapping(
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Validated arguments of `slot_mapping`."""
+    """Validated arguments of `slot_mapping`, without padding; block numbers are below `num_blocks`."""
 
     table: BlockTable
     positions: NDArray[Any]
@@ -314,17 +315,8 @@ class _Batch:
     limits: Numbers
     column: int
     in_block: Numbers | None
+    num_blocks: int
     pad: int
-
-    @property
-    def tokens(self) -> int:
-        return int(self.starts[-1])
-
-    @property
-    def num_blocks(self) -> int:
-        """Exclusive upper bound of block numbers."""
-        most = self.table.num_blocks
-        return (2**63 - 1) // self.table.block_size if most is None else most
 
 
 def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
@@ -337,10 +329,11 @@ def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
     return BlockTable(block_table, block_size=block_size)
 
 
-def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[int, int], int], pad: int) -> _Batch:
+def _batch(
+    table: BlockTable, numbers: NDArray[Any], starts: Any, split: tuple[tuple[int, int], int], pad: int
+) -> _Batch:
     cp, interleave = split[0], as_integer(split[1], "interleave")
     check_interleave(interleave, table.block_size)
-    numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
     begins = np.asarray(as_integers_in_bulk(starts, "query_start_loc")).astype(np.int64)
     requests = len(table.blocks)
     if numbers.ndim != 1 or begins.ndim != 1 or len(begins) != requests + 1:
@@ -360,7 +353,8 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
             "that are supported"
         )
     in_block = None if is_alone else _indices_in_block(table.block_size, cp, interleave)
-    return _Batch(table, numbers, begins, limits, column, in_block, pad)
+    num_blocks = (2**63 - 1) // table.block_size if table.num_blocks is None else table.num_blocks
+    return _Batch(table, numbers[: begins[-1]], begins, limits, column, in_block, num_blocks, pad)
 
 
 def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Numbers:
@@ -372,34 +366,19 @@ def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Number
 
 def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     """Write the slots; return whether a token has a position or a block out of bounds."""
-    slots[batch.tokens :] = batch.pad
-    if not batch.tokens:
+    table, tokens = batch.table, len(batch.positions)
+    slots[tokens:] = batch.pad
+    if not tokens:
         return False
-    if not batch.table.blocks.size or indices_by_numpy(batch.tokens):
+    if not table.blocks.size or indices_by_numpy(tokens):
         with numpys_time():
-            found, is_bad = _by_numpy(batch)
-            slots[: batch.tokens] = found
+            slots[:tokens], is_bad = _by_numpy(batch)
             return bool(is_bad.any())
-    blocks, positions = batch.table.blocks, batch.positions
+    blocks, positions = table.blocks, batch.positions
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
         blocks = np.ascontiguousarray(blocks, np.int64)
     positions = np.ascontiguousarray(positions, positions.dtype if positions.dtype in _CODES else np.int64)
-    table = _numbers(batch, blocks, positions, slots)
-    failures, kernel = list[int](), kernel_function("map_slots")
-
-    def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
-        request = int(np.searchsorted(batch.starts, begin, "right")) - 1
-        if kernel(address_of(table), address_of(scratch), request, begin, end):
-            failures.append(begin)
-
-    run_chunks(chunk, batch.tokens, workers, TUNING.chunk_length(batch.tokens, workers))
-    return bool(failures)
-
-
-def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
     by_column = division(batch.column, NARROW - 1)
-    nulls = batch.table.null_blocks
     numbers = SlotMap(
         table=address_of(blocks),
         row_bytes=blocks.strides[0],
@@ -409,28 +388,37 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),
-        block_size=batch.table.block_size,
+        block_size=table.block_size,
         magic=by_column.magic,
         shift=by_column.shift,
         num_blocks=batch.num_blocks,
-        null_block=nulls.start,
-        null_count=len(nulls),
+        null_block=table.null_blocks.start,
+        null_count=len(table.null_blocks),
         pad=batch.pad,
         column=batch.column,
         in_block=0 if batch.in_block is None else address_of(batch.in_block),
         streamed=int(slots.nbytes >= TUNING.streamed_bytes and slots.flags.aligned),
     )
-    return np.array(numbers, np.int64)
+    map_, failures, kernel = np.array(numbers, np.int64), list[int](), kernel_function("map_slots")
+
+    def chunk(begin: int, end: int) -> None:
+        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
+        request = int(np.searchsorted(batch.starts, begin, "right")) - 1
+        if kernel(address_of(map_), address_of(scratch), request, begin, end):
+            failures.append(begin)
+
+    run_chunks(chunk, tokens, workers, TUNING.chunk_length(tokens, workers))
+    return bool(failures)
 
 
 def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
     """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
     request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
-    position = batch.positions[: batch.tokens].astype(np.int64)
+    position = batch.positions.astype(np.int64)
     is_bad = (position < 0) | (position >= batch.limits[request])
     position[is_bad] = 0
     if not batch.table.blocks.size:
-        return np.full(batch.tokens, batch.pad), is_bad
+        return np.full(len(position), batch.pad), is_bad
     column, token = np.divmod(position, batch.column)
     block = batch.table.blocks[request, column].astype(np.int64)
     nulls = batch.table.null_blocks
