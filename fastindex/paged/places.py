@@ -84,23 +84,21 @@ def byte_offset(
     arrays = {name: np.asarray(as_integers_in_bulk(value, name)) for name, value in values.items()}
     shape = common_shape(list(arrays.values()))
     is_padding = arrays["slot"] < 0 if mode == "mark" else np.False_
+    arrays["slot"] = np.where(is_padding, 0, arrays["slot"])
     bounds = (cache.num_layers, len(planes), cache.kv_heads, cache.num_blocks * cache.block_size)
     for name, bound in zip(values, bounds, strict=False):
-        arrays[name] = _bounded(arrays[name], bound, name, cache, allow_negative=name == "slot" and mode == "mark")
-    block, token = np.divmod(arrays["slot"], cache.block_size)
-    found = np.full(shape, -1, np.int64)
-    for number, plane in enumerate(planes):
-        is_here = np.broadcast_to(arrays["kv"] == number, shape)
-        if not is_here.any():
-            continue
-        place = [np.broadcast_to(a, shape)[is_here] for a in (arrays["layer"], block, arrays["head"], token)]
-        unit = _bounded(np.broadcast_to(arrays["dim"], shape)[is_here], plane.head_dim, "dim", cache) // plane.per_unit
-        found[is_here] = (
-            plane.layer_offsets[place[0]]
-            + place[1] * plane.block_stride
-            + plane.head_offsets[place[2]]
-            + plane.token_offsets[place[3]]
-            + plane.dim_offsets[unit]
+        arrays[name] = _bounded(arrays[name], bound, name, cache)
+    layer, number, head, slot, dim = (np.broadcast_to(array, shape) for array in arrays.values())
+    found = np.empty(shape, np.int64)
+    for of_plane, plane in enumerate(planes):
+        here = number == of_plane
+        block, token = np.divmod(slot[here], cache.block_size)
+        found[here] = (
+            plane.layer_offsets[layer[here]]
+            + block * plane.block_stride
+            + plane.head_offsets[head[here]]
+            + plane.token_offsets[token]
+            + plane.dim_offsets[_bounded(dim[here], plane.head_dim, "dim", cache) // plane.per_unit]
         )
     return np.where(is_padding, -1, found)[()]
 
@@ -201,16 +199,14 @@ def check_mode(mode: str) -> None:
     check_option("mode", mode, ("raise", "mark"))
 
 
-def _bounded(values: Any, bound: int, name: str, cache: Cache, allow_negative: bool = False) -> Any:
-    bad = values >= bound
-    if not allow_negative:
-        bad = bad | (values < 0)
-    if np.any(bad):
-        first = int(np.flatnonzero(bad)[0])
+def _bounded(values: Any, bound: int, name: str, cache: Cache) -> Any:
+    bad = np.flatnonzero((values < 0) | (values >= bound))
+    if len(bad):
+        first = int(bad[0])
         raise OutOfBoundsError(
             f"{name} {values.reshape(-1)[first]}{_at(values, first)} is out of bounds for the {bound} of {cache}"
         )
-    return np.maximum(values, 0).astype(np.int64)
+    return values.astype(np.int64)
 
 
 def _at(values: Any, flat: int) -> str:
