@@ -116,6 +116,11 @@ def tidied(text: bytes) -> bytes:
     return b"".join([*parts, _LOOSE.sub(b"", _SPACES.sub(b" ", text[begin:]))])
 
 
+def _in_double_quotes(string: re.Match[bytes]) -> bytes:
+    text = string.group()
+    return b'"' + text[1:-1].replace(b'"', b'\\"') + b'"' if text.startswith(b"'") else text
+
+
 class ExactText:
     """Parse elements of HLO text; an element cut off by the end of the text raises `NotWellFormed` with that offset.
 
@@ -211,7 +216,7 @@ class ExactText:
                 return lines, at
             begin = blank_end(text, number.end())
             at = self._value(begin, b"")
-            lines.append(number.group() + b" " + text[begin:at])
+            lines.append(number.group() + b" " + tidied(text[begin:at]))
 
     def _expected(self, character: bytes, at: int) -> int:
         at = blank_end(self._text, at)
@@ -350,8 +355,10 @@ class ExactText:
                 continue
             at = self._value(begin, key)
             value = text[begin:at]
+            if b"='" in text[begin - 1 : at]:
+                value = _STRING.sub(_in_double_quotes, value)
             if key in OPAQUE_ATTRIBUTES:
-                opaque.append(b", " + key + b"=" + value)
+                opaque.append(b", " + key + b"=" + (tidied(value) if key == b"metadata" else value))
             else:
                 plain.append(b", " + key + b"=" + tidied(value))
 

@@ -131,3 +131,44 @@ ENTRY %e (p: f32[9,100]) -> f32[9,100] {
 )
 def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
     assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)
+
+
+_NAMED = r"""HloModule m, is_scheduled=true
+
+FileNames
+1 "/h/\303\251.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+ENTRY %e (p: f32[9,100]) -> f32[9,100] {
+  %p = f32[9,100]{1,0:T(8,128)} parameter(0), sharding={replicated metadata={op_name="} q"}}
+  %n = f32[9,100]{1,0:T(8,128)} custom-call(%p), custom_call_target="ConcatBitcast", metadata={op_name="sharding={"}
+  ROOT %c = f32[9,100]{0,1:T(8,128)} copy(%n), metadata={op_name="a\303\251\n\"" stack_frame_id=1}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        ("", ""), (r"a\303\251", "a\u00e9"), (r"a\303\251", r"\141\u00e9"), ("{op_name=", "{ /* } */ op_name=\n"),
+        ("{op_name=", "{op_type='x' op_name="), ("line=7 ", "/* } */ line= 7 // }\n"),
+        ('"ConcatBitcast"', "'ConcatBitcast'"), (", metadata={op_name=", ",metadata={op_name="),
+        (' stack_frame_id=1}', ' stack_frame_id=1}, sharding={replicated metadata={op_name="x"}}'),
+    ],
+)  # fmt: skip
+def test_words_of_the_program(plain: str, other: str) -> None:
+    """Operations and files, with characters beyond ASCII as XLA prints them, and other metadata before their own."""
+    text = _NAMED.replace(plain, other) if plain else _NAMED
+    (row,) = fi.hlo.layout_copies(text).copies
+    assert (row.op_name, row.source_file, row.source_line, row.argument) == ('a\u00e9\n"', "/h/\u00e9.py", 7, 0)
+    (module,) = fi.hlo.report(text).modules
+    assert module.division is not None
+    assert [str(array.sharding) for array in module.division.arrays] == ["{replicated}"]
