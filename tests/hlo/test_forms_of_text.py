@@ -53,6 +53,12 @@ def test_forms(name: str) -> None:
         assert answers(reference.read_text()) == EXPECTED[name]
 
 
+def test_strings_in_a_header_say_nothing_of_the_module() -> None:
+    text = "HloModule m, ENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n"
+    header = 'frontend_attributes={a="is_scheduled=true, num_partitions=7, input_output_alias={ {}: (0, {}) }"}\n'
+    assert answers(text.replace("ENTRY", header + "ENTRY")) == (64, None, 0)
+
+
 def test_integer_types_of_sparse_arrays() -> None:
     """XLA reads and prints them; of a dense array they say nothing. Without tiles, a TPU has units of 1,024."""
     text = "HloModule m, is_scheduled=true\nENTRY e {\n  p = f32[2,3]{1,0:T(2,128)#(u32)*(u16)} parameter(0)\n"
@@ -131,6 +137,27 @@ ENTRY %e (p: f32[9,100]) -> f32[9,100] {
 )
 def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
     assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%c = f32[9,20]{0,1} copy(f32[9,20]{1,0} %p)", (1440, 1440, 1)),
+        ("f32[9,20]{0,1} copy(f32[9,20]{1,0} p) // as its canonical print", (1440, 1440, 1)),
+        ("ROOT c = multiply(f32[9] p, f32[9]{0} %p), metadata={}\n", (72, 72, 0)),
+        (
+            "f32[9,20] fusion(f32[9,20] p, f32[] q), kind=kLoop, calls={ x = f32[9,20] parameter(0) y = f32[] "
+            "parameter(1) c = f32[9,20]{0,1} copy(f32[9,20] x) b = f32[9,20] broadcast(y) ROOT r = add(b, c) }",
+            (1444, 1444, 1),
+        ),
+        # XLA does not read these: an operand without a shape, and two instructions.
+        ("%c = f32[9,20]{0,1} copy(%p)", (720, None, 0)),
+        ("%n = f32[9] negate(f32[9] %p)\n%m = f32[9] negate(%n)", (72, None, 0)),
+    ],
+)  # fmt: skip
+def test_an_instruction_alone(text: str, expected: tuple[int, int | None, int]) -> None:
+    """Its operands are parameters of the program."""
+    assert answers(text) == expected
 
 
 _NAMED = r"""HloModule m, is_scheduled=true
