@@ -475,9 +475,8 @@ def _sources_of(conversions: Iterable[Conversion]) -> dict[str, Stored]:
 
 
 def _bytes_of(conversions: Iterable[Conversion], in_memory: bool = False) -> int:
-    """Return the bytes of the tensors that conversions read; with `in_memory`, of those that are held in memory."""
-    sources = _sources_of(conversions).values()
-    return sum(leaf.nbytes for leaf in sources if leaf.content is not None or not in_memory)
+    """Return the bytes of the tensors that conversions read, or of those that are held in memory."""
+    return sum(one.nbytes for one in _sources_of(conversions).values() if one.content is not None or not in_memory)
 
 
 def _check(one: Conversion, most_bytes: int) -> None:
