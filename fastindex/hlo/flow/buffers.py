@@ -238,7 +238,7 @@ def _program_of(walk: Walk) -> Program:
                 events[walk.start[value]] += 1
                 events[walk.end[value]] += 1
     nbytes = (walk.nbytes_at.get(step, 0) for step in range(walk.clock + 1))
-    counted = (step not in walk.inserted for step in range(walk.clock + 1))
+    counted = (walk.counts.get(step, 1) for step in range(walk.clock + 1))
     return Program(
         list(accumulate(nbytes, initial=0)), *(array("i", accumulate(each, initial=0)) for each in (events, counted))
     )

@@ -19,7 +19,17 @@ from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.flow.bytes_accessed import Accessed, BytesAccessed
 from fastindex.hlo.flow.fast_memory import LOOP_WEIGHT, SPACES
-from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
+from fastindex.hlo.flow_rules import (
+    IN_PLACE,
+    RULES,
+    FusionFlow,
+    Rule,
+    copies_element,
+    fusion_flow,
+    last_parameter,
+    may_reuse,
+    rule_of,
+)
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 
@@ -62,8 +72,8 @@ class Walk:
         self.nbytes_at: dict[int, int] = {}
         self.used, self.used_at = array("i"), array("i")
         self.moves: list[tuple[int, int]] = []
-        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
-        self.inserted: set[int] = set()
+        #: Number of instructions at a step when the compiler assigned fast memory, if it is not one.
+        self.counts: dict[int, int] = {}
         #: Steps at which the last parameter and the results of asynchronous calls become available.
         self.ready: dict[int, int] = {}
         #: Values that the previous run of the program leaves in memory for the next one.
@@ -74,7 +84,8 @@ class Walk:
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._moved: set[int] = set()
-        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
+        self._bitcasts: set[tuple[Values, int]] = set()
+        self._last_parameter = last_parameter(module.entry) if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -214,6 +225,8 @@ class Walk:
             return self.new_values(leaves, computation, place, self.clock)
         values = results[first]
         if rule.flow == "operand":
+            if computation.opcodes[place] == "bitcast" and not self._fast.isdisjoint(leaves):
+                self._note_bitcast(values[:1], computation.shape(place), self.clock - place + first)
             return values
         spans = self.entries[computation.shape(first)].spans
         part = computation.details[place].number if rule.flow == "element" else rule.part
@@ -223,12 +236,18 @@ class Walk:
         if rule.flow == "part":
             self.see(values, self.clock)
             if self._fast and not self._moved.isdisjoint(values):
-                self.inserted.add(self.clock)
+                self.counts[self.clock] = int(copies_element(computation, first))
             elif self._fast:
                 self.ready.update(dict.fromkeys(taken, self.clock))
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
+
+    def _note_bitcast(self, value: Values, shape: int, operand: int) -> None:
+        """Count a bitcast, which the compiler repeats for each user, once, directly after its operand."""
+        self.counts[self.clock] = 0
+        self.counts[operand] = self.counts.get(operand, 1) + ((value, shape) not in self._bitcasts)
+        self._bitcasts.add((value, shape))
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -335,7 +354,10 @@ class Walk:
             if (self.leaf[value] in self._fast) != (self.leaf[source] in self._fast) and value != source:
                 self.moves.append((value, source))
                 self._moved.add(value)
-                self.inserted.add(self.clock)
+                self.counts[self.clock] = 0
+                if copies_element(computation, place):
+                    # The compiler moves the element to the start of its copy, from the end.
+                    self.counts[self.clock - 1] = 0
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -400,7 +422,7 @@ class Walk:
                 if operand >= 0:
                     self.join(results[operand], values)
             self.whole.update(values)
-            self.inserted.add(self.clock)
+            self.counts[self.clock] = 0
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
         elif shared is None:
@@ -472,27 +494,6 @@ class Walk:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reuses.append((value, given[0]))
-
-
-def _last_parameter(entry: Computation) -> int:
-    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
-
-    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
-    """
-    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
-    moved = {
-        entry.operands(place)[0]
-        for place, opcode in enumerate(entry.opcodes)
-        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
-    }
-    numbers = [entry.details[place].number for place in places if place not in moved]
-    is_reversed = numbers[-1:] < numbers[-2:-1]
-    after = [
-        place
-        for place in places
-        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
-    ]
-    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
 
 
 def _parameter(computation: Computation) -> int:
