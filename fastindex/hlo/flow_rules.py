@@ -170,23 +170,3 @@ def may_reuse(opcode: str, number: int) -> bool:
     Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
     """
     return opcode in ELEMENTWISE or opcode == "sort" or (opcode == "triangular-solve" and number == 1)
-
-
-def last_parameter(entry: Computation) -> int:
-    """Return the place of the last parameter; they are in the order of their numbers, or reversed.
-
-    The compiler moves what it fetches for the next run of the program to the start.
-    """
-    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
-    numbers = [entry.details[place].number for place in places]
-    is_reversed = numbers[-1:] < numbers[-2:-1]
-    return places[numbers.index(min(numbers) if is_reversed else max(numbers))] if places else -1
-
-
-def copies_element(computation: Computation, place: int) -> bool:
-    """Whether an instruction starts a copy of the element of a tuple that is taken directly before it."""
-    return (
-        computation.opcodes[place] == "copy-start"
-        and computation.opcodes[place - 1] == "get-tuple-element"
-        and place - 1 in computation.operands(place)
-    )

@@ -17,7 +17,6 @@ import pytest
 import fastindex as fi
 from fastindex.hlo.flow.buffers import module_buffers
 from fastindex.hlo.flow.fast_memory import FastBuffer, FastUse, fast_nbytes
-from fastindex.hlo.flow_rules import last_parameter
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.shape_table import ShapeTable
@@ -352,8 +351,9 @@ def test_for_how_many_instructions_a_buffer_was_there_when_it_got_its_place(line
         *lines,
         f"ROOT %r = {MAIN} abs(%other)",
     )
-    buffers = module_buffers(parsed(text), ShapeTable()).buffers
-    assert [b.fast.duration for b in buffers if b.fast and b.computation.names()[b.place] == "x"] == [duration]
+    found = module_buffers(parsed(text), ShapeTable())
+    names = {number: found.owners[number].names()[found.places[number]] for number in found.fast}
+    assert [use.duration for number, use in found.fast.items() if names[number] == "x"] == [duration]
 
 
 def parsed(text: str) -> Module:
@@ -371,7 +371,7 @@ def test_the_last_parameter_before_one_was_moved_to_the_start(numbers: list[int]
     lines = [f"%p{number} = {MAIN} parameter({number})" for number in numbers]
     entry = parsed(module(*lines, f"ROOT %n = {MAIN} negate(%p0)")).entry
     assert entry is not None
-    assert last_parameter(entry) == last
+    assert entry.last_parameter() == last
 
 
 @pytest.mark.parametrize(("first", "nbytes"), [(3, 2), (1, 1)])

@@ -149,6 +149,8 @@ def test_dask_arrays_stay_lazy() -> None:
             assert lazy.dtype == lazy.compute().dtype == expected.dtype
             assert lazy.compute().tolist() == expected.tolist()
     array = np.arange(6).reshape(2, 3)
+    lazy = da.from_array(array.reshape(3, 2), chunks=((1, 0, 2), 2))
+    assert fi.rearrange(lazy, "a b -> (a b)").compute().tolist() == [*range(6)]
     lazy = da.from_array(array, chunks=2)
     got = fi.rearrange([array, lazy], "n a b -> b (n a)")
     assert isinstance(got, da.Array)

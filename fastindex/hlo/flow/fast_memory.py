@@ -34,7 +34,7 @@ UNIT_NBYTES = 1 << 12
 #: Executions of a loop's body that the compiler assumes.
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
-_MOST_BUFFERS = 2000
+MOST_BUFFERS = 2000
 #: How often the compiler places all buffers again.
 _MOST_REPACKS = 4
 #: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
@@ -50,7 +50,7 @@ class FastUse(NamedTuple):
     ----------
     last : int
         Step of the last use, in any memory, through which the buffer could have been kept.
-    nbytes : int
+    nbytes : float
         Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
     is_kept : bool
         Whether it is fetched for the next run of the program.
@@ -61,7 +61,7 @@ class FastUse(NamedTuple):
     """
 
     last: int
-    nbytes: int
+    nbytes: float
     is_kept: bool = False
     events: int = 0
     duration: int = 0
@@ -98,7 +98,7 @@ class Program(NamedTuple):
 
     Attributes
     ----------
-    nbytes : sequence of int
+    nbytes : sequence of float
         Bytes that it accesses.
     events : sequence of int
         Number of values that begin or end.
@@ -106,7 +106,7 @@ class Program(NamedTuple):
         Number of instructions, other than those that are inserted after fast memory is assigned.
     """
 
-    nbytes: Sequence[int]
+    nbytes: Sequence[float]
     events: Sequence[int]
     instructions: Sequence[int]
 
@@ -119,7 +119,7 @@ class ValueBuffer(NamedTuple):
     number : int
     ranges : sequence of (int, int)
         Its live ranges.
-    read, written : int
+    read, written : float
         Bytes that are read of it, and that its first writer writes.
     end : int
         Step at which the value ends.
@@ -129,8 +129,8 @@ class ValueBuffer(NamedTuple):
 
     number: int
     ranges: Sequence[Interval]
-    read: int
-    written: int
+    read: float
+    written: float
     end: int
     uses: Sequence[int]
 
@@ -194,7 +194,7 @@ def fast_uses(
     return uses
 
 
-def _last_kept(uses: Sequence[int], nbytes: Sequence[int]) -> list[int]:
+def _last_kept(uses: Sequence[int], nbytes: Sequence[float]) -> list[int]:
     """Return for each use the last one from it on between which the program accesses few enough bytes."""
     lasts = list(uses)
     for at in range(len(uses) - 2, -1, -1):
@@ -203,7 +203,7 @@ def _last_kept(uses: Sequence[int], nbytes: Sequence[int]) -> list[int]:
     return lasts
 
 
-def _is_near(step: int, use: int, nbytes: Sequence[int]) -> bool:
+def _is_near(step: int, use: int, nbytes: Sequence[float]) -> bool:
     return nbytes[use] - nbytes[min(step + 1, use)] < _MOST_BETWEEN_USES
 
 
@@ -226,7 +226,7 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     8192
     """
     heap = _Heap()
-    chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
+    chosen = heapq.nlargest(MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
         if buffer.parts:
             heap.place(buffer, [(buffer.ranges[0][0], max(buffer.ranges[-1][1], buffer.value.last))])
