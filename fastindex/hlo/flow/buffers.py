@@ -259,8 +259,9 @@ def _program_of(walk: Walk) -> Program:
             # A result with several arrays has a table, one more value.
             events[walk.start[first]] += count == 2
     counted = array("i", [1]) * (walk.clock + 1)
-    for step in walk.inserted:
-        counted[step] = 0
+    for steps, change in ((walk.inserted, -1), (walk.removed, 1)):
+        for step in steps:
+            counted[step] += change
     nbytes = array("d", accumulate(chain(walk.nbytes_at, (0,)), initial=0))
     return Program(nbytes, *(array("i", accumulate(each, initial=0)) for each in (events, counted)))
 

@@ -66,8 +66,8 @@ class Walk:
         self.nbytes_read, self.nbytes_written, self.nbytes_at = array("d"), array("d"), array("d")
         self.used, self.used_at = array("i"), array("i")
         self.copies, self.copied = array("i"), array("i")
-        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
-        self.inserted = array("i")
+        #: Steps of the instructions that the compiler inserts after it assigned fast memory, and of those it removes.
+        self.inserted, self.removed = array("i"), array("i")
         #: Step after the one at which the last parameter and the results of asynchronous calls become available; or 0.
         self.ready = array("i")
         #: Values that the previous run of the program leaves in memory for the next one.
@@ -78,7 +78,8 @@ class Walk:
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._moved: set[int] = set()
-        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
+        self._bitcasts: set[tuple[Values, int]] = set()
+        self._last_parameter = module.entry.last_parameter() if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -227,6 +228,8 @@ class Walk:
             return self.new_values(leaves, computation, place, self.clock)
         values = results[first]
         if rule.flow == "operand":
+            if computation.opcodes[place] == "bitcast" and not self._fast.isdisjoint(leaves):
+                self._note_bitcast(values[:1], computation.shape(place), self.clock - place + first)
             return values
         spans = self.entries[computation.shape(first)].spans
         part = computation.details[place].number if rule.flow == "element" else rule.part
@@ -236,12 +239,20 @@ class Walk:
         if rule.flow == "part":
             self.see(values, self.clock)
             if self._fast and not self._moved.isdisjoint(values):
-                self.inserted.append(self.clock)
+                if not computation.copies_element(first):
+                    self.inserted.append(self.clock)
             elif self._fast:
                 self._set_ready(taken)
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
+
+    def _note_bitcast(self, value: Values, shape: int, operand: int) -> None:
+        """Count a bitcast, which the compiler repeats for each user, once, directly after its operand."""
+        self.inserted.append(self.clock)
+        if (value, shape) not in self._bitcasts:
+            self.removed.append(operand)
+            self._bitcasts.add((value, shape))
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -350,6 +361,9 @@ class Walk:
                 self.copied.append(source)
                 self._moved.add(value)
                 self.inserted.append(self.clock)
+                if computation.copies_element(place):
+                    # The compiler moves the element to the start of its copy, from the end.
+                    self.inserted.append(self.clock - 1)
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -490,27 +504,6 @@ class Walk:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reused.append(given[0])
                     self.reusing.append(value)
-
-
-def _last_parameter(entry: Computation) -> int:
-    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
-
-    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
-    """
-    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
-    moved = {
-        entry.operands(place)[0]
-        for place, opcode in enumerate(entry.opcodes)
-        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
-    }
-    numbers = [entry.details[place].number for place in places if place not in moved]
-    is_reversed = numbers[-1:] < numbers[-2:-1]
-    after = [
-        place
-        for place in places
-        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
-    ]
-    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
 
 
 def _parameter(computation: Computation) -> int:
