@@ -331,21 +331,15 @@ def first_repeated(blocks: Numbers, num_blocks: int) -> int:
     >>> first_repeated(np.array([3, 1, 2, 1, 3]), 4)
     3
     """
-    if not _has_repeated(blocks, num_blocks):
-        return -1
-    _, first = np.unique(blocks, return_index=True)
-    again = np.ones(len(blocks), np.bool_)
-    again[first] = False
-    return int(np.flatnonzero(again)[0])
-
-
-def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
     if (blocks[1:] > blocks[:-1]).all():
-        return False
-    if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
-        return len(np.unique(blocks)) < len(blocks)
-    seen = np.zeros(num_blocks, np.uint8)
-    return not kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
+        return -1
+    if 16 * len(blocks) >= num_blocks and not indices_by_numpy(len(blocks)):
+        seen = np.zeros(num_blocks, np.uint8)
+        if kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen)):
+            return -1
+    order = np.argsort(blocks, kind="stable")
+    again = order[1:][np.diff(blocks[order]) == 0]
+    return int(again.min()) if len(again) else -1
 
 
 def groups_of(pairs: Iterable[Pair], granules: Granules) -> list[list[Pair]]:
