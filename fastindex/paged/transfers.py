@@ -63,13 +63,6 @@ class Granules:
         columns, parts = self.places[side]
         return int(columns[-1]), int(parts[-1])
 
-    def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
-        """Return the offset of each granule, from the offsets of blocks and of the granules in a block."""
-        if self.places is not None:
-            columns, parts = self.places[side]
-            return blocks[columns] + offsets[parts]
-        return (blocks[:, None] + offsets).reshape(-1)[: self.count]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Transfer:
@@ -96,8 +89,12 @@ class Transfer:
 
     def pages(self, group: Sequence[Pair], side: int) -> Numbers:
         """Return the offset of each granule on a side, relative to the first token of block 0."""
-        plane = group[0][side]
-        return self.granules.pages(side, self.blocks[side] * plane.block_stride, granule_offsets(plane, self.granules))
+        plane, places = group[0][side], self.granules.places
+        blocks, offsets = self.blocks[side] * plane.block_stride, granule_offsets(plane, self.granules)
+        if places is None:
+            return (blocks[:, None] + offsets).reshape(-1)[: self.granules.count]
+        columns, parts = places[side]
+        return blocks[columns] + offsets[parts]
 
 
 @lru_cache(maxsize=256)
