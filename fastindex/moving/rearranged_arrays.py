@@ -313,7 +313,7 @@ def _with_gradient() -> Any:
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:
-            return moved(gradient, context.sides.turned(), None, context.threads), None, None, None
+            return Rearranged.apply(gradient, context.sides.turned(), None, context.threads), None, None, None
 
     return Rearranged.apply
 

@@ -44,6 +44,8 @@ class Walk:
         self.entries = entries
         self.table = table
         self.clock = 0
+        #: Place and values of each parameter of the entry, by its number.
+        self.parameters: dict[int, tuple[int, Values]] = {}
         self.leaf = array("i")
         self.start = array("i")
         self.end = array("i")
@@ -64,8 +66,8 @@ class Walk:
         self.nbytes_read, self.nbytes_written, self.nbytes_at = array("d"), array("d"), array("d")
         self.used, self.used_at = array("i"), array("i")
         self.copies, self.copied = array("i"), array("i")
-        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
-        self.inserted = array("i")
+        #: Steps of the instructions that the compiler inserts after it assigned fast memory, and of those it removes.
+        self.inserted, self.removed = array("i"), array("i")
         #: Step after the one at which the last parameter and the results of asynchronous calls become available; or 0.
         self.ready = array("i")
         #: Values that the previous run of the program leaves in memory for the next one.
@@ -76,7 +78,8 @@ class Walk:
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._moved: set[int] = set()
-        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
+        self._bitcasts: set[tuple[Values, int]] = set()
+        self._last_parameter = module.entry.last_parameter() if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
@@ -126,8 +129,8 @@ class Walk:
             self.used.extend(values)
             self.used_at.extend([time] * len(values))
 
-    def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
-        """Walk a computation; return the values of its instructions."""
+    def run(self, computation: Computation, arguments: list[Values] | None) -> Values:
+        """Walk a computation; return the values of its root."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise TooDeep
@@ -162,12 +165,14 @@ class Walk:
             if self._accessed is not None:
                 self.nbytes_at.append(nbytes)
         self.schedule.append((computation, begin, self.clock))
+        root: Values = ()
         if computation.root >= 0:
+            root = results[computation.root]
             # XLA counts a tuple as a use of its elements, but the end of the program as none.
             note = self.use if computation.opcodes[computation.root] == "tuple" else self.see
-            note(results[computation.root], self.clock)
+            note(root, self.clock)
         self._depth -= 1
-        return results
+        return root
 
     def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> int:
         """Count what an instruction reads of its operands and writes of its result; return the sum."""
@@ -211,8 +216,10 @@ class Walk:
                 return arguments[number]
             # Parameters are live from the start of the computation.
             values = self.new_values(leaves, computation, place, begin)
-            if place == self._last_parameter and computation is self.module.entry:
-                self._set_ready(values)
+            if computation is self.module.entry:
+                self.parameters[number] = place, values
+                if place == self._last_parameter:
+                    self._set_ready(values)
             return values
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
@@ -221,6 +228,8 @@ class Walk:
             return self.new_values(leaves, computation, place, self.clock)
         values = results[first]
         if rule.flow == "operand":
+            if computation.opcodes[place] == "bitcast" and not self._fast.isdisjoint(leaves):
+                self._note_bitcast(values[:1], computation.shape(place), self.clock - place + first)
             return values
         spans = self.entries[computation.shape(first)].spans
         part = computation.details[place].number if rule.flow == "element" else rule.part
@@ -230,12 +239,20 @@ class Walk:
         if rule.flow == "part":
             self.see(values, self.clock)
             if self._fast and not self._moved.isdisjoint(values):
-                self.inserted.append(self.clock)
+                if not computation.copies_element(first):
+                    self.inserted.append(self.clock)
             elif self._fast:
                 self._set_ready(taken)
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
+
+    def _note_bitcast(self, value: Values, shape: int, operand: int) -> None:
+        """Count a bitcast, which the compiler repeats for each user, once, directly after its operand."""
+        self.inserted.append(self.clock)
+        if (value, shape) not in self._bitcasts:
+            self.removed.append(operand)
+            self._bitcasts.add((value, shape))
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -251,7 +268,7 @@ class Walk:
             return self._loop(computation, place, given[0], names)
         called = self._callee(names[0]) if rule.flow == "call" and names else None
         if called is not None:
-            return self.run(called, given)[called.root]
+            return self.run(called, given)
         roots = self._branches(given, names) if rule.flow == "conditional" else []
         for values in given:
             self.use([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
@@ -279,7 +296,7 @@ class Walk:
                     new = self.new_values(fast, branch, _parameter(branch), self.clock)
                     self.join((value,), new)
                     inner += new or (value,)
-                roots.append(self.run(branch, [tuple(inner)])[branch.root])
+                roots.append(self.run(branch, [tuple(inner)]))
         return roots
 
     def _callee(self, name: str) -> Computation | None:
@@ -299,7 +316,7 @@ class Walk:
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
                 self.join(init, carried)
-                root = self.run(callee, [carried])[callee.root]
+                root = self.run(callee, [carried])
                 if is_body:
                     self.join(init, root)
         self._weight //= LOOP_WEIGHT
@@ -344,6 +361,9 @@ class Walk:
                 self.copied.append(source)
                 self._moved.add(value)
                 self.inserted.append(self.clock)
+                if computation.copies_element(place):
+                    # The compiler moves the element to the start of its copy, from the end.
+                    self.inserted.append(self.clock - 1)
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -354,7 +374,7 @@ class Walk:
             return ()
         # The compiler decides before it makes asynchronous copies.
         weight, self._weight = self._weight, 0
-        root = self.run(callee, given)[callee.root]
+        root = self.run(callee, given)
         self._weight = weight
         if callee.is_made:
             for value in root:
@@ -484,27 +504,6 @@ class Walk:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reused.append(given[0])
                     self.reusing.append(value)
-
-
-def _last_parameter(entry: Computation) -> int:
-    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
-
-    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
-    """
-    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
-    moved = {
-        entry.operands(place)[0]
-        for place, opcode in enumerate(entry.opcodes)
-        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
-    }
-    numbers = [entry.details[place].number for place in places if place not in moved]
-    is_reversed = numbers[-1:] < numbers[-2:-1]
-    after = [
-        place
-        for place in places
-        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
-    ]
-    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
 
 
 def _parameter(computation: Computation) -> int:
