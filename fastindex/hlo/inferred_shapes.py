@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fastindex.core.element_types import ElementType
 from fastindex.core.layout import Layout
@@ -91,7 +92,10 @@ def _inferred(opcode: str, operands: Sequence[Shape], attributes: str, root_shap
         return operands[0].with_element_type(_real(operands[0].element_type))
     if opcode == "select":
         predicate, value = operands[0], operands[1]
-        return predicate.with_element_type(value.element_type) if predicate.rank else value
+        if not predicate.rank:
+            return value
+        layout = replace(predicate.layout, element_size_in_bits=value.layout.element_size_in_bits)
+        return predicate.with_element_type(value.element_type).with_layout(layout)
     if opcode == "map":
         root = root_shape(_callee(attributes))
         return None if root is None else _plain(root.element_type, operands[0].dimensions)
@@ -145,12 +149,9 @@ def _numbers(attributes: str, name: str) -> list[int]:
 
 def _transpose(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:
     operand, order = operands[0], _numbers(attributes, "dimensions")
-    layout = operand.layout
     dimensions = [operand.dimensions[number] for number in order]
-    minor_to_major = tuple(order.index(number) for number in layout.minor_to_major)
-    return Shape(
-        operand.element_type, dimensions, Layout(minor_to_major, tiles=layout.tiles, memory_space=layout.memory_space)
-    )
+    minor_to_major = tuple(order.index(number) for number in operand.layout.minor_to_major)
+    return Shape(operand.element_type, dimensions, replace(operand.layout, minor_to_major=minor_to_major))
 
 
 def _broadcast(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:

@@ -122,12 +122,14 @@ ENTRY top {
   h = bf16[8,7,3]{1,0,2} parameter(11)
   d = f32[<=9,2]{0,1} parameter(12)
   z = f32[] constant(0)
+  g = s4[8,7,3]{0,2,1:T(8,128)(8,1)L(64)E(4)} parameter(13)
   t = (f32[8,7,3]{0,2,1:T(8,128)}) tuple(p)
   k = token[] after-all()
 """
 OMITTED = (
     "add(p, q)", "add(q, p)", "add(h, p)", "add(p, h)", "add(p, z)", "compare(q, p), direction=LT", "select(pr, p, q)",
-    "select(sp, q, q)", "clamp(z, p, z)", "clamp(q, p, q)", "complex(q, p)", "real(c)", "imag(c)", "abs(c)", "abs(p)",
+    "select(sp, q, q)", "select(pr, g, g)", "transpose(g), dimensions={2,0,1}",
+    "clamp(z, p, z)", "clamp(q, p, q)", "complex(q, p)", "real(c)", "imag(c)", "abs(c)", "abs(p)",
     "is-finite(p)", "exponential(p)", "copy(p)", "negate(d)", "not(pr)", "popcnt(i)", "shift-left(i, i)",
     "transpose(p), dimensions={2,0,1}", "reverse(p), dimensions={0}", "broadcast(z), dimensions={}",
     "broadcast(p), dimensions={2}", "concatenate(p, q), dimensions={1}", "concatenate(p, h), dimensions={0}",
@@ -184,4 +186,4 @@ def test_a_shape_that_cannot_be_inferred_is_a_problem() -> None:
         assert "b" in problem.text
         assert "the shape is omitted" in problem.message
     (problem, *_) = fi.hlo.report(f"HloModule m, is_scheduled=true\n{PARTS}  ROOT b = slice(p)\n}}\n").problems
-    assert problem.line == 27
+    assert problem.line == 28
