@@ -12,10 +12,8 @@ from fastindex.arrays.arrays import check_no_overlap, check_target, common_shape
 from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.index_arguments import Counted, Inputs, Window, check_first_size, coordinate_parts, last_input
 from fastindex.core.shape import Shape
-from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array, new_result
 from fastindex.cuda.index_programs import Operand, run
-from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import look_up_kernel
 from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.cuda.relayouts import dense_copy, move
@@ -151,7 +149,6 @@ def _look_up(table: LookUp, numbers: DeviceArray, queue: Queue) -> None:
         return
     dense = numbers if numbers.is_contiguous else dense_copy(numbers, queue)
     held = _tables.place(table, table.numbers, queue)
-    blocks = cuda_tables.blocks("look up", count, THREADS)
-    queue.launch(look_up_kernel(), blocks, dense.address, held.address, count)
+    queue.launch(look_up_kernel(), count, dense.address, held.address, count)
     if dense is not numbers:
         move(dense, dense.strides, numbers, queue)

@@ -23,28 +23,9 @@ from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.index_programs import gather
-from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
+from fastindex.cuda.kernels import casts, granules, stages, tiles, units
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS
-from fastindex.cuda.kernels.granules import (
-    ROW_COUNTS,
-    SHIFTED_BITS,
-    deinterleave_rows_kernel,
-    interleave_rows_kernel,
-    shift_kernel,
-)
 from fastindex.cuda.kernels.memory import WIDTHS
-from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
-from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel, word_transpose_kernel
-from fastindex.cuda.kernels.units import (
-    FEW_ROWS,
-    PACKED_BITS,
-    copy_kernel,
-    fill_kernel,
-    interleave_kernel,
-    pack_bits_kernel,
-    packing_kernel,
-)
 from fastindex.cuda.launches.casts import cast_launches
 from fastindex.cuda.launches.launches import (
     ELEMENT_TILES,
@@ -173,35 +154,25 @@ class Movement:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
+    """A launch without its addresses: its kernel, the offset of its table, and other arguments."""
 
     launch: Launch
     kernel: Kernel
-    blocks: int
     table_start: int
     others: tuple[int, ...]
 
     def launch_on(
         self, queue: Queue, source: DeviceArray, target: int, table: int, results: int, pattern: bytes
     ) -> None:
-        launch, others, table = self.launch, self.others, table + self.table_start
-        place, target = source.address + launch.source_start, target + launch.destination_start
-        sides: tuple[int, ...] = target, place
-        match launch.kernel:
-            case "fill":
-                others = (*others, *cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
-            case "shift":
-                sides = SHIFTED_BITS.index(launch.width), target, source.address, launch.source_start
-                others = (*others, *source.extent)
-            case "interleave rows" | "deinterleave rows":
-                kind = ROW_COUNTS.index(4 // launch.width) if launch.kernel == "interleave rows" else 0
-                sides = kind, target, place, 0
-                others = (*others, *source.extent)
-            case "transpose words":
-                others = (*others, *source.extent)
-            case _ if launch.cast is not None:
-                others = (*others, results)
-        queue.launch(self.kernel, self.blocks, *sides, table, *others)
+        launch = self.launch
+        last: tuple[int, ...] = () if launch.cast is None else (results,)
+        if launch.kernel == "fill":
+            last = cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
+        elif launch.kernel in ("shift", "interleave rows", "deinterleave rows", "transpose words"):
+            last = source.extent
+        place = (8 if launch.kernel == "shift" else 1) * source.address + launch.source_start
+        sides = target + launch.destination_start, place, table + self.table_start
+        queue.launch(self.kernel, launch.units, *sides, *self.others, *last)
 
 
 def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
@@ -212,9 +183,8 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
         kernel, last = _kernel_of(launch)
         loops = len(launch.loops)
         others = (loops, *last) if launch.tile is not None else (launch.units, loops, *last)
-        blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
         start = sum(table.nbytes for table in tables)
-        started.append(_Started(launch, kernel, blocks, start, others))
+        started.append(_Started(launch, kernel, start, others))
         tables.append(table_of(launch))
     return tuple(started), np.concatenate(tables)
 
@@ -237,39 +207,40 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
     width, tile, cast = launch.width, launch.tile, launch.cast
     match launch.kernel:
         case "copy":
-            return copy_kernel(), (WIDTHS.index(width), 0, 0)
+            return units.copy_kernel(), (WIDTHS.index(width), 0, 0)
         case "fill":
-            return fill_kernel(), (WIDTHS.index(width),)
+            return units.fill_kernel(), (WIDTHS.index(width),)
         case "compress" | "expand":
-            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0, 0)
+            return units.packing_kernel(launch.kernel == "expand"), (units.PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
-            first = len(FEW_ROWS) if launch.kernel == "deinterleave" else 0
-            return interleave_kernel(), (first + FEW_ROWS.index(4 // width), launch.step, 0)
+            first = len(units.FEW_ROWS) if launch.kernel == "deinterleave" else 0
+            return units.interleave_kernel(), (first + units.FEW_ROWS.index(4 // width), launch.step, 0)
         case "shift":
-            return shift_kernel(), (launch.length, 0)
+            return granules.shift_kernel(), (granules.SHIFTED_BITS.index(width), launch.length, 0)
         case "interleave rows":
-            return interleave_rows_kernel(), (launch.length, launch.step)
+            kind = granules.ROW_COUNTS.index(4 // width)
+            return granules.interleave_rows_kernel(), (kind, launch.length, launch.step)
         case "deinterleave rows":
-            return deinterleave_rows_kernel(4 // width), (launch.length, launch.step)
+            return granules.deinterleave_rows_kernel(4 // width), (0, launch.length, launch.step)
         case "transpose" if tile is not None:
             # With fewer rows first, the assembler spills no registers.
             sizes = tuple(sorted(VECTOR_TILES[width]))
-            return transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
+            return tiles.transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "transpose words" if tile is not None:
-            return word_transpose_kernel(width, *tile.capacity), ()
+            return tiles.word_transpose_kernel(width, *tile.capacity), ()
         case "transpose elements" if tile is not None:
             sizes = ELEMENT_TILES[width]
-            return scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
+            return tiles.scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "cast" if cast is not None:
-            return cast_kernel(cast.code, cast.columns), (0, 0)
+            return casts.cast_kernel(cast.code, cast.columns), (0, 0)
         case "cast rows" | "cast parts" if cast is not None:
-            kernel = cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
+            kernel = casts.cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
             return kernel, (launch.step,)
         case "cast transpose" if cast is not None:
-            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
+            return casts.cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
         case _:
-            kind = STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
-            return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))
+            kind = stages.STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
+            return stages.staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))
 
 
 # Between two sides
@@ -314,8 +285,8 @@ class _Packing:
         if self._wide is not None:
             self._wide.run(source, target, bytes(1), queue)
             return
-        blocks, kind = -(-self._count // (8 * THREADS)), PACKED_BITS.index(self._form.bits)
-        queue.launch(pack_bits_kernel(), blocks, target.address, source.address, self._count, kind)
+        count, kind = self._count, units.PACKED_BITS.index(self._form.bits)
+        queue.launch(units.pack_bits_kernel(), count, target.address, source.address, count, kind)
 
 
 class Transfer:

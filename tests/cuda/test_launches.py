@@ -351,7 +351,7 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
     assert written == second.nbytes
 
 
-# Tables and blocks
+# Tables
 
 
 def test_table() -> None:
@@ -424,18 +424,3 @@ def test_packed_elements_are_converted_on_their_way(
     backwards = f"{plain[:-1]}{'' if ':' in layout else ':'}E({bits})}}"
     answer = differences_in_packing(f"{element_type}[{dimensions}]", backwards, bits, False, alignment)
     assert answer == ("" if compressed and alignment == 16 else None)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "units", "blocks"),
-    [
-        ("copy", 1, 1),
-        ("copy", 1024, 1),
-        ("copy", 1025, 2),
-        ("fill", 1025, 2),
-        ("interleave", 1025, 2),
-        ("transpose", 7, 7),
-    ],
-)
-def test_blocks(kernel: str, units: int, blocks: int) -> None:
-    assert cuda_tables.blocks(kernel, units, 256) == blocks

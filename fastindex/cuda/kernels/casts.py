@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from fastindex.algebra.cast_numbers import bytes_read, bytes_written, names_of
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, intrinsic, several, types
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, intrinsic, several, types
 from fastindex.cuda.kernels.geometry import PaddedGeometry, places
 from fastindex.cuda.kernels.memory import GLOBAL, LOAD, LOAD_SHARED, STORE, STORE_SHARED
 from fastindex.cuda.kernels.tiles import Mover, tile_kernel
@@ -65,15 +65,13 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
     convert = converter(code, given, made, by_rows if deinterleave else by_columns)
     load, store = LOAD[given.elements * read], STORE[made.elements * written]
 
-    @device_function
-    def read_row(number: Any, at: Any, step: Any) -> Any:
+    @several(given.count)
+    def read_rows(number: Any, at: Any, step: Any) -> Any:
         return load(at + number * step)
 
-    @device_function
-    def write_row(number: Any, at: Any, step: Any, vector: Any) -> None:
+    @several(made.count)
+    def write_rows(number: Any, at: Any, step: Any, vector: Each) -> None:
         store(at + number * step, vector)
-
-    read_rows, write_rows = several(given.count, read_row), several(made.count, write_row, ("vector",), returns=False)
 
     def cast_rows(destination, source, table, count, loops, step, results):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -81,7 +79,7 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
             s, d = places(n, table, loops)
             write_rows(destination + d, step, convert(read_rows(source + s, step), results))
 
-    return Kernel(cast_rows, f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
+    return Kernel(cast_rows, f"cast rows {code} {rows} {columns} {deinterleave}", resident=4, units=THREADS)
 
 
 @cache
@@ -97,15 +95,13 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     convert = converter(code, Vectors(1, columns, read), Vectors(columns, 1, written), list(range(columns)))
     join = converter(None, Vectors(rows, 1, written), Vectors(1, rows, written), list(range(rows)))
 
-    @device_function
-    def put_cell(number: Any, at: Any, value: Any) -> None:
+    @several(columns)
+    def put_cells(number: Any, at: Any, value: Each) -> None:
         store_cell(at + number * pitch, value)
 
-    @device_function
-    def take_cell(number: Any, at: Any) -> Any:
+    @several(rows)
+    def take_cells(number: Any, at: Any) -> Any:
         return load_cell(at + number * cell)
-
-    put_cells, take_cells = several(columns, put_cell, ("value",), returns=False), several(rows, take_cell)
 
     @device_function
     def put(at: Any, vectors: Any, results: Any) -> None:
