@@ -46,7 +46,7 @@ class Operand(NamedTuple):
 
     Attributes
     ----------
-    array : ndarray
+    array : ndarray, or the description of an array on a GPU
         A physical buffer, or a logical array of any strides.
     plain : Shape
         The layout of the buffer; for an array, its element type and dimensions.
@@ -55,7 +55,7 @@ class Operand(NamedTuple):
         move through a temporary array of `plain`.
     """
 
-    array: NDArray[Any]
+    array: Any
     plain: Shape
     side: Shape | Strides | None
 
