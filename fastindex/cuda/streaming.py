@@ -47,7 +47,7 @@ def relayout_in_boxes(
     memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
     if memory < 1:
         raise FastIndexError(f"max_memory must be at least 1 byte, got {max_memory}")
-    result = one.target.array
+    result: NDArray[Any] = one.target.array
     if result.size == 0:
         return result
     sides = (

@@ -166,14 +166,14 @@ def execute(one: Request) -> NDArray[Any]:
     moved.run(address_of(read.array), address_of(written.array), one.pattern, one.threads)
     if written is not one.target:
         copyto(one.target.array, written.array, threads=one.threads)
-    return one.target.array
+    return one.target.array  # type: ignore[no-any-return]
 
 
 def execute_in_boxes(one: Request, max_memory: int) -> NDArray[Any]:
     """Execute a request in bounded memory, box by box, and return the target array."""
     source, target = _boxes(one.source, False), _boxes(one.target, True)
     move_boxes(source, target, one.pattern, one.is_checked, one.threads, max_memory)
-    return one.target.array
+    return one.target.array  # type: ignore[no-any-return]
 
 
 def _boxes(one: Operand, is_target: bool) -> BufferBoxes | ArrayBoxes:
