@@ -6,9 +6,9 @@ A cast gives the CPU's results.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -49,7 +49,7 @@ _NO_NUMBERS = np.empty(0, np.int64)
 class Move(Protocol):
     """A move on the GPU."""
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> object:
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move, and write `pattern`, an unpacked element, to all padding; do not wait for the GPU."""
 
 
@@ -69,6 +69,10 @@ class Movement:
         has a byte for each.
     cast : Cast, optional
         If values are converted to another type.
+    padding : callable, optional
+        Returns `width` bytes of padding for the pattern of an unpacked element, by default the pattern.
+    otherwise : Move, optional
+        What moves where packed elements cannot be converted on the way.
     """
 
     def __init__(
@@ -78,18 +82,16 @@ class Movement:
         sides: tuple[Shape, Shape] | None = None,
         packed: tuple[int, Literal["expand", "compress"]] | None = None,
         cast: Cast | None = None,
+        padding: Callable[[bytes], bytes] = bytes,
+        otherwise: Move | None = None,
     ) -> None:
         self._loops, self._width, self._sides, self._packed, self._cast = loops, width, sides, packed, cast
+        self._padding, self._otherwise = padding, otherwise
         self._made: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64], int] | None] = {}
         self._tables = Tables()
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
-        """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
-
-        Returns
-        -------
-        bool
-            Whether it has moved: packed elements cannot always be converted while they move.
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Do what `Move.run` does.
 
         Raises
         ------
@@ -99,18 +101,16 @@ class Movement:
         alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
         if alignments not in self._made:
             self._made[alignments] = self._planned(alignments)
-        plan = self._made[alignments]
-        if plan is None:
-            if self._packed is None:
-                self._gather(source, target, pattern, queue)
-            return self._packed is None
-        started, numbers, results = plan
-        if not started:
-            return True
-        table = self._tables.place(alignments, numbers, queue)
-        for one in started:
-            one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
-        return True
+        plan, padding = self._made[alignments], self._padding(pattern)
+        if plan is None and self._otherwise is not None:
+            self._otherwise.run(source, target, pattern, queue)
+        elif plan is None:
+            self._gather(source, target, padding, queue)
+        elif plan[0]:
+            started, numbers, results = plan
+            table = self._tables.place(alignments, numbers, queue)
+            for one in started:
+                one.launch_on(queue, source, target.address, table.address, table.address + results, padding)
 
     def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
         """Return launches, the numbers of their tables, and where the results of a cast begin there, in bytes."""
@@ -210,6 +210,8 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
             return units.copy_kernel(), (WIDTHS.index(width), 0, 0)
         case "fill":
             return units.fill_kernel(), (WIDTHS.index(width),)
+        case "pack bits":
+            return units.pack_bits_kernel(), (units.PACKED_BITS.index(width),)
         case "compress" | "expand":
             return units.packing_kernel(launch.kernel == "expand"), (units.PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
@@ -269,56 +271,38 @@ def _unpacked(source: Shape | Strides, form: SlotFormat, then: Move) -> Move:
         return then
     count = source.slot_count
     if form.is_packed:
-        loops = RelayoutLoops((Nest((Loop(count, 1, 1),)),), ())
-        return Through(Movement(loops, 1, packed=(form.bits, "expand")), count * form.value_bytes, then)
-    return Through(Movement(unpacking_loops(form, count), 1), count * form.value_bytes, then)
+        first = Movement(_run_of(count), 1, packed=(form.bits, "expand"))
+    else:
+        first = Movement(unpacking_loops(form, count), 1)
+    return Through(first, count * form.value_bytes, then)
 
 
-class _Packing:
-    """A move of values into as many slots that are packed, or wider than a value; the remainder becomes 0."""
-
-    def __init__(self, form: SlotFormat, count: int) -> None:
-        self._form, self._count = form, count
-        self._wide = None if form.is_packed else Movement(packing_loops(form, count), 1)
-
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        if self._wide is not None:
-            self._wide.run(source, target, bytes(1), queue)
-            return
-        count, kind = self._count, units.PACKED_BITS.index(self._form.bits)
-        queue.launch(units.pack_bits_kernel(), count, target.address, source.address, count, kind)
+def _packed(form: SlotFormat, count: int) -> Movement:
+    """Return the move of values into as many slots that are packed, or wider than a value; the remainder becomes 0."""
+    if form.is_packed:
+        return Movement(_run_of(count), 1, packed=(form.bits, "compress"))
+    return Movement(packing_loops(form, count), 1, padding=lambda _: bytes(1))
 
 
-class Transfer:
-    """A move from the slots of one side to those of the other."""
+def _run_of(count: int) -> RelayoutLoops:
+    return RelayoutLoops((Nest((Loop(count, 1, 1),)),) if count else (), ())
 
-    def __init__(self, source: Shape | Strides, destination: Shape | Strides, move: SlotMove) -> None:
-        self._slots = move
-        sides = None
-        if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
-            sides = source, destination
-        moved: Move = Movement(move.loops, move.width, sides)
-        form = move.destination
-        if move.unit == "value":
-            if isinstance(destination, Shape) and not form.is_plain and destination.slot_count:
-                count = destination.slot_count
-                moved = Through(moved, count * move.width, _Packing(form, count))
-            moved = _unpacked(source, move.source, moved)
-        self._moved = moved
-        # Packed elements are unpacked, or packed, while they move, if their runs allow it.
-        self._fused: Movement | None = None
-        if move.conversion is not None and move.loops is not None:
-            bits = (move.source if move.conversion == "expand" else form).bits
-            self._fused = Movement(move.loops, 1, packed=(bits, move.conversion))
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        move = self._slots
-        if self._fused is not None:
-            packed = move.destination.is_packed
-            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
-            if self._fused.run(source, target, padding, queue):
-                return
-        self._moved.run(source, target, pattern if move.unit == "value" else move.padding(pattern), queue)
+def _of_slots(source: Shape | Strides, destination: Shape | Strides, move: SlotMove) -> Move:
+    """Return a move of slots: packed elements are unpacked, or packed, while they move, if their runs allow it."""
+    both = (source, destination) if isinstance(source, Shape) and isinstance(destination, Shape) else None
+    moved: Move = Movement(move.loops, move.width, None if move.unit == "byte" else both, padding=move.padding)
+    form = move.destination
+    if move.unit == "value":
+        if isinstance(destination, Shape) and not form.is_plain and destination.slot_count:
+            count = destination.slot_count
+            moved = Through(moved, count * move.width, _packed(form, count))
+        moved = _unpacked(source, move.source, moved)
+    if move.conversion is None or move.loops is None:
+        return moved
+    bits = (move.source if move.conversion == "expand" else form).bits
+    padding = partial(packed_byte, bits=bits) if form.is_packed else move.padding
+    return Movement(move.loops, 1, packed=(bits, move.conversion), padding=padding, otherwise=moved)
 
 
 @lru_cache(maxsize=512)
@@ -332,14 +316,14 @@ def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast |
         move = slot_move(source, destination)
         if move.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
             return None
-        return Transfer(source, destination, move)
+        return _of_slots(source, destination, move)
     loops = slot_move(source, destination, cast).loops_of_values
     if loops is not None:
         return Movement(loops, cast.target.nbytes, cast=cast)
     if isinstance(source, Shape):
-        count, between = source.slot_count, of_type(source, cast.target)
-        run = RelayoutLoops((Nest((Loop(count, 1, 1),) if count > 1 else ()),) if count else (), ())
-        converted = _unpacked(source, slot_format(source), Movement(run, cast.target.nbytes, cast=cast))
+        between = of_type(source, cast.target)
+        values = Movement(_run_of(source.slot_count), cast.target.nbytes, cast=cast)
+        converted = _unpacked(source, slot_format(source), values)
     else:
         assert isinstance(destination, Shape)
         between = of_type(destination, cast.target)

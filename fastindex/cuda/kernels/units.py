@@ -268,7 +268,7 @@ def packing_kernel(expand: bool) -> Kernel:
 
 @cache
 def pack_bits_kernel() -> Kernel:
-    """Make the kernel that packs the low bits of bytes: destination, source, count, the number of one of `PACKED_BITS`.
+    """Make the kernel that packs the low bits of a run of bytes at any alignment; a kind for each of `PACKED_BITS`.
 
     The first value is in the low bits of a byte. A thread packs 8 values, at a multiple of 8, and writes the result
     with one store; the bits after the last value become 0.
@@ -297,7 +297,7 @@ def pack_bits_kernel() -> Kernel:
 
     pack = one_of([packer(bits) for bits in PACKED_BITS])
 
-    def pack_bits(destination, source, count, kind):  # type: ignore[no-untyped-def]
+    def pack_bits(destination, source, table, count, loops, kind):  # type: ignore[no-untyped-def]
         pack(kind, destination, source, (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8, count)
 
     return Kernel(pack_bits, "pack bits", units=8 * THREADS)

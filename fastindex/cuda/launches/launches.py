@@ -135,9 +135,12 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     else:
         fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
         for nest in loops.copies:
-            if not _is_whole(nest, alignment):
+            if nest == Nest((Loop(nest.element_count, 1, 1),)) and not _is_whole(nest, alignment):
+                found.append(Launch("pack bits", bits, nest.loops, 0, 0))
+            elif not _is_whole(nest, alignment):
                 return None
-            found += _packing(nest, bits, False)
+            else:
+                found += _packing(nest, bits, False)
     return None if fills is None else (*launches(fills, 1, alignment), *found)
 
 

@@ -69,12 +69,12 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "expand", "compress", "interleave", "interleave rows" or the inverse of these two,
-        "deinterleave" and "deinterleave rows", "transpose", "transpose words", "transpose elements", "stage" or
-        "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
+        "copy", "fill", "shift", "expand", "compress", "pack bits", "interleave", "interleave rows" or the inverse of
+        these two, "deinterleave" and "deinterleave rows", "transpose", "transpose words", "transpose elements", "stage"
+        or "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
     width : int
-        Bytes of a unit: an element, or several that move at once. For "shift", "expand" and "compress", bits of a
-        packed element. For "interleave rows" and its inverse, a word has 4 / `width` rows.
+        Bytes of a unit: an element, or several that move at once. For "shift", "expand", "compress" and "pack bits",
+        bits of a packed element. For "interleave rows" and its inverse, a word has 4 / `width` rows.
     loops : tuple of Loop
         The fastest first. For tiles, the first two go over tiles along the columns and along the rows. For "shift", the
         first goes over granules of 16 bytes of a run; for "interleave rows" and its inverse, over those of a run on the
