@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from fastindex.algebra.casts import Cast
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes
-from fastindex.cuda.launches.launches import VECTOR_BYTES, cut, ordered, tiled
-from fastindex.cuda.launches.records import CastUnit, Launch
+from fastindex.cuda.launches.launches import VECTOR_BYTES, tiled
+from fastindex.cuda.launches.records import CastUnit, Launch, cut, ordered
 from fastindex.moving.passes import rows_and_columns
 
 #: Rows and columns of a tile in shared memory: 16 KiB, or 32 KiB of 8-byte elements.
