@@ -298,8 +298,7 @@ def _may_overlap(a: DeviceArray, b: DeviceArray) -> bool:
 
 def _is_contiguous(array: DeviceArray, order: str) -> bool:
     if order == "F":
-        shape, strides = array.shape[::-1], array.strides[::-1]
-        return DeviceArray(0, shape, strides, array.dtype, True, 0, 0, "", None).is_contiguous
+        array = replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
     return array.is_contiguous
 
 
