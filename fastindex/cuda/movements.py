@@ -14,10 +14,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import Cast, cast_of, of_type
+from fastindex.algebra.casts import Cast, of_type
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
-from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.cuda import numbers as cuda_tables
@@ -41,6 +40,7 @@ from fastindex.cuda.launches.records import Launch, table_numbers
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
+from fastindex.moving.movements import cast_between
 from fastindex.moving.problem import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 
 _NO_NUMBERS = np.empty(0, np.int64)
@@ -255,14 +255,10 @@ class Through:
         self._first, self._size, self._then = first, size, then
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        between = scratch(source, self._size, queue)
+        # The library of the source reuses it in the order of the stream.
+        _, between = new_device_array(source, (self._size,), np.uint8, queue.handle)
         self._first.run(source, between, pattern, queue)
         self._then.run(between, target, pattern, queue)
-
-
-def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
-    """Return scratch memory of the library of `like`, which reuses it in the order of the stream."""
-    return new_device_array(like, (size,), np.uint8, queue.handle)[1]
 
 
 def _unpacked(source: Shape | Strides, form: SlotFormat, then: Move) -> Move:
@@ -335,17 +331,8 @@ def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast |
     return None if then is None else Through(converted, between.nbytes, then)
 
 
-def either_transfer(
-    source: tuple[Shape | Strides, ElementType], destination: tuple[Shape | Strides, ElementType]
-) -> Move | None:
-    """Return the move between two sides of given element types; None if strides share no loops with a shape."""
-    cast = None if source[1] == destination[1] else cast_of(source[1], destination[1])
-    return transfer(source[0], destination[0], cast)
-
-
-def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Move:
-    """Return the move between two sides for which there is one; strides have the element type of the other side."""
-    types = [side.element_type for side in (source, destination) if isinstance(side, Shape)]
-    found = either_transfer((source, types[0]), (destination, types[-1]))
+def transfer_of_shapes(source: Shape, destination: Shape) -> Move:
+    """Return the move between two layouts, with a cast if their element types differ."""
+    found = transfer(source, destination, cast_between(source.element_type, destination.element_type, False))
     assert found is not None
     return found

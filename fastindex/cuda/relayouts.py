@@ -29,9 +29,10 @@ from fastindex.core.shape import Shape
 from fastindex.core.sizes import buffer_form
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import Movement, either_transfer, sure_transfer
+from fastindex.cuda.movements import Movement, transfer, transfer_of_shapes
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.moving.movements import cast_between
 from fastindex.moving.rearranged_arrays import regrouped
 from fastindex.moving.requests import Operand
 from fastindex.patterns.grammar import MOVED_AS, Sides
@@ -123,17 +124,17 @@ def _execute(
     with queue_for(stream, (given,) if target is None else (given, target)) as queue:
         if target is None:
             out, target = new_result(given, *form, queue.handle)
-        types, made = (read.plain.element_type, written.plain.element_type), target
+        cast, made = cast_between(read.plain.element_type, written.plain.element_type, False), target
         if side is None:
             made, side = _dense_like(target, queue), written.plain
-        moved = None if read.side is None else either_transfer((read.side, types[0]), (side, types[1]))
+        moved = None if read.side is None else transfer(read.side, side, cast)
         if moved is None:
             # Strides that share no loops with a layout: elements move through a contiguous array.
             if isinstance(read.side, Shape):
                 made = _dense_like(target, queue)
             else:
                 given = dense_copy(given, queue)
-            moved = sure_transfer(read.plain, written.plain)
+            moved = transfer_of_shapes(read.plain, written.plain)
         moved.run(given, made, pattern, queue)
         if made is not target:
             move(made, made.strides, target, queue)

@@ -23,7 +23,7 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array, memory_errors
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import sure_transfer
+from fastindex.cuda.movements import transfer_of_shapes
 from fastindex.cuda.queues import Queue
 from fastindex.errors import FastIndexError
 from fastindex.moving.box_arrays import BufferBoxes
@@ -131,7 +131,7 @@ class _Pipeline:
             slot.device_in[: source.nbytes].copy_to_device(slot.pinned_in[: source.nbytes], stream=slot.stream)
         queue = Queue(cuda.current_device(), cuda.stream_handle(slot.stream))
         sides = _part(slot.device_in, source.nbytes), _part(slot.device_out, target.nbytes)
-        sure_transfer(source, target).run(*sides, self._pattern, queue)
+        transfer_of_shapes(source, target).run(*sides, self._pattern, queue)
         if target.nbytes:
             slot.device_out[: target.nbytes].copy_to_host(slot.pinned_out[: target.nbytes], stream=slot.stream)
         slot.box = box
