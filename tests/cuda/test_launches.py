@@ -18,7 +18,7 @@ from fastindex.algebra.loops import Loop, relayout_loops
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.launches import launches as cuda_plan
 from fastindex.cuda.launches.launches import converting_launches, launches
-from fastindex.cuda.launches.records import Launch, table_numbers
+from fastindex.cuda.launches.records import MOST_UNITS, Launch, ordered, table_numbers
 from fastindex.index.numbers import narrow_quotient
 from tests.cases import strategies
 from tests.cases.gpu_cases import RELAYOUTS
@@ -117,7 +117,7 @@ def check_shape(launch: Launch, alignment: int) -> None:
         return
     if launch.pieces is not None:
         assert alignment == 16
-        assert 0 < launch.units <= cuda_plan.MOST_UNITS
+        assert 0 < launch.units <= MOST_UNITS
         apart, part = launch.kernel == "deinterleave rows", 4 * launch.width
         first = launch.loops[0]
         assert (first.source_stride, first.destination_stride) == ((0, part) if apart else (part, 0))
@@ -129,7 +129,7 @@ def check_shape(launch: Launch, alignment: int) -> None:
         return
     assert launch.width in WIDTHS
     assert launch.width <= alignment
-    assert 0 < launch.units <= cuda_plan.MOST_UNITS
+    assert 0 < launch.units <= MOST_UNITS
     words = launch.words
     unit = 16 if in_vectors(launch) else max(launch.width, 4 if words else 1)
     if launch.kernel in ("interleave", "deinterleave"):
@@ -217,7 +217,7 @@ def test_random_relayouts(first: int) -> None:
 
 
 def test_a_wrong_stride_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = cuda_plan.ordered
+    right = ordered
     monkeypatch.setattr(
         cuda_plan, "ordered", lambda loops: [Loop(k.size, k.source_stride + 16, 16) for k in right(loops)]
     )
