@@ -2,7 +2,7 @@
 
     python benchmarks/regret.py                    40 cells of 1 and of 48 MiB with one thread and two: some minutes
     python benchmarks/regret.py --cells 300 --seed 7 --seconds 280        run it again to go on
-    python benchmarks/regret.py --without gather pairs   what it would cost to take candidates away
+    python benchmarks/regret.py --without digits pairs   what it would cost to take candidates away
     python benchmarks/regret.py --update-readme    put the tables into benchmarks/README.md
 
 Cells are drawn (`regret_cells.py`); layouts out of dumps are a separate class. Of each cell every candidate that

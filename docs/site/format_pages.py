@@ -1,11 +1,14 @@
-"""The page of named formats, generated from their table: layouts, sources and pictures.
+"""The pages of named formats, generated from their table: layouts, sources and pictures, a page for each family.
 
-A picture shows the split array at the smallest sizes that fill a block.
+The table of names in ``docs/how-to/formats.md`` says which family a format is of. A picture shows the split array at
+the smallest sizes that fill a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import fastindex as fi
@@ -40,21 +43,26 @@ dimensions: capital letters are dimensions, numbers between them the sizes they 
 block; their interactive pages locate every code. [Quantised weights](../how-to/formats.md) says how to use them.
 
 """
+_HOW_TO = Path(__file__).resolve().parents[1] / "how-to" / "formats.md"
 
 
-def page() -> str:
-    """Return the page in Markdown."""
-    names = dict.fromkeys(row.name for row in ROWS)
-    return (
-        _HEAD
-        + _table()
-        + "\n".join(_section(name, [row for row in ROWS if row.name == name]) for name in names)
-        + _rest()
-    )
+def pages() -> dict[str, str]:
+    """Return the pages in Markdown, by their places on the site."""
+    listed = dict(re.findall(r"^\| ([A-Z][^|]*) \| (`.*) \|$", _HOW_TO.read_text(encoding="utf-8"), re.MULTILINE))
+    families = {family: re.findall(r"`(\w+)`", names) for family, names in listed.items()}
+    files = {family: f"formats-{re.sub('[^a-z0-9]+', '-', family.lower())}.md" for family in families}
+    made = {f"reference/{files[family]}": _family(family, names) for family, names in families.items()}
+    places = {name: f"{files[family]}#{name}" for family, names in families.items() for name in names}
+    return {"reference/formats.md": _HEAD + _table(places) + _refused(), **made}
 
 
-def _table() -> str:
-    """Return what `formats` returns, a row for each name."""
+def _family(family: str, names: Sequence[str]) -> str:
+    sections = [_onednn() if name == "onednn" else _section(name) for name in names]
+    return f"# {family}\n\n[Named formats](formats.md) explains the notation.\n\n" + "\n".join(sections)
+
+
+def _table(places: Mapping[str, str]) -> str:
+    """Return what `formats` returns, a row for each name, with links to the sections of the names."""
     lines = ["| name | dimensions | bits | parameters |", "|---|---|---|---|"]
     for one in fi.weights.formats():
         if one["refused"] is not None:
@@ -62,11 +70,13 @@ def _table() -> str:
         widths = sorted(one["bits"], key=lambda width: width or 0)
         bits = ", ".join("whole bytes" if width is None else str(width) for width in widths)
         parameters = ", ".join(f"`{key}={value!r}`" for key, value in one["parameters"].items())
-        lines.append(f"| [{one['name']}](#{one['name']}) | {', '.join(one['dimensions'])} | {bits} | {parameters} |")
+        name = one["name"]
+        lines.append(f"| [{name}]({places[name]}) | {', '.join(one['dimensions'])} | {bits} | {parameters} |")
     return "\n".join(lines) + "\n\n"
 
 
-def _section(name: str, rows: list[Row]) -> str:
+def _section(name: str) -> str:
+    rows = [row for row in ROWS if row.name == name]
     letters = ", ".join(f"`{letter}`" for letter in row_letters(rows[0].text))
     sources = "; ".join(dict.fromkeys(row.source for row in rows))
     lines = [f"## {name}", "", f"Dimensions {letters}. Source: {sources}.", ""]
@@ -178,8 +188,10 @@ def _side(one: Chosen, sizes: Mapping[str, int]) -> RegroupedShape:
     return format_side(one, sizes, variables)
 
 
-def _rest() -> str:
-    lines = ["## onednn", "", "Any tag that `named_layout` knows, as in `tag='OIhw16i16o'`:", ""]
-    lines += ["```layout", "u8[16,16,1,1]{3,2,1,0:T(16,16,1,1)(16,1,1,1)}", "```", "", "## Unsupported formats", ""]
-    lines += [f"* `{name}`: {why}" for name, why in REFUSED.items()]
-    return "\n".join(lines) + "\n"
+def _onednn() -> str:
+    layout = "u8[16,16,1,1]{3,2,1,0:T(16,16,1,1)(16,1,1,1)}"
+    return f"## onednn\n\nAny tag that `named_layout` knows, as in `tag='OIhw16i16o'`:\n\n```layout\n{layout}\n```\n"
+
+
+def _refused() -> str:
+    return "## Unsupported formats\n\n" + "".join(f"* `{name}`: {why}\n" for name, why in REFUSED.items())

@@ -20,7 +20,7 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 
-from format_pages import page as page_of_formats
+from format_pages import pages as pages_of_formats
 from notebook_pages import executed, page_of, with_outputs
 
 import fastindex as fi
@@ -33,8 +33,6 @@ DOCUMENTS = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changes.md",
 }
-#: The page that is written from the table of formats.
-FORMATS = "reference/formats.md"
 FENCE = re.compile(r"^```(layout|sharding|figures|help)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -168,7 +166,8 @@ def on_files(files, config):  # type: ignore[no-untyped-def]
         OUTPUTS[uri] = outputs
         files.remove(files.get_file_from_path(f"tutorials/{path.name}"))
         files.append(File.generated(config, uri, content=markdown))
-    files.append(File.generated(config, FORMATS, content=page_of_formats()))
+    for uri, content in pages_of_formats().items():
+        files.append(File.generated(config, uri, content=content))
     made = set()
     for page in files.documentation_pages():
         for match in FENCE.finditer(page.content_string if page.src_uri.endswith(".md") else ""):

@@ -131,6 +131,25 @@ def host_array(value: Any) -> NDArray[Any]:
         raise UnsupportedError(f"NumPy cannot convert this {type(value).__name__} through DLPack: {error}") from error
 
 
+def host_target(out: Any) -> NDArray[Any]:
+    """Return the caller's array to write to as a NumPy array of its memory; PyTorch counts the tensor as changed.
+
+    Raises
+    ------
+    ArgumentTypeError, UnsupportedError
+        As `host_array`; or the conversion makes a copy.
+    """
+    if isinstance(out, np.ndarray):
+        return out
+    target = host_array(out)
+    if target.size and not np.may_share_memory(target, host_array(out)):
+        raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(out, torch.Tensor):
+        torch.autograd.graph.increment_version(out)
+    return target
+
+
 def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}; move it to the host with .cpu()")

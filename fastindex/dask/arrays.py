@@ -254,6 +254,8 @@ def rearrange(array: da.Array, pattern: str, /, *, pad: bool = False, fill: Any 
     given = checked_sizes(parsed, sizes.items())
     check_known(array)
     value = one_value(array.dtype, fill)
+    # Dask's reshape fails on some arrays with empty chunks.
+    array = rechunked(array, tuple(tuple(size for size in sizes if size) or (0,) for sizes in array.chunks))
 
     def padded(whole: da.Array, widths: list[tuple[int, int]]) -> da.Array:
         # Dask's pad loses a byte order.

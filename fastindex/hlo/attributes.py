@@ -25,6 +25,7 @@ Alias = tuple[Path, int, Path]
 FactReader = Callable[[bytes, bytes], object]
 
 _METADATA = re.compile(rb'[ ,]metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
+_OWN_METADATA = re.compile(rb"[ ,]metadata=\{")
 _INDEX = re.compile(rb"\bindex=(\d+)")
 _PARAMETER = re.compile(rb"(?:\s|/\*.*?\*/)*(\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _FIRST_INDEX = re.compile(rb", index=(\d+)")
@@ -117,12 +118,15 @@ def metadata_of(attributes: bytes) -> bytes:
     >>> metadata_of(b', frontend_attributes={kernel_metadata={}}, metadata={op_name="add"}')
     b'op_name="add"'
     """
-    # The separator excludes kernel_metadata={ within frontend_attributes.
-    begin = attributes.find(b" metadata={")
+    begin = attributes.find(b"metadata={") - 1
     if begin < 0:
-        begin = attributes.find(b",metadata={")
-        if begin < 0:
+        return b""
+    if attributes[begin] not in b" ," or attributes.count(b"{", 0, begin) != attributes.count(b"}", 0, begin):
+        # That of a sharding, or kernel_metadata={ within frontend_attributes.
+        own = _searched(_OWN_METADATA, attributes)
+        if own is None:
             return b""
+        begin = own.start()
     text = attributes[begin + 11 : attributes.find(b"}", begin)]
     if text.count(b'"') & 1 or b"\\" in text:
         # A closing brace inside a string does not end the metadata.
@@ -173,9 +177,13 @@ def details_of_shared(attributes: bytes) -> Details:
     return Details(shared=shared)
 
 
+def _blank(string: re.Match[bytes]) -> bytes:
+    return b" " * len(string.group())
+
+
 def _searched(pattern: re.Pattern[bytes], attributes: bytes) -> re.Match[bytes] | None:
-    """Find an attribute outside of strings and of other attributes' braces."""
-    bare = _STRING.sub(b'""', attributes) if b'"' in attributes else attributes
+    """Find an attribute outside of strings, which are blank in the match, and of other attributes' braces."""
+    bare = _STRING.sub(_blank, attributes) if b'"' in attributes else attributes
     for found in pattern.finditer(bare):
         if bare.count(b"{", 0, found.start()) == bare.count(b"}", 0, found.start()):
             return found
@@ -195,11 +203,12 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
         details = BARE_PARAMETERS.get(operands)
         if details is not None:
             return details
-    sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
+    found = _searched(_SHARDING, attributes) or _SDY_SHARDING.search(attributes)
+    sharding = attributes[found.start(1) : found.end(1)] if found else b""
     number = _PARAMETER.fullmatch(operands)
     return Details(
         number=integer(number.group(1)) if number else -1,
-        sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
+        sharding=sharding.decode("utf-8", "replace").replace('\\"', '"'),
     )
 
 
@@ -354,8 +363,10 @@ FACT_READERS: Mapping[bytes, FactReader] = {
 }
 
 
-_FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
-_ESCAPE = re.compile(r"\\(.)")
+_FIELD = re.compile(rb'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))', re.DOTALL)
+#: In a string: XLA prints the bytes of all characters beyond ASCII as octal numbers.
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _NAME = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"(\w+)=(\d+)")
 #: Folders of libraries: frames in them are not part of the program.
@@ -410,15 +421,13 @@ class MetadataReader:
         return origin
 
     def _read(self, metadata: bytes) -> Origin:
-        fields = {
-            name: _ESCAPE.sub(r"\1", text) if text or not number else number
-            for name, text, number in _FIELD.findall(metadata.decode("utf-8", "replace"))
-        }
-        file, line = fields.get("source_file", ""), fields.get("source_line", "0")
-        frame = fields.get("stack_frame_id", "")
+        fields = {name: _unescaped(text or number) for name, text, number in _FIELD.findall(metadata)}
+        name = fields.get(b"op_name", "")
+        file, line = fields.get(b"source_file", ""), fields.get(b"source_line", "0")
+        frame = fields.get(b"stack_frame_id", "")
         if not file and frame.isdigit():
-            return Origin(fields.get("op_name", ""), *self._place_of(integer(frame)))
-        return Origin(fields.get("op_name", ""), file, integer(line) if line.isdigit() else 0)
+            return Origin(name, *self._place_of(integer(frame)))
+        return Origin(name, file, integer(line) if line.isdigit() else 0)
 
     def _place_of(self, frame: int) -> tuple[str, int]:
         """Return the file and line of the innermost frame outside libraries, or else of the innermost frame."""
@@ -450,7 +459,7 @@ class MetadataReader:
 
     def _file(self, number: int) -> str:
         name = _NAME.match(self._entries.get(b"FileNames", {}).get(number, b""))
-        return name.group(1).decode("utf-8", "replace") if name else ""
+        return _unescaped(name.group(1)) if name else ""
 
     def _split(self, tables: list[bytes]) -> None:
         """Index the lines by table and number; entries are parsed on demand, and few are needed."""
@@ -461,6 +470,21 @@ class MetadataReader:
             else:
                 number, _, text = line.partition(b" ")
                 entries[integer(number)] = text
+
+
+def _unescaped(text: bytes) -> str:
+    if b"\\" in text:
+        text = _ESCAPE.sub(_character, text)
+    return text.decode("utf-8", "replace")
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    code = escape.group(1)
+    if code[:1].isdigit() and code < b"8":
+        return bytes((int(code, 8) & 0xFF,))
+    if len(code) == 1:
+        return _CONTROLS.get(code, code)
+    return chr(int(code[1:], 16)).encode("utf-8", "replace") if code[:1] == b"u" else bytes((int(code[1:], 16),))
 
 
 def _numbers(entry: bytes) -> dict[bytes, int]:

@@ -122,6 +122,21 @@ class Computation:
             yield operands[begin:end]
             begin = end
 
+    def last_parameter(self) -> int:
+        """Return the place of the last parameter, or -1; they are in the order of their numbers, or reversed.
+
+        The TPU compiler moves what it fetches for the next run of the program to the start.
+        """
+        places = [place for place, opcode in enumerate(self.opcodes) if opcode == "parameter"]
+        numbers = [self.details[place].number for place in places]
+        is_reversed = numbers[-1:] < numbers[-2:-1]
+        return places[numbers.index(min(numbers) if is_reversed else max(numbers))] if places else -1
+
+    def copies_element(self, place: int) -> bool:
+        """Whether an instruction starts a copy of the element of a tuple that is taken directly before it."""
+        names = self.opcodes[place - 1], self.opcodes[place]
+        return names == ("get-tuple-element", "copy-start") and place - 1 in self.operands(place)
+
 
 class _Names(Sequence[str]):
     """The names of instructions: lines of one text, since few of them are looked up."""

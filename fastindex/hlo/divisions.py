@@ -170,6 +170,8 @@ def _leaves(shape: Shape, sharding: Sharding) -> list[tuple[Shape, Sharding]]:
 
 
 def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: bool) -> DividedArray:
+    # Whether all sizes are known.
+    shape.nbytes  # noqa: B018
     if is_partitioned:
         return DividedArray(name, shape, sharding, shape, None)
     part = sharding.shard_shape(shape)

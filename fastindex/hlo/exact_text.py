@@ -116,6 +116,11 @@ def tidied(text: bytes) -> bytes:
     return b"".join([*parts, _LOOSE.sub(b"", _SPACES.sub(b" ", text[begin:]))])
 
 
+def _in_double_quotes(string: re.Match[bytes]) -> bytes:
+    text = string.group()
+    return b'"' + text[1:-1].replace(b'"', b'\\"') + b'"' if text.startswith(b"'") else text
+
+
 class ExactText:
     """Parse elements of HLO text; an element cut off by the end of the text raises `NotWellFormed` with that offset.
 
@@ -133,6 +138,38 @@ class ExactText:
         self._is_whole = is_whole
         self._numbers = numbers
         self._depth = 0
+        #: Operands with shapes, of an instruction that is alone.
+        self._parameters: dict[bytes, bytes] | None = None
+
+    def lone_instruction(self, at: int) -> tuple[list[Event], int] | None:
+        """Parse an instruction that is all of the text; None if it is not.
+
+        As XLA reads it, it may have no name, and its operands are the parameters of a module.
+
+        Examples
+        --------
+        >>> import itertools
+        >>> events, end = ExactText(b"f32[2] negate(f32[2] %x)", True, itertools.count()).lone_instruction(0)
+        >>> [event.row[:5] for event in events[1:-1]]
+        [(b'', b'x', b'f32[2]', b'parameter', b'0'), (b'ROOT ', b'_', b'f32[2]', b'negate', b'%x')]
+        """
+        self._parameters = {}
+        events: list[Event] = []
+        at = blank_end(self._text, at)
+        if self._has_shape(at):
+            end = self._right_side(at, at, b"ROOT ", b"_", events, has_attributes=True)
+        else:
+            events, end = self.instruction(at)
+        shapes, self._parameters = self._parameters, None
+        if (
+            shapes is None
+            or b"" in shapes.values()
+            or not self._is_whole
+            or blank_end(self._text, end) < len(self._text)
+        ):
+            return None
+        rows = [(b"", name, shape, b"parameter", b"%d" % i, b"") for i, (name, shape) in enumerate(shapes.items())]
+        return [Begin(b"_"), *(Instruction(row, at) for row in rows), *events, End()], end
 
     def instruction(self, at: int) -> tuple[list[Event], int]:
         """Parse ``[ROOT] name = [shape] opcode(operands), attributes``; return its events and the end offset.
@@ -211,7 +248,7 @@ class ExactText:
                 return lines, at
             begin = blank_end(text, number.end())
             at = self._value(begin, b"")
-            lines.append(number.group() + b" " + text[begin:at])
+            lines.append(number.group() + b" " + tidied(text[begin:at]))
 
     def _expected(self, character: bytes, at: int) -> int:
         at = blank_end(self._text, at)
@@ -239,7 +276,7 @@ class ExactText:
             raise NotWellFormed(at)
         at = blank_end(text, at)
         shape = b""
-        if text[at : at + 1] == b"(" or _ARRAY.match(text, at):
+        if self._has_shape(at):
             shape, at = self._shape(at)
             at = blank_end(text, at)
         found = _OPCODE.match(text, at)
@@ -264,6 +301,9 @@ class ExactText:
         events.append(Instruction((root, name, shape, opcode, operands, attributes), begin))
         self._depth -= 1
         return at
+
+    def _has_shape(self, at: int) -> bool:
+        return self._text[at : at + 1] == b"(" or _ARRAY.match(self._text, at) is not None
 
     def _shape(self, at: int) -> tuple[bytes, int]:
         text, begin = self._text, at
@@ -312,8 +352,9 @@ class ExactText:
     def _operand(self, at: int) -> tuple[bytes, int]:
         """Parse ``[shape] name`` or a tuple element, ``name#1#0``."""
         text = self._text
-        if text[at : at + 1] == b"(" or _ARRAY.match(text, at):
-            _, at = self._shape(at)
+        shape = b""
+        if self._has_shape(at):
+            shape, at = self._shape(at)
             at = blank_end(text, at)
         name, at = self._name(at, b",")
         at = blank_end(text, at)
@@ -325,6 +366,8 @@ class ExactText:
             at = blank_end(text, number.end())
         if text[at : at + 1] not in (b",", b")"):
             raise NotWellFormed(at)
+        if self._parameters is not None:
+            self._parameters[name] = shape
         return name, at
 
     def _attributes(self, at: int, events: list[Event], name: bytes) -> tuple[bytes, int]:
@@ -350,8 +393,10 @@ class ExactText:
                 continue
             at = self._value(begin, key)
             value = text[begin:at]
+            if b"='" in text[begin - 1 : at]:
+                value = _STRING.sub(_in_double_quotes, value)
             if key in OPAQUE_ATTRIBUTES:
-                opaque.append(b", " + key + b"=" + value)
+                opaque.append(b", " + key + b"=" + (tidied(value) if key == b"metadata" else value))
             else:
                 plain.append(b", " + key + b"=" + tidied(value))
 
@@ -383,12 +428,14 @@ class ExactText:
         """Parse an inline computation; return a generated name for it, which no HLO text contains."""
         made = b".%s.%s.%d" % (name, key, next(self._numbers))
         events.append(Begin(made))
+        outside, self._parameters = self._parameters, None
         at = blank_end(self._text, at + 1)
         while self._text[at : at + 1] != b"}":
             inner, at = self.instruction(at)
             events += inner
             at = blank_end(self._text, at)
         events.append(End())
+        self._parameters = outside
         return b"%" + made, at + 1
 
     def _value(self, at: int, key: bytes) -> int:

@@ -198,12 +198,12 @@ def match_block(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
     ):
         return [], end
     # A search for one byte is several times faster than for two.
-    is_odd = 0x5C in block or (0x2F in block and (b"//" in block or b"/*" in block))
+    is_odd = 0x5C in block or 0x27 in block or (0x2F in block and (b"//" in block or b"/*" in block))
     for row in rows:
         attributes = row[5]
         if attributes and (
             not _ends_with_its_line(attributes)
-            if is_odd and (0x5C in attributes or 0x2F in attributes)
+            if is_odd and (0x5C in attributes or 0x2F in attributes or 0x27 in attributes)
             else attributes.count(b"{") != attributes.count(b"}")
             or attributes.count(b'"') & 1
             or attributes[-1] in _GOES_ON
@@ -252,6 +252,7 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and 0x5C not in attributes
         and (0x2A not in attributes or b"/*" not in attributes)
         and (0x2F not in attributes or b"//" not in attributes)
+        and b"='" not in attributes
         and b"= " not in attributes
         and b" =" not in attributes
         and 0x09 not in attributes

@@ -56,11 +56,15 @@ _OF_DOCKER = re.compile(r'\{"log":\s*("(?:[^"\\]|\\.)*"),\s*"stream":')
 _BREAK = re.compile(r"<br\s*/?>|</(?:p|div|li|tr|pre)>", re.IGNORECASE)
 _TAG = re.compile(r"</?(?:[a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>")
 _ENTITY = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
-#: A quoted field: at the start of a line, or after a separator or the "=" or ":" of a name.
-_QUOTED = re.compile(r"""(?:^|(?<=[=,:;\s\[({]))("(?:[^"\\]|\\.|"")*"(?!")|'(?:[^'\\]|\\.|'')*'(?!'))""")
+#: A quoted field: at the start of a line, or after a separator or the "=" or ":" of a name. First: a record in CSV.
+_QUOTED = re.compile(
+    r"""(?:^|(?<=[=,:;\s\[({]))("\{""(?:[^"]|"")*"(?!")|"(?:[^"\\]|\\.|"")*"(?!")|'(?:[^'\\]|\\.|'')*'(?!'))"""
+)
 #: A quoted value within a CSV field that began in an earlier line.
 _DOUBLED = re.compile(r'=""[^"\s]')
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+#: In Markdown and LaTeX.
+_ESCAPED_SIGN = re.compile(r"\\([\[\](){}_*#~|])")
 _BREAK_OR_TAB = re.compile(r"\\[nt]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": ""}
 #: Parts of a list, for text without line breaks, and what may be written in place of those.
@@ -91,7 +95,7 @@ def texts_of(line: str) -> list[str]:
     """
     if len(line) > _LONGEST:
         return [line]
-    return [part for text in _unwrapped(line, 0) for part in text.split("\n")]
+    return [_ESCAPED_SIGN.sub(r"\1", part) for text in _unwrapped(line, 0) for part in text.split("\n")]
 
 
 def without_colours(text: str) -> str:
@@ -169,12 +173,23 @@ def _record(line: str) -> list[str] | None:
         return None
     try:
         record = json.loads(text)
+    except json.JSONDecodeError as error:
+        # Loggers cut long records.
+        record = _cut_string(text[error.pos :]) if error.msg.startswith("Unterminated string") else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict | list):
         return None
     # A string may be a record, too.
     return [text for text in _strings(record) if text.startswith("{") or _TELLING.search(text)] or [""]
+
+
+def _cut_string(text: str) -> list[str] | None:
+    """Return what is left of a string in JSON whose end is missing."""
+    for left in (text, text[:-1]):
+        with contextlib.suppress(ValueError):
+            return [str(json.loads(left + '"'))]
+    return None
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -193,7 +208,8 @@ def _strings(value: Any) -> Iterator[str]:
 def _field(quoted: str) -> str:
     """Return the text of a quoted field, with doubled quotes and escapes resolved."""
     quote, text = quoted[0], quoted[1:-1].replace(quoted[0] * 2, quoted[0])
-    if quote == "'" and not _BREAK_OR_TAB.search(text):
+    if (quote == "'" and not _BREAK_OR_TAB.search(text)) or quoted.startswith('"{""'):
+        # A record in CSV has its own escapes.
         return text
     return _ESCAPE.sub(lambda found: _unescaped(found.group(1)), text).rstrip("\n")
 

@@ -5,7 +5,8 @@ Index tables, through which programs access tuple elements, have one pointer per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import cache
 
@@ -15,6 +16,7 @@ from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.flow.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.flow.fast_memory import SPACES
+from fastindex.hlo.flow.joined import Joined
 from fastindex.hlo.flow.liveness import UNIT_NBYTES, Liveness, liveness
 from fastindex.hlo.flow.walk import DEEPEST
 from fastindex.hlo.flow_rules import rule_of
@@ -82,7 +84,7 @@ def inner_table_count(module: Module, table: ShapeTable) -> int:
 
 
 class _Tables:
-    """Traces index tables through a module; shared tables are joined in a union-find structure."""
+    """Traces index tables through a module."""
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self._module = module
@@ -91,33 +93,21 @@ class _Tables:
             _tuple_count(entry.elements) if text.startswith(b"(") else 0
             for text, entry in zip(module.shapes, entries, strict=True)
         ]
-        self._parent: list[int] = []
+        self._joined = Joined()
         self._inner = 0
         self._walked: set[str] = set()
 
     def count(self, entry: Computation) -> int:
         """Return the number of tables in the program, without those of its result and its arguments."""
         # Table 0 stands for all tables that are not counted.
-        self._parent.append(0)
-        root = self._run(entry, [], 0)
-        self._join(0, root)
-        return self._inner + sum(self._find(number) == number for number in range(1, len(self._parent)))
-
-    def _new(self) -> int:
-        self._parent.append(len(self._parent))
-        return len(self._parent) - 1
-
-    def _find(self, number: int) -> int:
-        parent = self._parent
-        while parent[number] != number:
-            parent[number] = parent[parent[number]]
-            number = parent[number]
-        return number
+        self._joined.add()
+        self._join(0, self._run(entry, [], 0))
+        roots = self._joined.representatives()
+        return self._inner + sum(number == root for number, root in enumerate(roots)) - 1
 
     def _join(self, first: int, second: int) -> None:
         if first >= 0 and second >= 0:
-            a, b = self._find(first), self._find(second)
-            self._parent[max(a, b)] = min(a, b)
+            self._joined.join(first, second)
 
     def _run(self, computation: Computation, arguments: Sequence[int], depth: int) -> int:
         """Walk a computation; return the table of its root, or -1 if it has none."""
@@ -158,10 +148,10 @@ class _Tables:
             return 0
         if opcode != "tuple":
             self._inner += tuples - 1
-        return self._new()
+        return self._joined.add()
 
     def _called(self, opcode: str, tuples: int, given: list[int], callees: Sequence[str], depth: int) -> int:
-        top = given[0] if opcode == "while" and given and given[0] >= 0 else self._new() if tuples else -1
+        top = given[0] if opcode == "while" and given and given[0] >= 0 else self._joined.add() if tuples else -1
         for place, name in enumerate(callees):
             callee = self._module.computations.get(name)
             if callee is None or not len(callee) or name in self._walked or depth >= _DEEPEST:
@@ -220,8 +210,8 @@ def module_uses(
         if found.too_deep:
             message = f"computations call each other more than {DEEPEST} deep; their buffers are not counted"
             problems.append(Problem(0, message, module.name, source.name))
-        lives = _lives(found, table, module.is_for_tpu) if module.is_scheduled and found.buffers else {}
-        alive = frozenset(number for live in lives.values() for number in live.alive)
+        lives = _lives(found, table, module.is_for_tpu) if module.is_scheduled and found.leaves else {}
+        alive = set[int]().union(*(live.alive for live in lives.values()))
         uses = _buffer_rows(module, found, alive, table, label)
         inner = inner_tables_nbytes(module, table)
         tables = table_nbytes(module, table) + inner
@@ -285,13 +275,13 @@ def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> lis
 
 
 def _buffer_rows(
-    module: Module, found: ModuleBuffers, alive: frozenset[int], table: ShapeTable, label: str
+    module: Module, found: ModuleBuffers, alive: Set[int], table: ShapeTable, label: str
 ) -> list[ShapeUse]:
     places = _Places(module)
     grouped: dict[int, list[Place]] = {}
-    for number, buffer in enumerate(found.buffers):
-        place = places.make(buffer.computation, buffer.place, buffer.role, number in alive)
-        grouped.setdefault(buffer.leaf, []).append(place)
+    for number, leaf in enumerate(found.leaves):
+        place = places.make(found.owners[number], found.places[number], found.roles[number], number in alive)
+        grouped.setdefault(leaf, []).append(place)
     rows = _rows(grouped, table, label)
     readers = _readers(module, table)
     return [replace(row, readers=readers[row.shape]) if row.shape in readers else row for row in rows]
@@ -332,9 +322,9 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
 def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, Liveness]:
     """Compute the liveness in memory space 0, in the fast memory, and in each memory that contains more than flags."""
     sizes: dict[int, int] = {}
-    for buffer in found.buffers:
-        space = table.spaces[buffer.leaf]
-        sizes[space] = sizes.get(space, 0) + table.nbytes[buffer.leaf]
+    for leaf, count in Counter(found.leaves).items():
+        space = table.spaces[leaf]
+        sizes[space] = sizes.get(space, 0) + count * table.nbytes[leaf]
     spaces = [space for space in sorted(sizes) if space in SPACES or (space and sizes[space] >= _FLAGS_NBYTES)]
     return {space: liveness(found, table, space, on_tpu) for space in (0, *spaces)}
 
@@ -349,7 +339,7 @@ def _peak(found: ModuleBuffers, live: Liveness, result_table: int, inner_tables:
         # Inner tables follow the buffers at the next multiple of the heap's unit.
         gaps += (live.held - nbytes - gaps) % UNIT_NBYTES
     # If only arguments, outputs and constants are live, no step is distinguished.
-    if any(found.buffers[number].role == "temporary" for number in live.alive):
+    if any(found.roles[number] == "temporary" for number in live.alive):
         instruction, name = _at_step(found, step)
     return Peak(
         nbytes + more + gaps,

@@ -40,6 +40,7 @@ from fastindex.hlo.inferred_shapes import inferred_shape
 
 #: Opcodes whose parentheses do not contain operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _HAS_DIMENSIONS = re.compile(rb"\[[\d<?]")
 #: Prefix of the placeholder for an omitted shape that cannot be inferred.
 OMITTED = b"? of "
@@ -98,9 +99,14 @@ class Module:
         return next(reversed(self.computations.values()), None)
 
     @property
+    def _attributes(self) -> str:
+        """The header without its strings."""
+        return _STRING.sub('""', self.header)
+
+    @property
     def is_scheduled(self) -> bool:
         """Whether instructions are listed in execution order."""
-        return "is_scheduled=true" in self.header
+        return "is_scheduled=true" in self._attributes
 
     @property
     def is_for_tpu(self) -> bool:
@@ -118,15 +124,15 @@ class Module:
     @property
     def partition_count(self) -> int:
         """``num_partitions``, the number of devices over which arrays are partitioned; the program is that of one."""
-        found = re.search(r"\bnum_partitions=(\d+)", self.header)
+        found = re.search(r"\bnum_partitions=(\d+)", self._attributes)
         return integer(found.group(1)) if found else 1
 
     def input_output_aliases(self) -> tuple[Alias, ...]:
         """Return the pairs of outputs and parameters that share memory."""
-        found = re.search(rb"input_output_alias=\{", self.header.encode())
+        _, found, after = self._attributes.partition("input_output_alias={")
         if not found:
             return ()
-        text = self.header.encode()[found.end() :]
+        text = after.encode()
         end = re.search(rb"\}\s*(?:,\s*[a-z_]+=|$)", text)
         return aliases_in(text[: end.start()] if end else text)
 

@@ -13,20 +13,17 @@ is not open source; its format is taken from messages in public issues.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fastindex.core.shape import Shape
-from fastindex.errors import FastIndexError
-from fastindex.hlo.attributes import MetadataReader
-from fastindex.hlo.grammar import integer, rounded
+from fastindex.hlo.allocations import END_OF_SENTENCE, SIZE, Kernel, Listed, read_kernel, rows_of, size_of
+from fastindex.hlo.grammar import integer
 from fastindex.hlo.log_lines import continued, divided, texts_of, without_colours
 from fastindex.hlo.presentation import Problem
-from fastindex.hlo.rows import Place, ShapeUse
-from fastindex.hlo.scoped_memory import Kernel, read_kernel
+from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.totals import ModuleUse, Peak, totals_of
 from fastindex.show.spelling import bytes_text
 
-_SIZE = r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTP]?)(?:i?B|b)?"
 #: With its unit: without one, it may be cut.
 _AMOUNT = r"(\d[\d,]*(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B|b)?|[Bb])"
 _SHORT = rf"(?:.*?Exceeded \w+ capacity by {_AMOUNT})?"
@@ -66,7 +63,7 @@ _FIELD = re.compile(
 )
 #: Words in lines outside an allocation that may matter.
 _WORDS = re.compile(
-    "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM when|Size: |Buffer |"
+    "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM |Size: |Buffer |"
     "Allocation .size|Ran out of|Error loading|"
     "Attempting to |Aborting compilation|"
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
@@ -82,65 +79,38 @@ _SINGLE = re.compile(
     r"\[shape = '+([^']*)'+, space=(\w+).*?tag = '+([^']*)'+(?:\] :: ([\w.\-]+))?"
 )
 #: Start of a list, or of an entry in a list, anywhere in a line.
-_LIST_SIGN = re.compile(r"Largest program allocations in|Peak buffers:|\b\d+\. Size: |Buffer \d+:")
-_HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
+_LIST_SIGN = re.compile(r"Largest program allocations in|OOM Debugging|Peak buffers:|\b\d+\. Size: |Buffer \d+:")
+#: Signs of a part that is left out.
+_LEFT_OUT = re.compile(r"\[truncated|truncated \d|truncated\]|<snip>|\[\.\.\.\]")
+_HBM = re.compile(rf"TensorCore Hbm usage: {SIZE}, SparseCore Hbm usage:? {SIZE}, exceeding available bytes: {SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
 #: The groups of parts that not every message has.
 _OPTIONAL = {_USED: 6, _HBM_ONLY: 5, _SINGLE: 6}
 _END_OF_ATTEMPT = re.compile(r"free[.;]|reservable")
 _REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_AMOUNT}")
 _WHOLE = (_USED, _HBM_ONLY, _SCOPED, _EARLY, _AT_RUN_TIME, _SINGLE, _HBM, _TENSOR, _REQUEST)
-#: The name of an instruction; in a log, other columns or a record may follow.
-_LABEL = re.compile(r"%?([\w.\-]+)(?= = |(?! ?[a-z]))")
-#: A shape at the start of a text; in a log, anything may follow.
-_SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
-_KIND, _IN_WORDS = re.compile(r"HLO temp|[\w\-]+"), re.compile(r"[\w\- ]*\w")
-_METADATA = re.compile(r"metadata=\{(.*)")
-_FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 #: Element types by their names in TensorFlow.
 _TENSORFLOW_TYPES = {
     "float": "f32", "half": "f16", "bfloat16": "bf16", "double": "f64", "int8": "s8", "int16": "s16", "int32": "s32",
     "int64": "s64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "pred",
     "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
-#: Tolerance for sizes printed with one or two decimals: within it, the size of the shape is taken as exact.
-_ROUNDING = 0.06
 #: Limits on the text of a line that a log divides, and on the words that may be divided by the end of a line.
 _LONGEST_FOLDED, _PHRASE = 1 << 22, 80
-_READER = MetadataReader([])
 _HOW_TO_REPORT = (
     "report the program itself: fastindex.hlo.report(compiled) in Python, or dump it "
     "with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR"
 )
 _NOTHING_LISTED = f"the message lists no allocations; {_HOW_TO_REPORT}"
 _LIST_UNREAD = "the message has a list of allocations, which cannot be read as it is written here"
+_CUT = "the list is cut here, or its lines are in another order: an allocation without its size or its name"
+_KERNEL_CUT = "a part of the message is left out here; some operands may be missing"
+_CUT_AMONG = "the list is cut: its allocations are numbered up to"
 _MIXED = "the lists of several processes are mixed here, and only one is read; report the log of each process"
 _KERNEL_LISTED = (
     "the rows are the result and the operands of the kernel; most of them are in other memory, and the message does "
     "not list what the kernel holds in this one"
 )
-
-
-def size_of(text: str) -> int:
-    """Parse a size as XLA prints it; units are powers of 1024.
-
-    Examples
-    --------
-    >>> size_of("32.00G"), size_of("4.0K"), size_of("1.00GiB"), size_of("512B")
-    (34359738368, 4096, 1073741824, 512)
-    """
-    found = re.match(_SIZE, text)
-    if not found:
-        return 0
-    return rounded(found.group(1).replace(",", ""), _FACTORS[found.group(2)])
-
-
-@dataclass(slots=True)
-class _Listed:
-    """One allocation in a list: its fields as printed."""
-
-    line: int
-    fields: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -150,20 +120,35 @@ class _Message:
     space: str
     used: int = 0
     capacity: int = 0
-    listed: list[_Listed] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
     parts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     short: int = 0
     kernel: Kernel | None = None
-    numbered: dict[str, _Listed] = field(default_factory=dict)
+    is_cut: bool = False
+    numbered: dict[str, Listed] = field(default_factory=dict)
 
-    def entry(self, number: str, line: int) -> _Listed:
+    def entry(self, number: str, line: int) -> Listed:
         """Return the entry of a number in the list: a log of several processes may have the same list twice."""
         found = self.numbered.get(number)
         if found is None:
-            found = self.numbered[number] = _Listed(line)
+            found = self.numbered[number] = Listed(line)
             self.listed.append(found)
         return found
+
+    def cuts(self, source: str) -> Iterator[Problem]:
+        """Yield what shows that a part of the message is missing."""
+        if self.kernel is not None and self.is_cut:
+            yield Problem(self.kernel.line, _KERNEL_CUT, self.kernel.name, source)
+        for item in self.listed:
+            if self.numbered and not item.is_whole:
+                yield Problem(item.line, _CUT, " ".join(item.fields.values()), source)
+                return
+        last = max((integer(re.sub(r"\D", "", number)) for number in self.numbered), default=0)
+        if last > len(self.numbered):
+            yield Problem(
+                self.listed[-1].line, f"{_CUT_AMONG} {last}, {len(self.numbered)} of them are here", "", source
+            )
 
     def amounts(self) -> tuple[object, ...]:
         """Return the memory space and the amounts in the message."""
@@ -184,7 +169,7 @@ class MessageReader:
 
     def __init__(self) -> None:
         self._messages: list[_Message] = []
-        self._current: _Listed | None = None
+        self._current: Listed | None = None
         self._open = ""
         self._line = 0
         self._list_line = self._mixed_line = 0
@@ -193,7 +178,7 @@ class MessageReader:
         #: Length of the longest lines, and how many have it.
         self._width = self._of_width = 0
         #: Lines before the first message are empty.
-        self._is_full = self._is_folded = self.has_text = False
+        self._is_full = self._was_full = self._is_folded = self.has_text = False
 
     def feed(self, line: str) -> None:
         """Read one line of a log, in any wrapping."""
@@ -207,6 +192,10 @@ class MessageReader:
             text = text.lstrip()[1:]
         self._measure(len(text))
         line, self._folded = self._folded + text, ""
+        self._read(line)
+
+    def _read(self, line: str) -> None:
+        """Read a line that is no longer divided."""
         if self._current is None and not self._sentence:
             previous, self._previous = self._previous, line[-_PHRASE:]
             if _is_divided(previous, line[:_PHRASE]):
@@ -220,7 +209,7 @@ class MessageReader:
 
     def _measure(self, length: int) -> None:
         """Note whether a log is folded at a width: several of its lines have the length of the longest."""
-        self._is_folded = self._is_full and self._of_width > 1
+        self._was_full, self._is_folded = self._is_full, self._is_full and self._of_width > 1
         if length > self._width:
             self._width, self._of_width = length, 0
         self._is_full = length == self._width
@@ -262,6 +251,8 @@ class MessageReader:
         if _SEPARATOR in line or self._take_heading(line):
             self._current, self._open = None, ""
             return
+        if self._current is not None and _LEFT_OUT.search(line):
+            self._current.is_cut = True
         found = _FIELD.search(line)
         if (number := _NUMBER.search(line)) and self._messages:
             self._current = self._messages[-1].entry(number.group(), self._line)
@@ -270,13 +261,25 @@ class MessageReader:
             if self._current.fields.setdefault(self._open, value) != value and self._open in ("Size", "Shape"):
                 self._mixed_line = self._mixed_line or self._line
         elif self._current is not None and self._open and self._goes_on(self._current.fields.get(self._open, ""), line):
-            self._current.fields[self._open] += line.rstrip() if self._is_folded else " " + line.strip()
+            self._current.fields[self._open] += self._continuation(self._current.fields[self._open], line)
 
     def _goes_on(self, field: str, line: str) -> bool:
         """Whether a line continues the open field: a quote or a bracket of it is open, or it has more parts."""
         bare = _STRING.sub("", field)
         is_open = '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("()", "[]", "{}"))
+        if self._open == "Tag" and not END_OF_SENTENCE.search(field):
+            return True
         return is_open or self._is_folded or (self._open == "Operator" and _MORE_FIELDS.match(line) is not None)
+
+    def _continuation(self, field: str, line: str) -> str:
+        """Return a line with what is between it and the text before it in a field."""
+        line = line.rstrip()
+        _, quote, name = _STRING.sub("", field).rpartition('"')
+        has_spaces = " " in name + line.strip().partition('"')[0] or name.count("[") > name.count("]")
+        if quote and self._was_full and not has_spaces:
+            # A name without spaces is longer than the line.
+            return line.lstrip() if line.startswith("  ") else line
+        return line if self._is_folded else " " + line.strip()
 
     def _take_heading(self, line: str) -> bool:
         if (message := self._without_list(line)) is not None:
@@ -295,7 +298,7 @@ class MessageReader:
             fields = {"Size": size, "Shape": shape, "XLA label": label}
             if name:
                 fields["Operator"] = f'op_name="{tag}"'
-            self._messages.append(_Message(space, integer(size), integer(capacity), [_Listed(self._line, fields)]))
+            self._messages.append(_Message(space, integer(size), integer(capacity), [Listed(self._line, fields)]))
         elif found := _HBM.search(line):
             core, sparse, available = (size_of(line[found.start(i) :]) for i in (1, 3, 5))
             note = f"TensorCore {bytes_text(core)}, SparseCore {bytes_text(sparse)}"
@@ -303,7 +306,7 @@ class MessageReader:
         elif found := _TENSOR.search(line):
             kind = _TENSORFLOW_TYPES.get(found.group(2), found.group(2))
             fields = {"Shape": f"{kind}[{found.group(1)}]", "XLA label": "tensor"}
-            self._messages.append(_Message("device memory", listed=[_Listed(self._line, fields)]))
+            self._messages.append(_Message("device memory", listed=[Listed(self._line, fields)]))
         elif found := _REQUEST.search(line):
             self._messages.append(
                 _Message(
@@ -321,7 +324,8 @@ class MessageReader:
         """Parse a line with the amounts used and available; None for other lines. A list may follow."""
         if found := _SCOPED.search(line):
             used, limit, short = _sizes(found, 3, 3)
-            return _Message(found[1], used, limit, short=short, kernel=read_kernel(found[2], self._line))
+            kernel, is_cut = read_kernel(found[2], self._line), _LEFT_OUT.search(found[2]) is not None
+            return _Message(found[1], used, limit, short=short, kernel=kernel, is_cut=is_cut)
         if found := _USED.search(line):
             used, capacity, short = _sizes(found, 2, 3)
             return _Message(found[1], used, capacity, short=short)
@@ -351,10 +355,12 @@ class MessageReader:
 
     def results(self, source: str) -> tuple[list[tuple[ModuleUse, list[ShapeUse]]], list[Problem]]:
         """Return the totals and rows of the distinct messages, and the problems found."""
+        self._read(self._folded)
         self.finish()
         problems: list[Problem] = []
         seen = set()
         whole = {message.amounts() for message in self._messages if message.listed}
+        is_any_listed = any(message.listed for message in self._messages)
         results = []
         for message in self._messages:
             if message.key() in seen or not (message.listed or message.used or message.notes):
@@ -364,11 +370,15 @@ class MessageReader:
                 continue
             seen.add(message.key())
             label = f"out of memory in {message.space}"
-            rows = _rows(message, label, source, problems)
-            is_unread = not rows and self._list_line > 0 and not any(each.listed for each in self._messages)
-            results.append((_sums(message, label, source, rows, is_unread), rows))
+            rows = rows_of(message.listed, label, source, problems)
+            if message.kernel is not None:
+                rows += message.kernel.rows(label)
+            rows.sort(key=ShapeUse.waste_key, reverse=True)
+            is_unread = not rows and (message.listed or (self._list_line > 0 and not is_any_listed))
+            results.append((_sums(message, label, source, rows, bool(is_unread)), rows))
             if is_unread:
                 problems.append(Problem(self._list_line, _LIST_UNREAD, "", source))
+            problems += message.cuts(source)
         if self._mixed_line:
             problems.append(Problem(self._mixed_line, _MIXED, "", source))
         return results, problems
@@ -412,66 +422,6 @@ def _sizes(found: re.Match[str], first: int, count: int) -> list[int]:
         size_of(found[group] + (found[group + 1] or "")) if found[group] else 0
         for group in range(first, first + 2 * count, 2)
     ]
-
-
-def _rows(message: _Message, label: str, source: str, problems: list[Problem]) -> list[ShapeUse]:
-    grouped: dict[tuple[Shape, int, int], list[Place]] = {}
-    for item in message.listed:
-        text = item.fields.get("Shape") or item.fields.get("Entry Parameter Subshape", "")
-        size = size_of(item.fields.get("Size", ""))
-        found = _SHAPE.match(text)
-        try:
-            # Memory without a shape, such as register spill slots, is counted as bytes.
-            shape = Shape.parse(found.group() if found else text or f"u8[{size}]")
-            nbytes = _exact(shape, item.fields.get("Size", ""))
-        except FastIndexError as error:
-            problems.append(Problem(item.line, str(error).splitlines()[0], text, source))
-            continue
-        unpadded = size_of(item.fields.get("Unpadded size", ""))
-        # If the shape is printed without tiles, the message tells the padding.
-        logical = unpadded if unpadded and shape.nbytes != nbytes else shape.logical_nbytes
-        if abs(logical - shape.logical_nbytes) <= _ROUNDING * max(logical, 1024):
-            logical = shape.logical_nbytes
-        grouped.setdefault((shape, nbytes, min(logical, nbytes)), []).append(_place(item))
-    rows = [
-        ShapeUse(shape, len(places), nbytes, logical, label, tuple(places))
-        for (shape, nbytes, logical), places in grouped.items()
-    ]
-    if message.kernel is not None:
-        rows += message.kernel.rows(label)
-    return sorted(rows, key=ShapeUse.waste_key, reverse=True)
-
-
-def _exact(shape: Shape, printed: str) -> int:
-    """Return the exact size of a shape if it agrees with the printed size; else the printed size."""
-    size = size_of(printed)
-    return shape.nbytes if not size or abs(shape.nbytes - size) <= _ROUNDING * max(size, 1024) else size
-
-
-def _place(item: _Listed) -> Place:
-    label = item.fields.get("XLA label", "")
-    name = _LABEL.match(label)
-    metadata = _METADATA.search(label)
-    texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
-    # Prefer metadata with a file, then metadata with an operation name.
-    origins = [_READER.origin(text.encode()) for text in texts]
-    best = min(origins, key=lambda origin: (not origin.source_file, not origin.op_name))
-    kind = _KIND.match(item.fields.get("Allocation type", ""))
-    role = "argument" if "Entry Parameter Subshape" in item.fields else kind.group() if kind else ""
-    # For kernel memory: which window or scratch buffer it is.
-    tag = item.fields.get("Tag", "").split(". ")[0].rstrip(".")
-    has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
-    # What has no shape is described in words.
-    words = _IN_WORDS.match(label) if not has_shape else None
-    return Place(
-        name.group(1) if name else words.group() if words else "",
-        role=role,
-        op_name=", ".join(part for part in (best.op_name, tag) if part),
-        source_file=best.source_file,
-        source_line=best.source_line,
-        line=item.line,
-        at_peak=True,
-    )
 
 
 def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_unread: bool) -> ModuleUse:

@@ -257,20 +257,20 @@ class HloScanner:
     def _take_line_start(self, position: int, end: int, at_end: bool) -> int:
         """Process the start of a line, where modules, computations and instructions start."""
         is_outside = self._braces == 0 and self._parentheses <= 0
+        text = self._text
         if not is_outside and (self._braces != 1 or self._parentheses > 0):
-            is_damaged = self.problems and self._braces and not is_outside
-            if not is_damaged or not (self._text[end : end + 1] == b"}" or grammar.STATEMENT.match(self._text, end)):
+            is_damaged = self.problems and self._braces
+            if not is_damaged or not (text[end : end + 1] == b"}" or grammar.STATEMENT.match(text, end)):
                 return end
             # A broken line may leave brackets unbalanced: resynchronize at an instruction or the end of a computation.
             self._braces, self._parentheses = 1, 0
         after = self._take_well_formed(end, at_end)
         if after > end:
             # Process the newline before the remaining text again.
-            return after - 1 if self._text[after - 1] == 0x0A else after
+            return after - 1 if text[after - 1] == 0x0A else after
         if is_outside:
             return self._take_outer_line(end, at_end)
         self._parentheses = 0
-        text = self._text
         if grammar.BODY_LINE.match(text, end) is None:
             before = text[max(position - _BEHIND, 0) : max(position, 0)].rstrip()[-1:]
             if before not in grammar.CONTINUES or not before:
@@ -350,7 +350,10 @@ class HloScanner:
         except NotWellFormed as error:
             if error.at >= len(self._text):
                 raise
-            events, end = exact.instruction(at)
+            lone = None if self.instruction_count else exact.lone_instruction(at)
+            if lone is not None:
+                self._sink.header(b"HloModule _, is_scheduled=true")
+            events, end = lone or exact.instruction(at)
             self._flush(at)
             self._pass_on(events)
             return end
@@ -423,7 +426,7 @@ class HloScanner:
         if found.group(1) is not None:
             self.saw_module = True
             end_of_header = grammar.HEADER_END.search(text, found.end())
-            if end_of_header is None and not at_end:
+            if end_of_header is None:
                 self._ask_for_more(begin, at_end)
             end = end_of_header.start() if end_of_header else len(text)
             self._flush(begin)

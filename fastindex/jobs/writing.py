@@ -196,7 +196,7 @@ class OutputFile:
 
     def _mode_of_target(self) -> int | None:
         try:
-            found = os.stat(self._target).st_mode
+            found = os.stat(self.path).st_mode  # not the target: a pipe in /dev/fd has no path
         except FileNotFoundError:
             return None
         except OSError as error:

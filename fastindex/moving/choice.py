@@ -10,7 +10,7 @@ from fastindex.moving.counts import Counts, cycles, total
 from fastindex.moving.moves.boxes.plan import boxes, packed_boxes
 from fastindex.moving.moves.column_gather.blocks import column_gathers, least_of_columns, straight_permutes
 from fastindex.moving.moves.digit_swaps.plan import digit_swaps
-from fastindex.moving.moves.nests.plan import gathers, loop_passes, packed_runs
+from fastindex.moving.moves.nests.plan import loop_passes, packed_runs
 from fastindex.moving.moves.nibble_pairs.plan import nibble_pairs
 from fastindex.moving.passes import Draft
 from fastindex.moving.problem import Problem
@@ -42,7 +42,6 @@ class Candidate(NamedTuple):
 #: Every candidate; the first one wins a tie.
 CANDIDATES = (
     Candidate("loops", loop_passes, False),
-    Candidate("gather", gathers, False),
     Candidate("packed runs", packed_runs, True),
     Candidate("boxes", boxes, False),
     Candidate("packed boxes", packed_boxes, True),

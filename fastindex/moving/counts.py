@@ -54,8 +54,8 @@ class Counts(NamedTuple):
         `elements`: lines of a large source whose elements are moved one by one, and runs of less than a line that a
         transpose writes. `gathered`: elements of any source that are moved one by one.
     blocks, vectors, pieces : float
-        `blocks`: blocks of a block permute, gathered fragments, runs of padding, chunks on separate pages, chunks in
-        lanes or of rows of less than a line, partial lines that are expanded or compressed. `vectors`: vectors of
+        `blocks`: blocks of a block permute, runs of padding, chunks on separate pages, chunks in lanes or of rows of
+        less than a line, partial lines that are expanded or compressed. `vectors`: vectors of
         blocks. `pieces`: fragments of the source that vectors are permuted from.
     missed : float
         Lines that are evicted from the cache before they are read or written again.

@@ -324,10 +324,10 @@ class Movement:
         return CompiledPasses(self.passes or (), self.tuning)
 
     @property
-    def alone(self) -> CompiledPasses | None:
-        """The compiled passes if they do the whole move: no unpacking or packing, no check of misfits; else None."""
+    def is_of_passes(self) -> bool:
+        """Whether passes do the whole move, without temporary arrays: no unpacking or packing, no check of misfits."""
         is_checked = self.cast is not None and self.cast.is_checked
-        return None if self.passes is None or self.unpacks or self.packs or is_checked else self.compiled
+        return self.passes is not None and not (self.unpacks or self.packs or is_checked)
 
 
 @lru_cache(maxsize=PLANS_KEPT)

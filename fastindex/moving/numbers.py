@@ -159,14 +159,11 @@ class BoxGeometry(NamedTuple):
     ----------
     calls : int
         Number of calls that move a box, one after the other.
-    row_bytes : int
-        Bytes of a box that is assembled in scratch memory and then written as one run; else 0.
     readable_bytes : int
         Bytes that may be read, counted from the first box, for calls that need this bound.
     """
 
     calls: int
-    row_bytes: int
     readable_bytes: int = 0
 
 
@@ -197,9 +194,6 @@ class BoxCall(NamedTuple):
 
 BOX_CALL = places(BoxCall)
 BOX_CALL_BYTES = 8 * len(BOX_CALL)
-
-#: Smaller boxes are written separately, even where they are adjacent in the destination.
-LEAST_CARRIED_BYTES = 128
 
 
 #: Bits of the packed elements that permutations support.

@@ -172,18 +172,12 @@ class Context:
     tuning : Tuning
     machine : Machine
         The machine whose cache sizes are used.
-    at_hand : bool
-        Whether source and destination are in L1 already, so that prefetching is useless.
-    gathers : bool, optional
-        True to gather elements one by one wherever possible, False to never do it, None to do it where it is cheaper.
     """
 
     width: int
     streamed: bool
     tuning: Tuning
     machine: Machine
-    at_hand: bool = False
-    gathers: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)

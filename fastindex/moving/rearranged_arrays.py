@@ -18,7 +18,7 @@ from fastindex.arrays.buffers import aligned_bytes
 from fastindex.arrays.engines import engine_of, place_of
 from fastindex.arrays.fills import element_type_of, one_value, value_bytes, wanted_type
 from fastindex.core.element_types import ElementType
-from fastindex.core.foreign_arrays import has_tangent, host_array, tracing_library
+from fastindex.core.foreign_arrays import has_tangent, host_array, host_target, tracing_library
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, check_flag
 from fastindex.lazy import hook
@@ -313,7 +313,7 @@ def _with_gradient() -> Any:
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:
-            return moved(gradient, context.sides.turned(), None, context.threads), None, None, None
+            return Rearranged.apply(gradient, context.sides.turned(), None, context.threads), None, None, None
 
     return Rearranged.apply
 
@@ -411,9 +411,7 @@ def _result(values: NDArray[Any], sides: Sides, out: Any, dtype: np.dtype[Any]) 
     """Return the array to write to: `out` as an array, or a new one."""
     if out is None:
         return _new_array(sides.dimensions[1], dtype)
-    target = out if isinstance(out, np.ndarray) else host_array(out)
-    if not isinstance(out, np.ndarray) and not np.may_share_memory(target, host_array(out)):
-        raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")
+    target = host_target(out)
     found = described(target)
     if found.dtype != dtype:
         raise ArgumentTypeError(f"out must be of dtype {dtype}, got {found.dtype}")

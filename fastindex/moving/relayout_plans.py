@@ -331,14 +331,14 @@ class RelayoutPlan(ShownInNotebooks):
         from fastindex.moving.compiled_passes import OneCall
 
         movement = self._movement
-        passes = movement.alone
-        if passes is None:
+        if not movement.is_of_passes:
             return ()
         forms = buffer_form(self.source), buffer_form(self.destination)
         kinds = [dict.fromkeys((form[:2], (_BYTE, form.nbytes))) for form in forms]
         padding, multiple = movement.padding(self._pattern), LINE_BYTES if movement.depends_on_lines else 1
         return tuple(
-            OneCall(passes, source, destination, padding, multiple) for source, destination in itertools.product(*kinds)
+            OneCall(movement.compiled, source, destination, padding, multiple)
+            for source, destination in itertools.product(*kinds)
         )
 
     @lazy_property
@@ -374,6 +374,11 @@ class RelayoutPlan(ShownInNotebooks):
             else:
                 self._movement.run(address_of(one.source.array), address_of(result), pattern, threads)
         return result
+
+
+def is_of_passes(plan: RelayoutPlan) -> bool:
+    """Whether kernels write the result of a plan without temporary arrays."""
+    return plan._movement.is_of_passes
 
 
 def require_movable_pair(source: Shape, destination: Shape, casting: str) -> None:

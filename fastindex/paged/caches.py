@@ -15,6 +15,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.paged.planes import (
     Plane,
     Pool,
+    may_meet,
     memories_of,
     memory_of,
     planes_of,
@@ -350,13 +351,12 @@ def _of_parts(
         raise ArgumentTypeError(f"a cache is made from a text, or from parts; got {parts!r}")
     if blocks is None or block_stride is None:
         raise FastIndexError("parts describe one page: give num_blocks and block_stride too, the latter in bytes")
-    sizes = {"num_layers": 1 if layers is None else layers, "num_blocks": blocks, "block_stride": block_stride}
-    for name, size in sizes.items():
-        at_least_one(size, name)
-    if sizes["num_layers"] > 1 and layer_stride is None:
+    if layer_stride is None and layers not in (None, 1):
         raise FastIndexError("several layers have a layer_stride, in bytes")
-    stride = as_integer(layer_stride or 0, "layer_stride")
-    offsets = np.arange(sizes["num_layers"]) * stride
+    given = {"num_layers": layers, "num_blocks": blocks, "layer_stride": layer_stride, "block_stride": block_stride}
+    counts = [at_least_one(1 if size is None else size, name) for name, size in given.items()]
+    ends = counts[0] * counts[2], counts[1] * counts[3]
+    offsets = np.arange(counts[0]) * counts[2]
     planes = []
     for part in parts:
         found = read_text(part.text)
@@ -365,17 +365,18 @@ def _of_parts(
                 f"a part describes one page, from an offset of at least 0: {part!r} does not; give num_layers, "
                 "num_blocks and strides to the cache"
             )
+        if part.offset + found.nbytes + sum(ends) >= 2**63:
+            raise FastIndexError(f"offsets of {part!r} do not fit int64, with num_blocks and strides of {counts[1:]}")
         half = "_" + part.name if "kv" in found.tables and part.name else part.name
-        planes += planes_of(found, half, part.offset, offsets, block_stride, {"head_dim": part.head_dim})
+        planes += planes_of(found, half, part.offset, offsets, counts[3], {"head_dim": part.head_dim})
     text = f"[{', '.join(repr(part.text) for part in parts)}]"
-    _check_strides(planes, sizes, stride, text)
-    steps = blocks * block_stride, sizes["num_layers"] * stride
-    return Pool(text, planes, blocks, max(*steps, max(plane.end(blocks) for plane in planes)))
+    _check_strides(planes, counts, text)
+    return Pool(text, planes, counts[1], max(*ends, *(plane.end(counts[1]) for plane in planes)))
 
 
-def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stride: int, text: str) -> None:
+def _check_strides(planes: Sequence[Plane], counts: Sequence[int], text: str) -> None:
     """Raise FastIndexError if elements share bytes: within a page, or because pages overlap."""
-    blocks, layers, block_stride = sizes["num_blocks"], sizes["num_layers"], sizes["block_stride"]
+    layers, blocks, layer_stride, block_stride = counts
     spans: list[tuple[int, int, list[Plane]]] = []
     for plane in sorted(planes, key=lambda plane: int(plane.layer_offsets[0])):
         begin, end, together = int(plane.layer_offsets[0]), int(plane.layer_offsets[0]) + plane.page_extent[1], [plane]
@@ -384,14 +385,11 @@ def _check_strides(planes: Sequence[Plane], sizes: Mapping[str, int], layer_stri
         spans.append((begin, end, together))
     for *_, together in spans:
         require_disjoint(together, text)
-    steps = np.arange(1 - layers, layers) * layer_stride
+    steps = sorted(((block_stride, blocks), (layer_stride, layers)), reverse=True)
     for one, other in itertools.combinations_with_replacement(spans, 2):
-        # Numbers of blocks from a page of one span to those of the other, in another layer, that overlap it.
-        least = np.maximum((one[0] - other[1] - steps) // block_stride + 1, 1 - blocks)
-        most = np.minimum((one[1] - other[0] - steps - 1) // block_stride, blocks - 1)
         length = one[1] - one[0]
         if strides_overlap((blocks, layers), length, (block_stride, layer_stride)) or (
-            one is not other and (least <= most).any()
+            one is not other and may_meet(one[0] - other[1], one[1] - other[0], steps)
         ):
             strides = f"a block_stride of {block_stride}" + f" and a layer_stride of {layer_stride}" * (layers > 1)
             raise FastIndexError(

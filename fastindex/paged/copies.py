@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -154,25 +154,14 @@ def gather(
     """
     workers = thread_count(threads)
     begin, near = address_of_pool(cache, buffer, "buffer", False)
-    if slots is not None:
-        if block_table is not None or num_tokens is not None:
-            raise FastIndexError("give a block_table and num_tokens, or slots")
-        numbers = flat_integers(slots, "slots")
-        chunk, shape = chunk_cache(cache, len(numbers))
-        transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
+    if (slots is None) == (block_table is None) or (slots is not None and num_tokens is not None):
+        raise FastIndexError("give a block_table and, if its last block is partial, num_tokens; or give slots")
+    if slots is None:
+        numbers = _slots_of(cache, flat_integers(block_table, "block_table"), num_tokens)
     else:
-        if block_table is None:
-            raise FastIndexError("give a block_table, or slots")
-        blocks = flat_integers(block_table, "block_table")
-        whole = len(blocks) * cache.block_size * cache.cp[0]
-        wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
-        if not 0 <= wanted <= whole:
-            raise FastIndexError(
-                f"num_tokens must be from 0 to the {whole} that the blocks of block_table hold, got {wanted}"
-            )
-        tokens = local_count(wanted, cache.cp, cache.interleave)
-        chunk, shape = chunk_cache(cache, tokens)
-        transfer = transfer_of(cache._alone, chunk, blocks, np.arange(chunk.num_blocks), tokens, name="block_table")
+        numbers = flat_integers(slots, "slots")
+    chunk, shape = chunk_cache(cache, len(numbers))
+    transfer = _by_slots(cache, chunk, numbers, np.arange(len(numbers)), to_slots=False)
     memory = Memory(near, workers)
     found: NDArray[Any]
     found, address = memory.new(shape.dimensions, shape.element_type.numpy_dtype)
@@ -312,18 +301,31 @@ def _by_slots(source: Cache, target: Cache, slots: Numbers, tokens: Numbers, to_
     size = _slots_together(source.block_size, sides)
     blocks, inside = zip(*(np.divmod(numbers[::size], source.block_size) for numbers in sides), strict=True)
     each = np.arange(len(blocks[0]))
-    granules = Granules(size, len(each), 0, ((each, inside[0] // size), (each, inside[1] // size)))
+    granules = Granules(size, len(each), len(slots) % size, ((each, inside[0] // size), (each, inside[1] // size)))
     groups = groups_of(plane_pairs(source, target), granules)
     return Transfer(source, target, blocks, granules, groups, (0, 0, source.kv_heads))
 
 
 def _slots_together(size: int, sides: Iterable[Numbers]) -> int:
-    """Return the block size if the tokens are whole blocks of it on both sides; else 1."""
+    """Return the block size if the tokens are blocks of it on both sides, the last perhaps partial; else 1."""
     for numbers in sides:
-        firsts = numbers[::size, None] // size * size
-        if len(numbers) % size or (numbers.reshape(-1, size) != firsts + np.arange(size)).any():
+        blocks = numbers[::size, None] // size * size + np.arange(size)
+        if (numbers != blocks.reshape(-1)[: len(numbers)]).any():
             return 1
     return size
+
+
+def _slots_of(cache: Cache, blocks: Numbers, num_tokens: int | None) -> Numbers:
+    """Return the slots of the first tokens of a request that this rank holds."""
+    whole = len(blocks) * cache.block_size * cache.cp[0]
+    wanted = whole if num_tokens is None else as_integer(num_tokens, "num_tokens")
+    if not 0 <= wanted <= whole:
+        raise FastIndexError(
+            f"num_tokens must be from 0 to the {whole} that the blocks of block_table hold, got {wanted}"
+        )
+    tokens = local_count(wanted, cache.cp, cache.interleave)
+    used = checked_blocks(cache, blocks[: -(-tokens // cache.block_size)], "block_table", is_written=False)
+    return (used[:, None] * cache.block_size + np.arange(cache.block_size)).reshape(-1)[:tokens]
 
 
 # Moving
@@ -373,40 +375,30 @@ def _run(transfer: Transfer, begin: int, end: int, memory: Memory) -> None:
 
 def _copy_all(transfer: Transfer, addresses: tuple[int, int], memory: Memory, by_numpy: bool) -> None:
     granules = transfer.granules
+    parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
     for group in transfer.groups:
-        whole = transfer.pages(group, 0), transfer.pages(group, 1)
-        for pairs, cast in _kinds(group):
-            if cast is not None and memory.on_gpu:
-                raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
-            around = _layer_offsets(pairs, memory.on_gpu)
-            parts = (slice(None, granules.whole), granules.tokens), (slice(granules.whole, None), granules.tail)
-            for part, tokens in parts:
-                pages = whole[0][part], whole[1][part]
-                if not tokens or not len(pages[0]):
-                    continue
-                nests = page_nests(tuple(pairs), transfer.heads, tokens, around is not _ONE, cast is None)
-                if memory.on_gpu:
-                    from fastindex.cuda.pages import copy_pages as copy_on_gpu
+        types = [plane.element_type for plane in group[0]]
+        cast = None if types[0] == types[1] else cast_of(*types)
+        if cast is not None and memory.on_gpu:
+            raise UnsupportedError("elements of pages are cast on the CPU only; copy them, then cast the copy")
+        pages = np.stack([transfer.pages(group, side) for side in range(2)])
+        around = _layer_offsets(group, memory.on_gpu)
+        for part, tokens in parts:
+            here, there = pages[:, part]
+            if not tokens or not len(here):
+                continue
+            nests = page_nests(tuple(group), transfer.heads, tokens, around is not _ONE, cast is None)
+            if memory.on_gpu:
+                from fastindex.cuda.pages import copy_pages as copy_on_gpu
 
-                    places = (around[:, None] + np.stack(pages, axis=1)).reshape(-1, 2)
-                    copy_on_gpu(nests, places, addresses, memory.arrays)
-                    continue
-                nests = nests if cast is None else _in_elements(nests, cast)
-                loops = RelayoutLoops(nests, ())
-                move_pages(loops, cast, (around, *pages), addresses, memory.workers, by_numpy)
-
-
-def _kinds(group: Sequence[Pair]) -> Iterator[tuple[list[Pair], Cast | None]]:
-    """Yield the planes of a group by cast: those moved as bytes (None), and those of each pair of element types."""
-    kinds: dict[Any, list[Pair]] = {}
-    for pair in group:
-        types = pair[0].element_type, pair[1].element_type
-        kinds.setdefault(None if types[0] == types[1] else types, []).append(pair)
-    for types, pairs in kinds.items():
-        yield pairs, None if types is None else cast_of(*types)
+                places = (around[:, None] + pages[:, part].T).reshape(-1, 2)
+                copy_on_gpu(nests, places, addresses, memory.arrays)
+                continue
+            loops = RelayoutLoops(nests if cast is None else _in_elements(nests, cast), ())
+            move_pages(loops, cast, (around, here, there), addresses, memory.workers, by_numpy)
 
 
-def _layer_offsets(pairs: list[Pair], on_gpu: bool) -> Numbers:
+def _layer_offsets(pairs: Sequence[Pair], on_gpu: bool) -> Numbers:
     """Return layer offsets, or one pair of zeros if the loops over a page go over layers too.
 
     On the CPU they do if a layer is closer than a block, and on a GPU if all layers are at equal distances.

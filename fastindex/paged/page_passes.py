@@ -155,5 +155,5 @@ def _compiled(loops: RelayoutLoops, width: int, cast: Cast | None, is_streamed: 
 def _cast_by_numpy(nests: tuple[Nest, ...], cast: Cast, source: int, target: int) -> None:
     for nest in nests:
         here, there = view_of(source, nest, cast.source.nbytes, 0), view_of(target, nest, cast.target.nbytes, 1)
-        values = cast_by_numpy(here.reshape(-1).view(np.uint8), cast.source, cast.target)
+        values = cast_by_numpy(np.ascontiguousarray(here).reshape(-1).view(np.uint8), cast.source, cast.target)
         there[...] = values.view(there.dtype).reshape(there.shape)

@@ -84,23 +84,21 @@ def byte_offset(
     arrays = {name: np.asarray(as_integers_in_bulk(value, name)) for name, value in values.items()}
     shape = common_shape(list(arrays.values()))
     is_padding = arrays["slot"] < 0 if mode == "mark" else np.False_
+    arrays["slot"] = np.where(is_padding, 0, arrays["slot"])
     bounds = (cache.num_layers, len(planes), cache.kv_heads, cache.num_blocks * cache.block_size)
     for name, bound in zip(values, bounds, strict=False):
-        arrays[name] = _bounded(arrays[name], bound, name, cache, allow_negative=name == "slot" and mode == "mark")
-    block, token = np.divmod(arrays["slot"], cache.block_size)
-    found = np.full(shape, -1, np.int64)
-    for number, plane in enumerate(planes):
-        is_here = np.broadcast_to(arrays["kv"] == number, shape)
-        if not is_here.any():
-            continue
-        place = [np.broadcast_to(a, shape)[is_here] for a in (arrays["layer"], block, arrays["head"], token)]
-        unit = _bounded(np.broadcast_to(arrays["dim"], shape)[is_here], plane.head_dim, "dim", cache) // plane.per_unit
-        found[is_here] = (
-            plane.layer_offsets[place[0]]
-            + place[1] * plane.block_stride
-            + plane.head_offsets[place[2]]
-            + plane.token_offsets[place[3]]
-            + plane.dim_offsets[unit]
+        arrays[name] = _bounded(arrays[name], bound, name, cache)
+    layer, number, head, slot, dim = (np.broadcast_to(array, shape) for array in arrays.values())
+    found = np.empty(shape, np.int64)
+    for of_plane, plane in enumerate(planes):
+        here = number == of_plane
+        block, token = np.divmod(slot[here], cache.block_size)
+        found[here] = (
+            plane.layer_offsets[layer[here]]
+            + block * plane.block_stride
+            + plane.head_offsets[head[here]]
+            + plane.token_offsets[token]
+            + plane.dim_offsets[_bounded(dim[here], plane.head_dim, "dim", cache) // plane.per_unit]
         )
     return np.where(is_padding, -1, found)[()]
 
@@ -145,8 +143,6 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     for number, plane in enumerate(cache.planes.values()):
         for box in _boxes(plane, cache.num_blocks):
             unknown = np.flatnonzero(found[0] < 0)
-            if not len(unknown):
-                break
             coordinates, remainder = _in_box(box, flat[unknown])
             fits = (remainder >= 0) & (remainder < plane.unit_bytes)
             layer, block, head, token, unit = coordinates[:, fits]
@@ -159,48 +155,40 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     return Element(*(values if numbers.shape else int(values) for values in shaped))
 
 
-#: A loop over an axis: stride in bytes, size, axis, and the increment of the axis' coordinate.
-_Step = tuple[int, int, int, int]
+#: A loop over an axis: stride in bytes, size, axis, increment of its coordinate, and the iterations to go back.
+_Step = tuple[int, int, int, int, int]
+_Box = tuple[int, list[int], list[_Step]]
 
 
-def _boxes(plane: Plane, num_blocks: int) -> Iterator[tuple[int, list[int], list[_Step]]]:
-    """Yield boxes of elements: byte offset and coordinates of the first element, and the loops by descending stride.
+def _boxes(plane: Plane, num_blocks: int) -> Iterator[_Box]:
+    """Yield the offset and the coordinates of the first element of a nest, and its loops by descending stride.
 
-    In a box, an element of a loop ends before the next one begins.
+    If the inner loops reach beyond a stride, an element may belong to an earlier iteration than the last that begins
+    before it: the nest is yielded for each of these.
     """
-    of_axes = [[Nest((Loop(num_blocks, plane.block_stride, 1),))]]
+    of_axes = [[Nest((Loop(num_blocks, 1, plane.block_stride),))]]
     for table in (plane.layer_offsets, plane.head_offsets, plane.token_offsets, plane.dim_offsets):
         # The offsets of layers may descend.
         order = np.argsort(table)
-        of_axes.append(table_nests(table[order], order))
+        of_axes.append(table_nests(order, table[order]))
     for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
-        loops = [
-            (loop.source_stride, loop.size, axis, loop.destination_stride)
-            for axis, nest in enumerate(chosen)
-            for loop in nest.loops
-            if loop.size > 1
-        ]
-        steps, listed, extent = list[_Step](), list[_Step](), plane.unit_bytes
-        for step in sorted(loops):
-            if step[0] < extent:
-                listed.append(step)
-                continue
-            steps.insert(0, step)
-            extent += step[0] * (step[1] - 1)
-        for numbers in itertools.product(*(range(step[1]) for step in listed)):
-            start, first = sum(nest.source_start for nest in chosen), [nest.destination_start for nest in chosen]
-            for number, (stride, _, axis, increment) in zip(numbers, listed, strict=True):
-                start, first[axis] = start + number * stride, first[axis] + number * increment
-            yield start, first, steps
+        loops = [(k[2], k[0], axis, k[1]) for axis, nest in enumerate(chosen) for k in nest.loops if k.size > 1]
+        start, first = sum(nest.destination_start for nest in chosen), [nest.source_start for nest in chosen]
+        backs, extent = list[range](), plane.unit_bytes
+        for stride, size, *_ in sorted(loops):
+            backs.insert(0, range(min(-(-extent // stride), size)))
+            extent += stride * (size - 1)
+        for back in itertools.product(*backs):
+            yield start, first, [(*loop, k) for loop, k in zip(sorted(loops, reverse=True), back, strict=True)]
 
 
-def _in_box(box: tuple[int, list[int], list[_Step]], byte: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, per byte, the coordinates of the last element of a box that begins at or before it, and the remainder."""
+def _in_box(box: _Box, byte: Numbers) -> tuple[Numbers, Numbers]:
+    """Return, per byte, the coordinates of the element that a box finds for it, and the remainder."""
     start, first, steps = box
     remainder = byte - start
     coordinates = np.repeat(np.array(first, np.int64)[:, None], len(byte), axis=1)
-    for stride, size, axis, step in steps:
-        count = np.clip(remainder // stride, 0, size - 1)
+    for stride, size, axis, step, back in steps:
+        count = np.maximum(np.minimum(remainder // stride, size - 1) - back, 0)
         remainder -= count * stride
         coordinates[axis] += count * step
     return coordinates, remainder
@@ -211,16 +199,14 @@ def check_mode(mode: str) -> None:
     check_option("mode", mode, ("raise", "mark"))
 
 
-def _bounded(values: Any, bound: int, name: str, cache: Cache, allow_negative: bool = False) -> Any:
-    bad = values >= bound
-    if not allow_negative:
-        bad = bad | (values < 0)
-    if np.any(bad):
-        first = int(np.flatnonzero(bad)[0])
+def _bounded(values: Any, bound: int, name: str, cache: Cache) -> Any:
+    bad = np.flatnonzero((values < 0) | (values >= bound))
+    if len(bad):
+        first = int(bad[0])
         raise OutOfBoundsError(
             f"{name} {values.reshape(-1)[first]}{_at(values, first)} is out of bounds for the {bound} of {cache}"
         )
-    return np.maximum(values, 0).astype(np.int64)
+    return values.astype(np.int64)
 
 
 def _at(values: Any, flat: int) -> str:
@@ -298,13 +284,14 @@ def slot_mapping(
     check_mode(mode)
     workers = thread_count(threads)
     table = _as_table(block_table, block_size)
-    batch = _batch(table, positions, query_start_loc, (size_and_rank(cp, "cp"), interleave), as_integer(pad, "pad"))
-    count = len(batch.positions)
+    numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
+    batch = _batch(table, numbers, query_start_loc, (size_and_rank(cp, "cp"), interleave), as_integer(pad, "pad"))
+    count = len(numbers)
     if out is None:
         (slots,) = new_outputs(1, (count,))
     else:
         slots = as_output(out, (count,), "out")
-        check_overlap((batch.positions, batch.table.blocks), [slots])
+        check_overlap((numbers, table.blocks), [slots])
     filled = slots if slots.flags.c_contiguous else np.empty(count, np.int64)
     bad = _fill(batch, filled, workers)
     if filled is not slots:
@@ -316,7 +303,7 @@ def slot_mapping(
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Validated arguments of `slot_mapping`."""
+    """Validated arguments of `slot_mapping`, without padding; block numbers are below `num_blocks`."""
 
     table: BlockTable
     positions: NDArray[Any]
@@ -324,17 +311,8 @@ class _Batch:
     limits: Numbers
     column: int
     in_block: Numbers | None
+    num_blocks: int
     pad: int
-
-    @property
-    def tokens(self) -> int:
-        return int(self.starts[-1])
-
-    @property
-    def num_blocks(self) -> int:
-        """Exclusive upper bound of block numbers."""
-        most = self.table.num_blocks
-        return (2**63 - 1) // self.table.block_size if most is None else most
 
 
 def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
@@ -347,10 +325,11 @@ def _as_table(block_table: Any, block_size: int | None) -> BlockTable:
     return BlockTable(block_table, block_size=block_size)
 
 
-def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[int, int], int], pad: int) -> _Batch:
+def _batch(
+    table: BlockTable, numbers: NDArray[Any], starts: Any, split: tuple[tuple[int, int], int], pad: int
+) -> _Batch:
     cp, interleave = split[0], as_integer(split[1], "interleave")
     check_interleave(interleave, table.block_size)
-    numbers = np.asarray(as_integers_in_bulk(positions, "positions"))
     begins = np.asarray(as_integers_in_bulk(starts, "query_start_loc")).astype(np.int64)
     requests = len(table.blocks)
     if numbers.ndim != 1 or begins.ndim != 1 or len(begins) != requests + 1:
@@ -370,7 +349,8 @@ def _batch(table: BlockTable, positions: Any, starts: Any, split: tuple[tuple[in
             "that are supported"
         )
     in_block = None if is_alone else _indices_in_block(table.block_size, cp, interleave)
-    return _Batch(table, numbers, begins, limits, column, in_block, pad)
+    num_blocks = (2**63 - 1) // table.block_size if table.num_blocks is None else table.num_blocks
+    return _Batch(table, numbers[: begins[-1]], begins, limits, column, in_block, num_blocks, pad)
 
 
 def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Numbers:
@@ -382,34 +362,19 @@ def _indices_in_block(size: int, cp: tuple[int, int], interleave: int) -> Number
 
 def _fill(batch: _Batch, slots: NDArray[np.int64], workers: int) -> bool:
     """Write the slots; return whether a token has a position or a block out of bounds."""
-    slots[batch.tokens :] = batch.pad
-    if not batch.tokens:
+    table, tokens = batch.table, len(batch.positions)
+    slots[tokens:] = batch.pad
+    if not tokens:
         return False
-    if not batch.table.blocks.size or indices_by_numpy(batch.tokens):
+    if not table.blocks.size or indices_by_numpy(tokens):
         with numpys_time():
-            found, is_bad = _by_numpy(batch)
-            slots[: batch.tokens] = found
+            slots[:tokens], is_bad = _by_numpy(batch)
             return bool(is_bad.any())
-    blocks, positions = batch.table.blocks, batch.positions
+    blocks, positions = table.blocks, batch.positions
     if blocks.dtype not in _CODES or blocks.strides[1] != blocks.itemsize or blocks.strides[0] % blocks.itemsize:
         blocks = np.ascontiguousarray(blocks, np.int64)
     positions = np.ascontiguousarray(positions, positions.dtype if positions.dtype in _CODES else np.int64)
-    table = _numbers(batch, blocks, positions, slots)
-    failures, kernel = list[int](), kernel_function("map_slots")
-
-    def chunk(begin: int, end: int) -> None:
-        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
-        request = int(np.searchsorted(batch.starts, begin, "right")) - 1
-        if kernel(address_of(table), address_of(scratch), request, begin, end):
-            failures.append(begin)
-
-    run_chunks(chunk, batch.tokens, workers, TUNING.chunk_length(batch.tokens, workers))
-    return bool(failures)
-
-
-def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots: NDArray[np.int64]) -> Numbers:
     by_column = division(batch.column, NARROW - 1)
-    nulls = batch.table.null_blocks
     numbers = SlotMap(
         table=address_of(blocks),
         row_bytes=blocks.strides[0],
@@ -419,28 +384,37 @@ def _numbers(batch: _Batch, blocks: NDArray[Any], positions: NDArray[Any], slots
         starts=address_of(batch.starts),
         limits=address_of(batch.limits),
         slots=address_of(slots),
-        block_size=batch.table.block_size,
+        block_size=table.block_size,
         magic=by_column.magic,
         shift=by_column.shift,
         num_blocks=batch.num_blocks,
-        null_block=nulls.start,
-        null_count=len(nulls),
+        null_block=table.null_blocks.start,
+        null_count=len(table.null_blocks),
         pad=batch.pad,
         column=batch.column,
         in_block=0 if batch.in_block is None else address_of(batch.in_block),
         streamed=int(slots.nbytes >= TUNING.streamed_bytes and slots.flags.aligned),
     )
-    return np.array(numbers, np.int64)
+    map_, failures, kernel = np.array(numbers, np.int64), list[int](), kernel_function("map_slots")
+
+    def chunk(begin: int, end: int) -> None:
+        scratch = aligned_bytes(8 * (COLLECTED + LOOKED_UP))
+        request = int(np.searchsorted(batch.starts, begin, "right")) - 1
+        if kernel(address_of(map_), address_of(scratch), request, begin, end):
+            failures.append(begin)
+
+    run_chunks(chunk, tokens, workers, TUNING.chunk_length(tokens, workers))
+    return bool(failures)
 
 
 def _by_numpy(batch: _Batch) -> tuple[Numbers, NDArray[np.bool_]]:
     """Return the slots of all tokens except padding, and a mask of positions or blocks out of bounds."""
     request = np.repeat(np.arange(len(batch.limits)), np.diff(batch.starts))
-    position = batch.positions[: batch.tokens].astype(np.int64)
+    position = batch.positions.astype(np.int64)
     is_bad = (position < 0) | (position >= batch.limits[request])
     position[is_bad] = 0
     if not batch.table.blocks.size:
-        return np.full(batch.tokens, batch.pad), is_bad
+        return np.full(len(position), batch.pad), is_bad
     column, token = np.divmod(position, batch.column)
     block = batch.table.blocks[request, column].astype(np.int64)
     nulls = batch.table.null_blocks

@@ -255,6 +255,29 @@ def require_disjoint(planes: Sequence[Plane], text: str) -> None:
         raise FastIndexError(f"two elements of {text} share byte {int(places[again[0]])} of a page; check offsets")
 
 
+def may_meet(low: int, high: int, steps: Sequence[tuple[int, int]]) -> bool:
+    """Whether some sum of strides, each times at most its size less 1 either way, is between `low` and `high`.
+
+    Parameters
+    ----------
+    low, high : int
+        Exclusive bounds: the negative length of one range of bytes and the length of another, plus their distance.
+    steps : sequence of (int, int)
+        Strides of at least 1 and sizes, the largest stride first.
+
+    Examples
+    --------
+    >>> may_meet(30 - 8, 30 + 8, [(100, 3), (40, 2)]), may_meet(20 - 8, 20 + 8, [(100, 3), (40, 2)])
+    (False, False)
+    """
+    if not steps:
+        return low < 0 < high
+    (stride, size), *inner = steps
+    reach = sum(step * (count - 1) for step, count in inner)
+    counts = range(max((low - reach) // stride + 1, 1 - size), min((high + reach - 1) // stride, size - 1) + 1)
+    return any(may_meet(low - count * stride, high - count * stride, inner) for count in counts)
+
+
 # Memory of other libraries
 
 
@@ -324,6 +347,13 @@ def pool_of_tensors(tensors: Any, axes: str | None, sizes: Mapping[str, int]) ->
     if element_type is None:
         raise ArgumentTypeError(f"no element type is stored as {first.dtype}")
     tables = _tables(first, axes if axes is not None else _guessed(first, halves, sizes), sizes)
+    width, reach = first.dtype.itemsize, first.extent[1] - first.extent[0]
+    steps = [step for step in sorted(zip(first.strides, first.shape, strict=True), reverse=True) if step[1] > 1]
+    for one, other in itertools.combinations([one.address for one in _all(layers)], 2):
+        if abs(one - other) < reach and may_meet(one - other - width, one - other + width, steps):
+            raise FastIndexError(
+                "two tensors of a cache share memory; give each once, without layers that reuse another's"
+            )
     base = min(one.extent[0] for one in _all(layers))
     nbytes = max(one.extent[1] for one in _all(layers)) - base
     found = NamedAxes(f"{len(layers)} x {halves} tensors of {first.shape}", element_type, nbytes, tables)

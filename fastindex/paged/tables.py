@@ -167,7 +167,7 @@ class BlockTable:
             raise FastIndexError(f"pad {pad} does not fit {pages.dtype}, the type of indices")
         matrix = np.full((len(counts), int(counts.max(initial=0))), filler, pages.dtype)
         matrix[np.arange(matrix.shape[1]) < counts[:, None]] = pages
-        lengths = np.maximum(counts - 1, 0) * size + last
+        lengths = np.maximum(counts - 1, 0) * size + last.astype(np.int64)
         return cls(matrix, block_size=size, lengths=lengths, num_blocks=num_blocks, null_block=null_block)
 
     def to_csr(self) -> Csr:
@@ -205,16 +205,11 @@ class BlockTable:
         """
         size = at_least_one(page_size, "page_size")
         given = _rows(slots, "slots")
-        matrix = given.astype(np.int64)
-        held = _lengths(lengths, len(matrix), matrix.shape[1])
-        columns = -(-matrix.shape[1] // size)
-        whole = np.zeros((len(matrix), columns * size), np.int64)
-        whole[:, : matrix.shape[1]] = matrix
-        pages = whole.reshape(len(matrix), columns, size)
-        blocks = pages[:, :, 0] // size
-        expected = blocks[:, :, None] * size + np.arange(size)
-        is_held = np.arange(columns * size) < held[:, None]
-        strays = np.argwhere((whole != expected.reshape(whole.shape)) & is_held)
+        matrix, width = given.astype(np.int64), given.shape[1]
+        held = _lengths(lengths, len(matrix), width)
+        blocks = matrix[:, ::size] // size
+        expected = (blocks[:, :, None] * size + np.arange(size)).reshape(len(matrix), -1)[:, :width]
+        strays = np.argwhere((matrix != expected) & (np.arange(width) < held[:, None]))
         if len(strays):
             request, token = strays[0].tolist()
             first = int(given[request, token // size * size])

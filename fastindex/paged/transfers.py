@@ -134,9 +134,8 @@ def transfer_of(
     target_blocks: Any,
     num_tokens: int | None,
     casts: bool = False,
-    name: str = "source_blocks",
 ) -> Transfer:
-    """Validate a transfer and return it; messages use `name` for the source blocks.
+    """Validate a transfer and return it.
 
     Raises
     ------
@@ -149,11 +148,11 @@ def transfer_of(
     check_cache(source, "source")
     check_cache(target, "target")
     pairs, heads, size = _matched(source, target, casts)
-    blocks = flat_integers(source_blocks, name), flat_integers(target_blocks, "target_blocks")
+    blocks = flat_integers(source_blocks, "source_blocks"), flat_integers(target_blocks, "target_blocks")
     tokens = _token_count(source, target, blocks, num_tokens)
     granules = _granules(source, target, size, tokens)
     used = []
-    for side, (cache, what) in enumerate(((source, name), (target, "target_blocks"))):
+    for side, (cache, what) in enumerate(((source, "source_blocks"), (target, "target_blocks"))):
         needed, known = granules.last(side, cache.block_size)[0] + 1, blocks[side]
         if needed > len(known):
             raise FastIndexError(f"{tokens} tokens need {needed} {what} of {cache.block_size} tokens, got {len(known)}")
@@ -350,12 +349,13 @@ def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
 
 
 def groups_of(pairs: Iterable[Pair], granules: Granules) -> list[list[Pair]]:
-    """Group planes that share page offsets."""
+    """Group planes that share page offsets and are cast alike, if at all."""
     kinds: dict[tuple[Any, ...], list[Pair]] = {}
     for a, b in pairs:
         steps = [granule_offsets(plane, granules).tobytes() for plane in (a, b)]
         layers = [(p.layer_offsets - p.layer_offsets[0]).tobytes() for p in (a, b)]
-        kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers), []).append((a, b))
+        types = None if a.element_type == b.element_type else (a.element_type, b.element_type)
+        kinds.setdefault((a.block_stride, b.block_stride, *steps, *layers, types), []).append((a, b))
     return list(kinds.values())
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastindex.core.integers import counted
 from fastindex.errors import ArgumentTypeError, FastIndexError
@@ -187,32 +189,34 @@ def draw(cache: Cache, block_table: BlockTable | None = None) -> PagePicture:
         raise ArgumentTypeError(f"block_table must be a fastindex.paged.BlockTable, got {block_table!r:.200}")
     if block_table.block_size != cache.block_size:
         raise FastIndexError(f"{block_table} is not one of blocks of {cache.block_size} tokens, as {cache} has them")
-    blocks, counts = block_table.blocks, block_table.counts
-    rows, columns = (range(min(size, _MOST_CELLS)) for size in blocks.shape)
+    blocks = block_table.blocks
+    title = f"{counted(len(blocks), 'request')} and the blocks of each"
+    notes = _left_out(blocks.shape[0], "requests") + _left_out(blocks.shape[1], "columns")
+    panel = _panel("", blocks, block_table.counts, 0)
+    return PagePicture(Scene(title, title, (panel,), "request", "column", (), (), (), notes))
+
+
+def _page_panel(cache: Cache, plane: Plane) -> Panel:
+    start = min(int(other.layer_offsets[0]) for other in cache.planes.values())
+    tokens = int(plane.layer_offsets[0]) - start + plane.token_offsets[:_MOST_CELLS, None]
+    places = tokens + plane.head_offsets[:_MOST_CELLS]
+    name = plane.name if len(cache.planes) > 1 else ""
+    return _panel(name, places, np.full(len(places), places.shape[1]), 1)
+
+
+def _panel(label: str, numbers: NDArray[Any], counts: Numbers, axis: int) -> Panel:
+    """Return a panel of the first `counts` numbers of each row, coloured along an axis."""
+    rows, columns = (range(min(size, _MOST_CELLS)) for size in numbers.shape)
     cells = tuple(
         tuple(
-            Cell(int(blocks[r, c]), (r, c), r % COLOUR_COUNT, (), str(blocks[r, c]))
+            Cell(int(numbers[r, c]), (r, c), (r, c)[axis] % COLOUR_COUNT, (), str(numbers[r, c]))
             if c < counts[r]
             else Cell(-1, None, -1, (), "")
             for c in columns
         )
         for r in rows
     )
-    title = f"{counted(len(blocks), 'request')} and the blocks of each"
-    notes = _left_out(blocks.shape[0], "requests") + _left_out(blocks.shape[1], "columns")
-    panel = Panel("", tuple(rows), tuple(columns), cells)
-    return PagePicture(Scene(title, title, (panel,), "request", "column", (), (), (), notes))
-
-
-def _page_panel(cache: Cache, plane: Plane) -> Panel:
-    start = min(int(other.layer_offsets[0]) for other in cache.planes.values())
-    first = int(plane.layer_offsets[0]) - start
-    tokens, heads = (range(min(size, _MOST_CELLS)) for size in (cache.block_size, cache.kv_heads))
-    places = (first + plane.token_offsets[:, None] + plane.head_offsets).tolist()
-    cells = tuple(
-        tuple(Cell(places[n][h], (n, h), h % COLOUR_COUNT, (), str(places[n][h])) for h in heads) for n in tokens
-    )
-    return Panel(plane.name if len(cache.planes) > 1 else "", tuple(tokens), tuple(heads), cells)
+    return Panel(label, tuple(rows), tuple(columns), cells)
 
 
 def _left_out(count: int, what: str) -> tuple[str, ...]:

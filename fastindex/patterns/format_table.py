@@ -91,12 +91,11 @@ REFUSED = {
     "gguf_tq1_0": "five digits of base 3 share a byte",
     "gguf_iq": "types IQ1 to IQ3 hold indices into a codebook, and signs; IQ4_NL and IQ4_XS are gguf_body",
     "kleidiai": "values, sums and scales are packed together",
-    **dict.fromkeys(("aqlm", "vptq", "quip_sharp", "qtip", "higgs"), "codes are indices into codebooks of vectors"),
+    **dict.fromkeys(("aqlm", "vptq", "quip_sharp", "higgs"), "codes are indices into codebooks of vectors"),
     "spqr": "outliers are a sparse matrix beside the codes",
-    **dict.fromkeys(
-        ("machete", "exl2", "exl3"),
-        "the order is computed on the device; fastindex.weights.discover(...) finds it there",
-    ),
+    **dict.fromkeys(("qtip", "exl3"), "a value is decoded from bits that overlap those of the next one (a trellis)"),
+    "exl2": "rows have 2 to 8 bits, as q_groups says, in the order of q_perm; the loader shuffles words on the device",
+    "machete": "the order is computed on the device; fastindex.weights.discover(...) finds it there",
 }
 
 #: Formats with a data-dependent order: the caller gives the positions of the rows of K as `order`.

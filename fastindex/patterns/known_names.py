@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ PLAIN = "plain"
 # What people call a format: packages, classes and functions of vendors, separated by spaces.
 _ALIASES = {
     "awq": "autoawq awq_gemm awq_exllama",
-    "awq_gemv_fast": "gemv_fast",
+    "awq_gemv_fast": "gemv_fast llm_awq tinychat",
     "gptq": "autogptq gptq_v2 gptqmodel",
     "marlin": "gptq_marlin_repack awq_marlin_repack",
     "marlin_24_values": "marlin_24 gptq_marlin_24",
@@ -40,6 +41,8 @@ _ALIASES = {
     "cdna4_mx_scale": "cdna4_scale cdna4_mx_scale_layout",
     "blackwell_mx4_value_shuffled": "blackwell_mx4_value_shuffled_layout",
     "aiter_mx_scale": "aiter_scales e8m0_shuffle",
+    "col4_4r2_8c": "col_turing",
+    "col32_2r_4r4": "col_ampere",
     "trtllm_gated_rows": "reorder_rows_for_gated_act_gemm",
     "trtllm_block_layout": "convert_to_block_layout block_major_k",
     "trtllm_shuffle_matrix_a": "shuffle_matrix_a",
@@ -59,7 +62,14 @@ _ALIASES = {
 _MEANINGS = {
     "its codes are nvfp4 in compressed-tensors and torchao, and gguf_body with type='mxfp4' in GGUF": "mxfp4",
     "did you mean nvfp4 or bnb_fp4": "fp4",
-    "exllama is its order of GPTQ's codes of 4 bits; files of exl2 are packed on the device": "exllamav2",
+    "it moves GPTQ's codes of 4 bits to exllama when it loads them; its own files are exl2": "exllamav2",
+    "did you mean pack_quantized, of [N, K]: the class GEMV packs in order": "awq_gemv gemv",
+    "its codes are marlin, transposed; scales of nvfp4 change in value: marlin_nvfp4_scales": "nvfp4_marlin "
+    "marlin_nvfp4 mxfp4_marlin marlin_mxfp4",
+    "did you mean col32, col4_4r2_8c or col32_2r_4r4": "cublaslt imma int8_imma",
+    "did you mean onednn with tag='nChw32c'": "nchw32 nchw_vect_c nchw_vect_c_32 chw32 kchw32",
+    "did you mean fractal_nz, the order of matrices on these devices": "ascend cann ascend_npu",
+    "it permutes dimensions only: use fastindex.rearrange": "nchw nhwc ohwi oihw hwio ndhwc ncdhw",
     "a checkpoint for it is awq, which the engine moves to marlin": "awq_marlin",
     "a checkpoint for it is gptq, which the engine moves to marlin": "gptq_marlin marlin_gptq",
     "did you mean bnb_nf4 or bnb_fp4": "bitsandbytes bnb bnb_4bit",
@@ -70,15 +80,27 @@ _MEANINGS = {
     "did you mean pack_quantized, the format of compressed-tensors": "w4a16 w8a16",
     "did you mean packed_bytes with bits=1; NumPy's own packbits has first='high'": "packbits",
     "its weights are whole bytes in the order of the tensor: 'plain' with bits=8": "int_quantized float_quantized "
-    "naive_quantized mxfp8_quantized int8 fp8 w8a8 smoothquant fbgemm_fp8 modelopt_fp8 mxfp8 LLM.int8 bnb_int8",
+    "naive_quantized mxfp8_quantized int8 fp8 w8a8 smoothquant fbgemm_fp8 modelopt_fp8 mxfp8 LLM.int8 bnb_int8 mxint8 "
+    "float8 e4m3 e5m2 float8_e4m3fn float8_e5m2 ptpc_fp8",
+    "its elements are whole bytes in the order of the tensor: 'plain' with bits=16": "f16 bf16 fp16 float16 bfloat16",
     "which values are kept is data; sparse_24_metadata is the order of CUTLASS's indices": "sparse_bitmask "
     "sparse_24_bitmask",
     "it has FasterTransformer's kernels: did you mean cutlass_mixed_gemm with bits=8": "eetq eetq_int8",
     "did you mean quanto with bits=2, of the values plus 1, as transformers packs them": "bitnet",
     "tile_packed_to_4d is tinygemm; preshuffled codes are packed on the device": "torchao int4_weight_only "
     "int4_weight_only_config preshuffled",
-    "an engine loads many formats; give that of the checkpoint, quant_method in its config.json": "vllm sglang "
-    "tensorrt_llm trtllm transformers lmdeploy turbomind",
+    "engines and libraries have many formats; give that of the checkpoint, quant_method in its config.json": "vllm "
+    "sglang tensorrt_llm trtllm transformers lmdeploy turbomind tgi deepspeed mlc mlc_llm mistral.rs candle petals "
+    "optimum quark amd_quark ipex ipex_llm bigdl_llm itrex intel_neural_compressor neural_compressor fbgemm flashinfer "
+    "triton_kernels faster_transformer cutlass tpu_inference jetstream maxtext qwix aqt",
+    "it is a method to choose values, not an order of bits; give the format of the checkpoint, quant_method in its "
+    "config.json": "omniquant quarot spinquant duquant zeroquant atom gptaq rtn",
+    "its converter packs weights into a file for this runtime only; convert the checkpoint before that": "tensorrt mnn "
+    "ncnn executorch xnnpack qnn snpe rknn hailo edgetpu vitis vitis_ai paddle_lite mindspore_lite directml tvm ane",
+    "its order is not listed here; fastindex.weights.discover finds it from the function that packs": "bitblas ladder "
+    "gptq_bitblas qserve w4a8 cutlass_w4a8 fp6_llm deepspeed_fp6 petit tmac tl1 tl2 i2_s q4f16_0 q4f16_1 q3f16_1",
+    "its codes are indices into tables of values; discover finds their order from the function that packs": "flute "
+    "lut_gemm squeezellm lut palettized",
 }
 
 
@@ -169,7 +191,7 @@ def _hint(name: str) -> str:
     plain = {known: _letters(known) for known in names()}
     close = [known for known, own in plain.items() if letters and letters in own]
     close = close or [known for known, own in plain.items() if letters.startswith(own)]
-    close = close or sorted(known for known in plain if known[:4] == name[:4].lower())
+    close = close or difflib.get_close_matches(name.lower(), plain, cutoff=0.8)
     return (
         f"did you mean {' or '.join(close)}"
         if close

@@ -165,7 +165,7 @@ def may_be_numpy(size: int, most: int) -> bool:
     >>> may_be_numpy(1, MOST_BYTES)
     False
     """
-    if is_disabled() or _limited.get():
+    if is_left_to_numpy():
         return True
     if "fastindex.runtime.machine_code" in sys.modules:
         load_kernels()
@@ -202,6 +202,11 @@ def kernel_function(name: str) -> Callable[..., int]:
     load_kernels()
     found: Callable[..., int] = sys.modules["fastindex.runtime.machine_code"].function(name)
     return found
+
+
+def is_left_to_numpy() -> bool:
+    """Whether NumPy moves everything, whatever its size: within `without_kernels`, or by the environment variable."""
+    return is_disabled() or _limited.get()
 
 
 @cache

@@ -25,7 +25,7 @@ class Tuning:
     shifted_bytes
         Minimum size for boxes of rows, and for non-temporal stores in transposes whose columns begin within cache
         lines, which are shifted first. f64[877,50,10] reversed out of T(8,128): 0.8 ms with normal stores, 0.95 with
-        non-temporal ones; f32[12288,3,12] out of T(8,128)(2,1): 0.53 ms gathered, 0.78 in boxes.
+        non-temporal ones.
     task_bytes
         Maximum that a task of a stream writes; longer runs are split so that threads share them. 32 KiB to 2 MiB
         measure alike.

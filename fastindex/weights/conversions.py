@@ -145,13 +145,34 @@ def _follows(rule: ConversionRule, tensor: Tensor) -> bool:
 
 
 def _check_needs(rule: ConversionRule, tensor: Tensor, tensors: Mapping[str, Tensor]) -> None:
+    """Require the other tensors of a layer to exist, and their sizes to agree."""
     captures = next(found for one in rule.names if (found := captured(one, tensor.name)) is not None)
-    missing = next((name for one in rule.needs if (name := filled(one, captures)) not in tensors), None)
-    if missing is not None:
-        raise FastIndexError(
-            f"{shown(tensor.name)} comes with {shown(missing)}, by the rule for {shown(rule.names[0])}, and there is "
-            "no such tensor: the checkpoint is not whole, or of another format"
-        )
+    known: dict[str, tuple[int, Tensor]] = {}
+    divisors = []
+    for pattern, text in rule.needs:
+        name = filled(pattern, captures)
+        if name not in tensors:
+            raise FastIndexError(
+                f"{shown(tensor.name)} comes with {shown(name)}, by the rule for {shown(rule.names[0])}, and there is "
+                "no such tensor: the checkpoint is not whole, or of another format"
+            )
+        one, words = tensors[name], text.split()
+        if text[:1].isupper() and one.dtype != words.pop(0):
+            raise FastIndexError(f"{_told(one)} has another type than {text.split()[0]}")
+        if words and len(words) != len(one.sizes):
+            raise FastIndexError(f"{_told(one)} has other dimensions than {', '.join(words)}")
+        for word, size in zip(words, one.sizes, strict=False):
+            letter, _, divisor = word.partition("%")
+            letter, _, factor = letter.partition("/")
+            size *= int(factor or 1)
+            given, other = known.setdefault(letter, (size, one))
+            divisors += [(letter, divisor)] if divisor else []
+            if given != size:
+                raise FastIndexError(f"{_told(one)} does not belong to {_told(other)}: {letter} is {size}, and {given}")
+    for letter, divisor in divisors:
+        (size, one), (step, other) = known[letter], known[divisor]
+        if size % step if step else size:
+            raise FastIndexError(f"{_told(one)} does not belong to {_told(other)}: {size} is no multiple of {step}")
 
 
 def _printed(name: str) -> str:

@@ -384,6 +384,7 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
                 with memory_within(limit, needs_kernels) as (_, free):
                     own = _readable(group, free // 2, reader) if ahead is None else ahead
                     reading.push(own)
+                    free -= _bytes_of(group, in_memory=True)
                     nbytes = _bytes_of(following)
                     ahead = _readable(following, nbytes, reader) if nbytes <= free // 4 else None
                     if ahead is not None:
@@ -468,13 +469,14 @@ def _close(leaves: Iterable[Stored]) -> None:
         leaf.file = leaf.content = None
 
 
-def _sources_of(conversions: Iterable[Conversion]) -> dict[str, int]:
-    """Return the bytes of the tensors that conversions read, by name."""
-    return {leaf.tensor.name: leaf.nbytes for one in conversions for leaf in one.expression.leaves()}
+def _sources_of(conversions: Iterable[Conversion]) -> dict[str, Stored]:
+    """Return the tensors that conversions read, by name."""
+    return {leaf.tensor.name: leaf for one in conversions for leaf in one.expression.leaves()}
 
 
-def _bytes_of(conversions: Iterable[Conversion]) -> int:
-    return sum(_sources_of(conversions).values())
+def _bytes_of(conversions: Iterable[Conversion], in_memory: bool = False) -> int:
+    """Return the bytes of the tensors that conversions read, or of those that are held in memory."""
+    return sum(one.nbytes for one in _sources_of(conversions).values() if one.content is not None or not in_memory)
 
 
 def _check(one: Conversion, most_bytes: int) -> None:

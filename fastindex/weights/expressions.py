@@ -157,6 +157,12 @@ class Stored(Expression):
             StoredArray(file, self.shape).read(box, into)
         return into.view(self.dtype).reshape([len(along) for along in box])
 
+    def cost(self, box: Box) -> int:
+        if self.content is None:
+            return super().cost(box)
+        # Read already; values that are not adjacent are copied.
+        return 0 if tuple(map(len, box)) == self.sizes else self._bytes_of(box)
+
     def _is_wide(self, box: Box) -> bool:
         """Whether a box covers so much of each row that reading whole rows costs less than many small reads."""
         if len(box) < 2 or tuple(map(len, box[1:-1])) != self.sizes[1:-1]:

@@ -71,8 +71,11 @@ _GPTQ = {
     "quantization_config.bits": [4],
 }
 
-# The tensors of a quantised layer: without one, the others would be converted for nothing that can be loaded.
-_LAYER = ["{x}.qweight", "{x}.qzeros", "{x}.scales"]
+# The tensors of a quantised layer, K by N in G groups: no engine loads some of them, or sizes that do not agree.
+_SCALES = {"{x}.scales": "g n"}
+_ZEROS = {"{x}.qzeros": "I32 g n/8", **_SCALES}
+_LAYER = {"{x}.qweight": "I32 k%g n/8", **_ZEROS}
+_GPTQ_WEIGHT = {"{x}.qweight": "I32 k/8%g n", **_SCALES}
 
 
 def _gptq_config(**more: Any) -> dict[str, Any]:
@@ -109,6 +112,7 @@ def _awq_to_gptq(steps: list[str], checkpoint_format: str) -> dict[str, Any]:
 
 _IN_ORDER = {
     "names": "{x}.g_idx",
+    "needs": {**_GPTQ_WEIGHT, "{x}.g_idx": "I32 k"},
     "optional": True,
     "equals": {"count": "{x}.g_idx[0]", "groups": "{x}.scales[0]"},
     "remedy": "its rows are ordered by activations (desc_act), which the other format does not know",
@@ -158,10 +162,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gptq-to-awq": {
         "expects": _GPTQ,
         "rules": [
-            {"names": "{x}.qweight", "needs": _LAYER, "format": {"from": "gptq", "to": "awq"}},
+            {"names": "{x}.qweight", "needs": {**_GPTQ_WEIGHT, **_ZEROS}, "format": {"from": "gptq", "to": "awq"}},
             {
                 "names": "{x}.qzeros",
-                "needs": _LAYER,
+                "needs": {**_GPTQ_WEIGHT, **_ZEROS},
                 "format": {"from": "pack_quantized", "to": "awq"},
                 "transpose": "g n -> g n",
                 "steps": ["add 1"],
@@ -184,19 +188,20 @@ RECIPES: dict[str, dict[str, Any]] = {
         "rules": [
             {
                 "names": "{x}.qweight",
-                "needs": ["{x}.scales"],
+                "needs": _GPTQ_WEIGHT,
                 "name": "{x}.B",
                 "format": {"from": "gptq", "to": "marlin"},
             },
             {
                 "names": "{x}.scales",
-                "needs": ["{x}.qweight"],
+                "needs": _GPTQ_WEIGHT,
                 "name": "{x}.s",
                 "format": {"from": "plain", "to": "marlin_scales"},
                 "dtype": "f16",
             },
             {
                 "names": "{x}.qzeros",
+                "needs": _ZEROS,
                 "optional": True,
                 "format": {"from": "pack_quantized", "to": "plain"},
                 "steps": ["add 1"],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastindex.arrays.arrays import check_no_overlap, check_target, described
 from fastindex.arrays.engines import engine_of, on_gpu
-from fastindex.core.foreign_arrays import host_array
+from fastindex.core.foreign_arrays import host_array, host_target
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError, integer_of
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.known_names import PLAIN, widths_of
@@ -364,9 +364,7 @@ def checked_out(out: Any, end: End, data: Bytes) -> tuple[Bytes, np.dtype[Any]]:
     """
     if engine_of(out) is not None or on_gpu(out):
         raise UnsupportedError(f"out must be an array in host memory, got {type(out).__name__}")
-    target = out if isinstance(out, np.ndarray) else host_array(out)
-    if not isinstance(out, np.ndarray) and not np.may_share_memory(target, host_array(out)):
-        raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")
+    target = host_target(out)
     if not target.flags.c_contiguous:
         raise FastIndexError("out must be contiguous")
     if not target.dtype.isnative or target.dtype.hasobject:

@@ -15,10 +15,11 @@ from fastindex.jobs.input_files import Bytes, open_input
 from fastindex.jobs.layout_jobs import DEFAULT_MEMORY_BYTES
 from fastindex.jobs.writing import OutputFile, header_for
 from fastindex.moving.box_jobs import is_for_numpy, taken_bytes
+from fastindex.moving.relayout_plans import is_of_passes
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.known_names import PLAIN, takes_any_width
 from fastindex.patterns.named_formats import chosen
-from fastindex.runtime.first_answer import without_kernels
+from fastindex.runtime.first_answer import is_left_to_numpy, without_kernels
 from fastindex.terminal import Progress
 from fastindex.weights.found_formats import FoundFormat
 from fastindex.weights.repack_arguments import (
@@ -39,8 +40,8 @@ from fastindex.weights.safetensors_files import Tensor
 _PART_BYTES = 64 << 20
 #: Memory for a move, in bytes, even if the process is above its limit already.
 _LEAST_MOVE_BYTES = 16 << 20
-#: Peak memory in multiples of the larger buffer: both buffers and unpacked codes; more where single bits move.
-_COPIES, _COPIES_OF_BITS = 8, 24
+#: Peak memory in multiples of the larger buffer: both buffers; with unpacked codes; more where single bits move.
+_COPIES_OF_PASSES, _COPIES, _COPIES_OF_BITS = 2, 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ def slices_of(formats: Formats, cut: Cut, most_bytes: int) -> Iterator[Part]:
     """Yield slices whose moves take at most a number of bytes, or the smallest ones."""
     plan = formats.plan()
     each = bytes_of_move(plan) * cut.step // max(cut.size, 1)
-    count = max(min(most_bytes, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
+    count = max(min(most_bytes, copies_of_move(plan) * _PART_BYTES) // max(each, 1), 1) * cut.step
     at = 0, 0
     for begin in range(0, cut.size, count):
         part = replace(formats, sizes=cut.part(min(count, cut.size - begin)), parameters=plan.parameters).plan()
@@ -243,7 +244,10 @@ def bytes_of_move(plan: RepackPlan) -> int:
 
 def copies_of_move(plan: RepackPlan) -> int:
     """Return the peak memory of a move in multiples of its larger buffer."""
-    return _COPIES_OF_BITS if any(end.side.element_bits == 1 < end.bits for end in plan.ends) else _COPIES
+    if any(end.side.element_bits == 1 < end.bits for end in plan.ends):
+        return _COPIES_OF_BITS
+    changes = plan.packs or any(end.row is None or end.row.order for end in plan.ends) or plan.flipped_bits((0, 0))
+    return _COPIES if changes or is_left_to_numpy() or not is_of_passes(plan.plan) else _COPIES_OF_PASSES
 
 
 def move_parts(

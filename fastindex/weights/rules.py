@@ -44,6 +44,8 @@ _MOST_SHOWN = 200
 _MOST_DIGITS = 18
 _TOKEN = re.compile(r"\{([A-Za-z_]\w*)\}|(\*)|(\?)|(\[!?\]?[^]]*\])")
 _CAPTURE = re.compile(r"\{([A-Za-z_]\w*)\}")
+#: The type and sizes of a tensor: ``n/8`` is an eighth of n, ``k%g`` a multiple of g.
+_NEED = re.compile(r"([A-Z]\w* )?[a-z](/[1-9]\d?)?(%[a-z])?( [a-z](/[1-9]\d?)?(%[a-z])?)*", re.ASCII)
 #: The longest name that a pattern with several captures matches: backtracking takes quadratic time, or worse.
 _MOST_CAPTURED = 1000
 #: The key, among captures, of the text that the first ``*`` matches.
@@ -261,7 +263,7 @@ class ConversionRule:
         The file's name of the element type, such as Q4_0.
     is_optional : bool
         Whether the rule may match no tensor.
-    needs : tuple of str
+    needs : tuple of (str, str)
         Names, with captures, of tensors that there are beside each one that the rule matches.
     outputs : tuple of Output
     """
@@ -269,7 +271,7 @@ class ConversionRule:
     names: tuple[str, ...]
     type: str | None
     is_optional: bool
-    needs: tuple[str, ...]
+    needs: tuple[tuple[str, str], ...]
     outputs: tuple[Output, ...]
 
 
@@ -305,14 +307,18 @@ def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> Conv
         raise ArgumentTypeError(f"{where}: outputs must be a list of mappings, got {shown(outputs)}")
     if not isinstance(one.get("type", ""), str) or type(one.get("optional", False)) is not bool:
         raise ArgumentTypeError(f"{where}: type must be text, and optional must be true or false")
-    needs = one.get("needs", [])
-    if not isinstance(needs, list | tuple) or not all(isinstance(name, str) for name in needs):
-        raise ArgumentTypeError(f"{where}: needs must be a list of texts, got {shown(needs)}")
-    for name in needs:
+    needs = one.get("needs", {})
+    if isinstance(needs, list | tuple) and all(isinstance(name, str) for name in needs):
+        needs = dict.fromkeys(needs, "")
+    if not isinstance(needs, Mapping) or not all(isinstance(text, str) for text in (*needs, *needs.values())):
+        raise ArgumentTypeError(f"{where}: needs must be names, or names with their sizes, got {shown(needs)}")
+    for name, text in needs.items():
         if captures_of(name) - _common(names):
             raise FastIndexError(f"{where}: it needs {shown(name)}, which has a capture that its names lack")
+        if text and not _NEED.fullmatch(text):
+            raise FastIndexError(f"{where}: sizes are letters, as in 'I32 k%g n/8'; got {shown(text)}")
     made = tuple(_output_of(where, names, output, formats) for output in outputs)
-    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), tuple(needs), made)
+    return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), tuple(needs.items()), made)
 
 
 def _output_of(

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.loops import Nest, RelayoutLoops, in_bytes
+from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.arrays.arrays import address_of
 from fastindex.moving.compiled_passes import CompiledPasses
-from fastindex.moving.moves.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
-from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.nests.plan import drafts, packed_drafts, passes, whole_buffer_passes
 from fastindex.moving.passes import Pass, with_tables
-from fastindex.moving.problem import Context
 from fastindex.runtime.machine import EPYC_1M
 from fastindex.runtime.machine_code import function
 from fastindex.runtime.tuning import TUNING, Tuning
@@ -246,28 +243,6 @@ def strided(width: int, seed: int) -> Iterator[Case]:
         yield Case("strided", width, Nest(loops((3, 2, 1), (count, 9, 3), (2, 9 * count + 1, 5 * count))))
 
 
-def gathers(width: int, seed: int) -> Iterator[Case]:
-    """Small transposed matrices, adjacent or with gaps; elements on a line each; parts of all loops or of some."""
-    rng = random.Random(seed)
-    line = per_line(width)
-    for rows, columns in itertools.product((2, 3, 5, 17), (2, 3, 4, 7, 20)):
-        count, pitch, size = rng.choice((1, 2, 7, 150)), columns + rng.choice((0, 1, 5)), rows * columns
-        step = rows * pitch + rng.choice((0, 3))
-        # Matrices that share lines of the source follow each other in the destination.
-        beside, after = (rng.choice((0, 0, 1, 3)), rng.choice((0, 2))) if step > line else (0, 0)
-        step *= rng.choice((1, 1, -1))
-        outer = (count, step, size + beside), (2, abs(step) * count + line, (size + beside) * count + after)
-        nest = loops((rows, pitch, 1), (columns, 1, rows), *outer)
-        yield Case("gather pieces", width, Nest(nest, abs(step) * count, rng.randint(0, 3)))
-    for count in (1, 2, 63, 64, 65, 1000, 3001):
-        far, sign = line + 1, rng.choice((1, -1))
-        yield Case("gather pieces", width, Nest(loops((count, far, 1))))
-        yield Case("gather pieces", width, Nest(loops((3, far * count, 1), (count, sign, 3)), count))
-        if 4 * count * width <= MOST_PIECE_BYTES:
-            nest = loops((count, far, 1), (2, 1, count), (2, far * count, 2 * count + rng.choice((0, 1))))
-            yield Case("gather pieces", width, Nest(nest))
-
-
 def fills(width: int, seed: int) -> Iterator[Case]:
     rng = random.Random(seed)
     for run in (*range(1, 200 // width + 2), 4096 // width + 1, (192 << 10) // width, (192 << 10) // width + 3):
@@ -325,12 +300,8 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     elif case.kernel in ("expand", "compress"):
         drafted = packed_drafts(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, EPYC_1M, tuning)
         found = None if drafted is None else with_tables(drafted)
-    elif case.kernel == "gather pieces":
-        # Also where another kernel costs less.
-        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, tuning, EPYC_1M)
-        found = with_tables(gather_passes(in_bytes(case.nest, case.width), context))
     else:
-        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, EPYC_1M, tuning, gathers=False))
+        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, EPYC_1M, tuning))
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found
@@ -447,8 +418,6 @@ def every_case(seed: int) -> Iterator[Case]:
         yield from joined_transposes(width, seed)
         yield from scattered_transposes(width, seed)
         yield from strided(width, seed)
-    for width in GATHERED_BYTES:
-        yield from gathers(width, seed)
     for width, ways in INTERLEAVES:
         yield from interleaves(width, ways, seed)
     for width, ways in DEALS:

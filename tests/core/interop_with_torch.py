@@ -111,6 +111,13 @@ def test_a_gradient_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         fi.rearrange([leaf, leaf], "n a b -> n b a", dtype="bf16")
     with torch.no_grad():
         assert torch.equal(fi.rearrange(leaf, "a b -> b a", out=out), x.t())
+    squares = (saved := out.clone().requires_grad_()).square()
+    with torch.no_grad():
+        fi.rearrange(x, "a b -> b a", out=saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.sum().backward()
+    empty = torch.zeros(3, 0)
+    assert fi.rearrange(torch.zeros(0, 3), "a b -> b a", out=empty) is empty
     # A GPU whose function loses the gradient, as kernels do.
     monkeypatch.setattr(rearranged_arrays, "place_of", lambda *_: "cuda")
     monkeypatch.setattr(rearranged_arrays, "hook", lambda _: lambda tensor, *_: tensor.detach().mT.clone())

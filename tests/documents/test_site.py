@@ -115,13 +115,19 @@ def test_help_is_that_of_the_commands(hooks: ModuleType) -> None:
 
 
 @pytest.mark.in_turn(seconds=1.1)
-def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
-    """The page is written from the table; the names on the page of how to use them are all of them."""
-    page = hooks.page_of_formats()
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+def test_every_format_is_on_the_page_of_its_family_with_pictures(hooks: ModuleType) -> None:
+    """The pages are written from the tables of formats and of families, and all of them are on the site."""
+    pages = hooks.pages_of_formats()
+    index, families = pages.pop("reference/formats.md"), "\n".join(pages.values())
+    assert len(pages) == 6
+    assert all(f": {uri}\n" in (ROOT / "mkdocs.yml").read_text() for uri in pages)
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^#|\Z)", families, re.MULTILINE | re.DOTALL))
+    for name, place in re.findall(r"^\| \[(\w+)\]\((\S+)\) ", index, re.MULTILINE):
+        uri, _, anchor = place.partition("#")
+        assert f"## {anchor}\n" in pages[f"reference/{uri}"], name
     for one in fi.weights.formats():
         if one["refused"] is not None:
-            assert f"`{one['name']}`: {one['refused']}" in page
+            assert f"`{one['name']}`: {one['refused']}" in index
             continue
         section = sections[one["name"]]
         assert all(f"`{text}`" in section for text in one["layouts"]), one["name"]
@@ -136,7 +142,3 @@ def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
     assert (
         "With M=128, K=4 memory begins with (M, K) = (0,0), (0,1), (0,2), (0,3), (32,0)," in sections["blocked_scales"]
     )
-    named = (ROOT / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
-    kinds = "weights|codes in bytes|GGUF|scales, zero points|rows and blocks"
-    table = re.findall(rf"^\| (?:{kinds}) \| (.*) \|$", named, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(table))) == set(sections)

@@ -1,6 +1,7 @@
 """Which results are buffers, where they come from, and the peak: scheduled modules counted by hand.
 
-Tests of: hlo.flow.buffers, hlo.flow_rules, hlo.flow.liveness, hlo.attributes, hlo.module_uses, hlo.flow.walk.
+Tests of: hlo.flow.buffers, hlo.flow_rules, hlo.flow.joined, hlo.flow.liveness, hlo.attributes, hlo.module_uses,
+hlo.flow.walk.
 """
 
 from __future__ import annotations

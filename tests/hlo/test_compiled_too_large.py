@@ -1,6 +1,6 @@
 """Programs and kernels compiled too large for each TPU, without one: the message of the installed libtpu is read.
 
-Tests of: hlo.out_of_memory, hlo.scoped_memory.
+Tests of: hlo.allocations, hlo.out_of_memory.
 """
 
 from __future__ import annotations

@@ -78,6 +78,13 @@ def test_tuples_and_what_cannot_be_read() -> None:
     assert [str(array.part) for array in module.division.arrays] == ["f32[3,64]{1,0}", "f32[4,2]{1,0}"]
 
 
+def test_a_sharded_argument_without_a_size() -> None:
+    for text in (BEFORE, AFTER):
+        (module,) = fi.hlo.report(text.replace("{1,0} parameter", "{1,0:D(D~,C)} parameter")).modules
+        assert module.division is not None
+        assert "is sparse" in module.division.problems[0]
+
+
 def test_without_shardings() -> None:
     (module,) = fi.hlo.report(BEFORE.replace(", sharding={devices=[8,1]<=[8]}", "")).modules
     assert module.division is None

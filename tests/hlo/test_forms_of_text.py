@@ -53,6 +53,12 @@ def test_forms(name: str) -> None:
         assert answers(reference.read_text()) == EXPECTED[name]
 
 
+def test_strings_in_a_header_say_nothing_of_the_module() -> None:
+    text = "HloModule m, ENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n"
+    header = 'frontend_attributes={a="is_scheduled=true, num_partitions=7, input_output_alias={ {}: (0, {}) }"}\n'
+    assert answers(text.replace("ENTRY", header + "ENTRY")) == (64, None, 0)
+
+
 def test_integer_types_of_sparse_arrays() -> None:
     """XLA reads and prints them; of a dense array they say nothing. Without tiles, a TPU has units of 1,024."""
     text = "HloModule m, is_scheduled=true\nENTRY e {\n  p = f32[2,3]{1,0:T(2,128)#(u32)*(u16)} parameter(0)\n"
@@ -131,3 +137,65 @@ ENTRY %e (p: f32[9,100]) -> f32[9,100] {
 )
 def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
     assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%c = f32[9,20]{0,1} copy(f32[9,20]{1,0} %p)", (1440, 1440, 1)),
+        ("f32[9,20]{0,1} copy(f32[9,20]{1,0} p) // as its canonical print", (1440, 1440, 1)),
+        ("ROOT c = multiply(f32[9] p, f32[9]{0} %p), metadata={}\n", (72, 72, 0)),
+        (
+            "f32[9,20] fusion(f32[9,20] p, f32[] q), kind=kLoop, calls={ x = f32[9,20] parameter(0) y = f32[] "
+            "parameter(1) c = f32[9,20]{0,1} copy(f32[9,20] x) b = f32[9,20] broadcast(y) ROOT r = add(b, c) }",
+            (1444, 1444, 1),
+        ),
+        # XLA does not read these: an operand without a shape, and two instructions.
+        ("%c = f32[9,20]{0,1} copy(%p)", (720, None, 0)),
+        ("%n = f32[9] negate(f32[9] %p)\n%m = f32[9] negate(%n)", (72, None, 0)),
+    ],
+)  # fmt: skip
+def test_an_instruction_alone(text: str, expected: tuple[int, int | None, int]) -> None:
+    """Its operands are parameters of the program."""
+    assert answers(text) == expected
+
+
+_NAMED = r"""HloModule m, is_scheduled=true
+
+FileNames
+1 "/h/\303\251.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+ENTRY %e (p: f32[9,100]) -> f32[9,100] {
+  %p = f32[9,100]{1,0:T(8,128)} parameter(0), sharding={replicated metadata={op_name="} q"}}
+  %n = f32[9,100]{1,0:T(8,128)} custom-call(%p), custom_call_target="ConcatBitcast", metadata={op_name="sharding={"}
+  ROOT %c = f32[9,100]{0,1:T(8,128)} copy(%n), metadata={op_name="a\303\251\n\"" stack_frame_id=1}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        ("", ""), (r"a\303\251", "a\u00e9"), (r"a\303\251", r"\141\u00e9"), ("{op_name=", "{ /* } */ op_name=\n"),
+        ("{op_name=", "{op_type='x' op_name="), ("line=7 ", "/* } */ line= 7 // }\n"),
+        ('"ConcatBitcast"', "'ConcatBitcast'"), (", metadata={op_name=", ",metadata={op_name="),
+        (' stack_frame_id=1}', ' stack_frame_id=1}, sharding={replicated metadata={op_name="x"}}'),
+    ],
+)  # fmt: skip
+def test_words_of_the_program(plain: str, other: str) -> None:
+    """Operations and files, with characters beyond ASCII as XLA prints them, and other metadata before their own."""
+    text = _NAMED.replace(plain, other) if plain else _NAMED
+    (row,) = fi.hlo.layout_copies(text).copies
+    assert (row.op_name, row.source_file, row.source_line, row.argument) == ('a\u00e9\n"', "/h/\u00e9.py", 7, 0)
+    (module,) = fi.hlo.report(text).modules
+    assert module.division is not None
+    assert [str(array.sharding) for array in module.division.arrays] == ["{replicated}"]

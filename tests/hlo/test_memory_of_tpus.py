@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+from fastindex.hlo.flow.buffers import module_buffers
 from fastindex.hlo.flow.fast_memory import FastBuffer, FastUse, fast_nbytes
+from fastindex.hlo.modules import Module, ModuleReader
+from fastindex.hlo.scanner import HloScanner
+from fastindex.hlo.shape_table import ShapeTable
 
 FAST = "f32[256,1024]{1,0:T(8,128)S(1)}"
 MAIN = "f32[256,1024]{1,0:T(8,128)}"
@@ -278,6 +282,8 @@ def test_the_place_of_a_value_that_is_used_again_is_not_given_away(
     assert peaks(text)[1] == nbytes * MIB
 
 
+ELEMENT = f"%e = {MAIN} get-tuple-element(%t), index=1"
+FLAT = "f32[1,256,1024]{2,1,0:T(8,128)S(1)}"
 ROW, FAST_ROW = "f32[128]{0:T(128)}", "f32[128]{0:T(128)S(1)}"
 ONE = "f32[1]{0:T(128)}"
 
@@ -318,6 +324,56 @@ def test_if_one_value_cannot_be_fetched_in_time_all_get_new_places(lines: list[s
     assert peaks(text)[1] == pytest.approx(nbytes * MIB, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("lines", "duration"),
+    [
+        # Of swin_v6e: the compiler repeats a bitcast for each user; there was one, directly after the buffer.
+        (
+            [f"%b = {FLAT} bitcast(%x)", f"%o = {FLAT} abs(%b)", f"%c = {FLAT} bitcast(%x)", f"%n = {FLAT} negate(%c)"],
+            3,
+        ),
+        ([f"%b = {FLAT} bitcast(%other)", f"%n = {FLAT} subtract(%x, %b)"], 1),
+        ([f"%b = {FLAT.replace('S(1)', '')} bitcast(%a)", f"%n = {FLAT} subtract(%x, %b)"], 2),
+        # An element of a tuple was taken where its copy ends.
+        ([ELEMENT, fetched(9, "%e")[0], f"%n = {FLAT} negate(%x)", fetched(9, "%e")[1]], 1),
+        ([ELEMENT, fetched(9, "%a")[0], f"%n = {FLAT} negate(%x)", fetched(9, "%a")[1]], 2),
+        ([ELEMENT, *fetched(9, "%e"), f"%n = {FLAT} negate(%x)"], 2),
+        ([ELEMENT, f"%o = {MAIN} abs(%a)", *fetched(9, "%e"), f"%n = {FLAT} negate(%x)"], 3),
+    ],
+)
+def test_for_how_many_instructions_a_buffer_was_there_when_it_got_its_place(lines: list[str], duration: int) -> None:
+    """As counted in the log of ``TPU_VMODULE=algorithm=5``."""
+    text = module(
+        f"%a = {MAIN} parameter(0)",
+        f"%t = ({MAIN}, {MAIN}) custom-call(%a)",
+        f"%other = {FAST} exponential(%a)",
+        f"%x = {FAST} negate(%a)",
+        *lines,
+        f"ROOT %r = {MAIN} abs(%other)",
+    )
+    found = module_buffers(parsed(text), ShapeTable())
+    names = {number: found.owners[number].names()[found.places[number]] for number in found.fast}
+    assert [use.duration for number, use in found.fast.items() if names[number] == "x"] == [duration]
+
+
+def parsed(text: str) -> Module:
+    modules: list[Module] = []
+    reader = ModuleReader(modules.append)
+    scanner = HloScanner(reader)
+    scanner.feed(text.encode())
+    scanner.close()
+    reader.finish()
+    return modules[0]
+
+
+@pytest.mark.parametrize(("numbers", "last"), [([0, 1, 2], 2), ([2, 1, 0], 2), ([3, 0, 1, 2], 0), ([0, 3, 2, 1], 0)])
+def test_the_last_parameter_before_one_was_moved_to_the_start(numbers: list[int], last: int) -> None:
+    lines = [f"%p{number} = {MAIN} parameter({number})" for number in numbers]
+    entry = parsed(module(*lines, f"ROOT %n = {MAIN} negate(%p0)")).entry
+    assert entry is not None
+    assert entry.last_parameter() == last
+
+
 @pytest.mark.parametrize(("first", "nbytes"), [(3, 2), (1, 1)])
 def test_a_place_is_free_between_live_ranges_too(first: int, nbytes: int) -> None:
     """Of kal_v5e: a loop value that each trip overwrites, and a value that is placed before or after it."""
@@ -340,7 +396,7 @@ def test_offsets_in_the_fast_memory_are_aligned() -> None:
 
 
 FIRST, ROWS, SMALL = FAST.replace("256", "512"), MAIN.replace("256", "8"), "f32[8]{0:T(128)}"
-MANY = MAIN.replace("256", "64")
+MANY, WHOLE_RESULT = MAIN.replace("256", "64"), MAIN.replace("256", "512")
 READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
   %p = f32[] parameter(0)
   ROOT %q = f32[] parameter(1)
@@ -371,6 +427,11 @@ READERS = f"""%region (p: f32[], q: f32[]) -> f32[] {{
 %negating (p: f32[512,1024]) -> f32[512,1024] {{
   %p = {FIRST} parameter(0)
   ROOT %n = {FIRST} negate(%p)
+}}
+
+%multiplying (p: f32[512,1024]) -> f32[512,1024] {{
+  %p = {FIRST} parameter(0)
+  ROOT %f = {WHOLE_RESULT} fusion(%p), kind=kOutput, calls=%negating
 }}
 
 %gathering (p: f32[512,1024], q: s32[8]) -> f32[8,1024] {{
@@ -409,7 +470,6 @@ scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=%region
   ROOT %d = {FIRST} dynamic-update-slice(%p, %q, %i, %i)
 }}
 """
-WHOLE_RESULT = FIRST.replace("S(1)", "")
 
 
 @pytest.mark.parametrize(
@@ -428,6 +488,8 @@ WHOLE_RESULT = FIRST.replace("S(1)", "")
         (ROWS, "dynamic-slice(%first, %i, %i), dynamic_slice_sizes={8,1024}", 4),
         (ROWS, "fusion(%first), kind=kLoop, calls=%slicing", 4),
         (ROWS, "fusion(%first), kind=kLoop, calls=%calling", 4),
+        # Of rag_v5e: a product of groups of rows, limited by computation.
+        (WHOLE_RESULT, "fusion(%first), kind=kCustom, calls=%multiplying", 4),
         # Of graph_v4: rows of an array.
         (ROWS, "gather(%first, %r)", 4),
         (ROWS, "fusion(%first, %r), kind=kCustom, calls=%gathering", 4),

@@ -1,6 +1,6 @@
 """Out-of-memory messages: the allocations of public issues, in the forms in which XLA prints them.
 
-Tests of: hlo.log_lines, hlo.out_of_memory, hlo.scoped_memory.
+Tests of: hlo.allocations, hlo.log_lines, hlo.out_of_memory.
 
 ``tests/data/hlo/out_of_memory.json`` has the facts of each message, with its source: sizes, shapes, operators and
 labels. They are printed here as the message has them: plain, after the prefixes of loggers, within longer logs.
@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.out_of_memory import size_of
+from fastindex.hlo.allocations import size_of
 from fastindex.show.spelling import bytes_text
 
 MESSAGES = json.loads((Path(__file__).resolve().parents[1] / "data" / "hlo" / "out_of_memory.json").read_text())
@@ -227,6 +227,10 @@ WRAPPED: dict[str, Callable[[str], str]] = {
     "colours within lines": lambda text: re.sub(r"(\w+):", "\x1b[1m\\1\x1b[0m:", text),
     "two processes": lambda text: "".join(f"[rank0] {line}\n[rank1] {line}\n" for line in text.split("\n")),
     "spaces of a web page": lambda text: text.replace(" ", "\xa0"),
+    "records in CSV": lambda text: "".join(
+        f'a,"{json.dumps({"message": line}).replace(chr(34), 2 * chr(34))}"\n' for line in text.split("\n")
+    ),
+    "signs of Markdown": lambda text: re.sub(r"([_*\[\]{}])", r"\\\1", text),
     "CRLF": lambda text: text.replace("\n", "\r\n"),
 }
 
@@ -257,6 +261,50 @@ def test_a_list_that_cannot_be_read_is_said() -> None:
     assert "lists no allocations" not in report.text()
     assert "cannot be read" in report.text()
     assert any("cannot be read" in problem.message for problem in report.problems)
+
+
+CUT: dict[str, Callable[[str], str]] = {
+    "newest line first": lambda text: "\n".join(text.split("\n")[::-1]),
+    "a record cut by its logger": lambda text: (
+        json.dumps({"message": text}).partition("  2. Size: 4")[0] + "  2. Size: 4\\"
+    ),
+    "a part left out": lambda text: re.sub("(?s)(  1. Size: ..)....(.*?)  2. Size", r"\1<snip>  3. Size", text),
+    "an allocation left out": lambda text: text.replace("  2. Size", "  3. Size"),
+}
+
+
+@pytest.mark.parametrize("cut", CUT)
+def test_a_cut_list_is_said(cut: str) -> None:
+    (facts,) = (facts for facts in MESSAGES if len(facts["allocations"]) == 2 and facts["style"] == "tpu")
+    report = fi.hlo.report(CUT[cut](WITHOUT_LIST[1][0] + "\n" + message(facts)))
+    assert any("list" in problem.message for problem in report.problems), report.problems
+
+
+def test_names_longer_than_the_lines() -> None:
+    name = "jit(train)/transformer/layer_17/attention/while/body/closed_call/pallas_call_with_a_long_name"
+    tag = "input window allocation for operator input 0"
+    text = "Used 32.00M of 16.00M vmem. Exceeded vmem capacity by 16.00M.\n\n  Largest program allocations in vmem:\n\n"
+    text = f"E: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. {text}  1. Size: 16.00M\n"
+    text += f'     Operator: op_name="{name}"\n     Shape: u8[16777216]{{0}}\n     Tag: {tag}. The shape is f32[9].\n'
+    text += "     XLA label: k.1 = custom-call(x.1)\n     =========================="
+    for width in (40, 60, 76, 100):
+        lines = [part for line in text.split("\n") for part in textwrap.wrap(line, width) or [""]]
+        ((place,),) = (use.places for use in fi.hlo.report("\n".join(lines)).uses)
+        assert (place.instruction, place.op_name) == ("k.1", f"{name}, {tag}")
+
+
+def test_a_hex_dump_is_named() -> None:
+    lines = [message(MESSAGES[0]).encode()[at : at + 16] for at in range(0, 320, 16)]
+    dumps = (
+        "".join(
+            f"{16 * at:08x}  {line[:8].hex(' ')}  {line[8:].hex(' ')}  |{line!r}|\n" for at, line in enumerate(lines)
+        ),
+        "".join(f"{16 * at:08x}: {line.hex(' ', 2)}  {line!r}\n" for at, line in enumerate(lines)),
+        "".join(f"{16 * at:07x} {line.hex(' ', 2)}\n" for at, line in enumerate(lines)),
+    )
+    for dump in dumps:
+        with pytest.raises(fi.FastIndexError, match="hex dump"):
+            fi.hlo.report(dump)
 
 
 #: A message without a list, the memory space, what is used and what there is, and what the report says besides.

@@ -93,7 +93,9 @@ def test_the_buffers_are_those_of_xla(folder: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=names)
 def test_the_peak_is_near_that_of_xla(folder: Path) -> None:
     _, found, table = read(folder)
-    constants = sum(table.nbytes[buffer.leaf] for buffer in found.buffers if buffer.role == "constant")
+    constants = sum(
+        table.nbytes[leaf] for leaf, role in zip(found.leaves, found.roles, strict=True) if role == "constant"
+    )
     peak = fi.hlo.report(main_dump(folder)).peak
     assert peak is not None
     expected = xla_peak(facts(folder)["memory_analysis"])
@@ -137,12 +139,14 @@ def test_live_ranges_are_those_of_xla(folder: Path) -> None:
         for name in {name for name, _ in keys}:
             by_name.setdefault(name, []).append(union([ranges[key] for key in keys]))
     compared = 0
-    for buffer in read(folder)[1].buffers:
-        groups = by_name.get(buffer.computation.names()[buffer.place], [])
-        if len(groups) == 1 and buffer.role in ("temporary", "output"):
+    found = read(folder)[1]
+    for number, (computation, place) in enumerate(zip(found.owners, found.places, strict=True)):
+        groups = by_name.get(computation.names()[place], [])
+        if len(groups) == 1 and found.roles[number] in ("temporary", "output"):
             (expected,) = groups
             start, end = expected[-1]
-            assert buffer.intervals == expected or (len(expected) == 1 and buffer.intervals == [(start, end - 1)])
+            intervals = found.intervals(number)
+            assert intervals == expected or (len(expected) == 1 and intervals == [(start, end - 1)])
             compared += 1
     assert compared >= 1
 

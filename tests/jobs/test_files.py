@@ -433,8 +433,12 @@ def test_modes_and_links_stay(tmp_path: Path) -> None:
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_file(str(tmp_path), b"x")
-    with pytest.raises(fi.FastIndexError, match="not a regular file"):
-        write_file("/dev/null", b"x")
+    ends = os.pipe()
+    for name in ("/dev/null", f"/dev/fd/{ends[1]}"):
+        with pytest.raises(fi.FastIndexError, match="not a regular file"):
+            write_file(name, b"x")
+    for end in ends:
+        os.close(end)
     with pytest.raises(FileNotFoundError) as caught:
         write_file(str(tmp_path / "nothing" / "x"), b"x")
     assert caught.value.filename == str(tmp_path / "nothing" / "x")

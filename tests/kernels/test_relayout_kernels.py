@@ -1,6 +1,6 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel, moving.moves.gathers.kernel,
+Tests of: moving.moves.streams.interleave_kernel, moving.moves.nests.kernel,
 moving.kernels.lanes, runtime.lines.lines, moving.moves.streams.kernel, moving.kernels.passes, moving.kernels.staging,
 moving.moves.transposes.kernel.
 """
@@ -25,7 +25,6 @@ import fastindex as fi
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.moving import compiled_passes, requests
-from fastindex.moving.moves.gathers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import passes
 from fastindex.moving.moves.streams import STREAM
 from fastindex.runtime.machine import EPYC_1M
@@ -48,7 +47,6 @@ from tests.cases.relayout_cases import (
     few_column_transposes,
     fills,
     gather,
-    gathers,
     in_pieces,
     in_small_blocks,
     interleaves,
@@ -201,12 +199,6 @@ def test_copies_cut_for_threads(tuning: Tuning) -> None:
 @pytest.mark.parametrize("chunks", [5, 24, 100])
 def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
     sweep(copies(chunks), in_pieces(tuning, chunks * LINE_BYTES))
-
-
-@pytest.mark.parametrize("width", GATHERED_BYTES)
-@pytest.mark.parametrize("task_bytes", [3000, 1 << 20])
-def test_gathered_pieces(width: int, task_bytes: int, tuning: Tuning) -> None:
-    sweep(gathers(width, 11 + task_bytes), in_pieces(tuning, task_bytes))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

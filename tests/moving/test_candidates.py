@@ -99,7 +99,6 @@ def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
         ("bf16[4572,122,45]{2,1,0:T(2,*,128)}", "bf16[4572,122,45]{0,1,2}", "columns"),
         # A chunk of short rows takes as long as several lines before anything moves: twice the time and more by loops.
         ("bf16[24576,2,10]{2,1,0:T(8,128)}", "bf16[24576,2,10]{1,2,0}", "blocks"),
-        ("f64[2048,21,3]{2,1,0:T(8,128)(8,1)}", "f64[2048,21,3]", "gather"),
         ("f64[6144,3,81]{2,1,0:T(8,128)(2,1)}", "f64[6144,3,81]{0,1,2}", "columns"),
         ("s4[7,300,64,7]", "s4[7,300,64,7]{1,2,3,0:T(64,128)(8,1)E(4)}", "blocks"),
         ("s4[128,4,64,8,4]", "s4[128,4,64,8,4]{0,3,4,2,1:T(8,128)(8,1)E(4)}", "blocks"),

@@ -1,6 +1,6 @@
 """Passes: the right kernel for each nest, and tables that lead every byte to its place once.
 
-Tests of: moving.moves.nests.plan, moving.passes, moving.moves.gathers.plan, moving.moves.streams.plan,
+Tests of: moving.moves.nests.plan, moving.passes, moving.moves.streams.plan,
 moving.moves.transposes.plan, runtime.tuning.
 """
 
@@ -15,7 +15,6 @@ import pytest
 
 import fastindex as fi
 from fastindex.algebra.loops import Nest, RelayoutLoops, grouped, relayout_loops
-from fastindex.moving.moves.gathers import GATHERED_BYTES
 from fastindex.moving.moves.nests.plan import packed_drafts, passes
 from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.moves.transposes import TRANSPOSE
@@ -36,7 +35,6 @@ from tests.cases.relayout_cases import (
     deinterleaves,
     few_column_transposes,
     fills,
-    gathers,
     in_pieces,
     in_small_blocks,
     interleaves,
@@ -116,7 +114,6 @@ CASES: dict[str, list[Case]] = {
     "scattered transposes": [case for width in WIDTHS for case in scattered_transposes(width, 1)],
     "interleaves": [case for width, ways in INTERLEAVES for case in interleaves(width, ways, 1)],
     "deinterleaves": [case for width, ways in DEALS for case in deinterleaves(width, ways, 1)],
-    "gathers": [case for width in GATHERED_BYTES for case in gathers(width, 1)],
     "strided": [case for width in WIDTHS for case in strided(width, 1)],
 }
 
@@ -271,9 +268,7 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("three columns", 4, "deinterleave", 3, ((500, 3, 1), (3, 1, 500))),
     ("every other element", 4, "strided", 1, ((500, 2, 1),)),
     ("to every other place", 4, "strided", 1, ((500, 1, 2),)),
-    ("small matrices", 8, "gather pieces", 1, ((3, 5, 1), (5, 1, 3), (200, 15, 15))),
     ("small matrices of bytes", 1, "interleave", 3, ((3, 5, 1), (5, 1, 3), (200, 15, 15))),
-    ("small matrices with padding", 16, "gather pieces", 1, ((6, 8, 1), (8, 1, 6), (200, 640, 48))),
     ("matrices of whole lines", 8, "transpose", 1, ((16, 256, 1), (256, 1, 16), (20, 4096, 4096))),
     ("backwards", 4, "strided", 1, ((500, -1, 1),)),
     ("one element again and again", 4, "strided", 1, ((500, 0, 1),)),

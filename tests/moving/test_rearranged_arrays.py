@@ -127,6 +127,9 @@ def test_torch_and_jax_arrays_stay_what_they_are() -> None:
     weights = torch.arange(8.0).reshape(2, 4)
     (fi.rearrange(leaf, "(a b) -> b a", b=2, pad=True) * weights).sum().backward()
     assert leaf.grad.tolist() == weights.t().reshape(-1)[:7].tolist()
+    squares = fi.rearrange(leaf, "(a b) -> b a", b=2, pad=True).square().sum()
+    (first,) = torch.autograd.grad(squares, leaf, create_graph=True)
+    assert torch.autograd.grad(first.sum(), leaf)[0].tolist() == [2] * 7
 
 
 def test_dask_arrays_stay_lazy() -> None:
@@ -149,6 +152,8 @@ def test_dask_arrays_stay_lazy() -> None:
             assert lazy.dtype == lazy.compute().dtype == expected.dtype
             assert lazy.compute().tolist() == expected.tolist()
     array = np.arange(6).reshape(2, 3)
+    lazy = da.from_array(array.reshape(3, 2), chunks=((1, 0, 2), 2))
+    assert fi.rearrange(lazy, "a b -> (a b)").compute().tolist() == [*range(6)]
     lazy = da.from_array(array, chunks=2)
     got = fi.rearrange([array, lazy], "n a b -> b (n a)")
     assert isinstance(got, da.Array)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.loops import Loop, Nest
-from fastindex.moving.moves.gathers import GATHER
 from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.moves.transposes import TRANSPOSE
 from fastindex.moving.numbers import CHUNKS, FILL
@@ -82,13 +81,6 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             source, destination = _chunks(step)
             run = np.arange(step.geometry[STREAM.run])
             return (source[:, None] + run).reshape(-1), (destination[:, None] + run).reshape(-1)
-        case "gather pieces":
-            source, destination = _chunks(step)
-            elements = step.geometry[GATHER.elements]
-            assert step.geometry[GATHER.element_bytes] == step.width
-            assert len(step.tables[1]) == elements + step.geometry[GATHER.lines]
-            sources = source[:, None] + step.tables[1][:elements]
-            return sources.reshape(-1), (destination[:, None] + np.arange(elements) * step.width).reshape(-1)
         case "interleave":
             source, destination = _chunks(step)
             ways, run = step.geometry[STREAM.ways], np.arange(step.geometry[STREAM.run])

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from fastindex.moving.moves import column_gather as columns
 from fastindex.moving.moves.block_permute import ASSEMBLY
 from fastindex.moving.moves.column_gather import COLUMNS
-from fastindex.moving.moves.gathers import GATHER
 from fastindex.moving.moves.streams import STREAM
 from fastindex.moving.moves.transposes import TRANSPOSE
-from fastindex.moving.numbers import BOX, CHUNKS, FILL, LEAST_CARRIED_BYTES, STRIDED
+from fastindex.moving.numbers import CHUNKS, FILL, STRIDED
 from fastindex.moving.passes import Pass
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -95,10 +94,6 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
                 piece = min(block - first * LINE_BYTES, lines * LINE_BYTES)
                 for begins, size in _joined(places, piece):
                     yield start + first * LINE_BYTES + begins, size, loops
-        case "boxes" if size := geometry[BOX.row_bytes]:
-            # Boxes that continue each other share no line.
-            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= LEAST_CARRIED_BYTES else 1
-            yield start, size * followers, loops
         case "boxes":
             for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
                 for starts, size, around in _pieces_of(inner):
@@ -146,8 +141,6 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
     """Return how long the pieces of a chunk are, and where they begin within it."""
     if one.kernel == "block permute":
         return geometry[ASSEMBLY.block_bytes], [0]
-    if one.kernel == "gather pieces":
-        return geometry[GATHER.elements] * one.width, [0]
     run = geometry[STREAM.run]
     match one.kernel:
         case "copy":

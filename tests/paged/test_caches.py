@@ -107,6 +107,8 @@ def test_halves_of_a_named_part() -> None:
             {"num_blocks": 3, "block_stride": 64, "num_layers": 2, "layer_stride": 100},
             "and a layer_stride of 100 bytes",
         ),
+        ({"num_blocks": 3, "block_stride": 64, "num_layers": 2, "layer_stride": -999}, "layer_stride must be at least"),
+        ({"num_blocks": 2**40, "block_stride": 2**23}, "do not fit int64"),
         ({"num_blocks": 3, "block_stride": 64, "kv_heads": 2}, "in the texts of parts"),
     ],
 )

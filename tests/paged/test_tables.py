@@ -38,6 +38,7 @@ def test_forms_there_and_back(seed: int) -> None:
     slots = table.to_slots(pad=-5)
     for again in (
         fp.BlockTable.from_csr(*csr, page_size=size),
+        fp.BlockTable.from_csr(*(array.astype(np.uint64) for array in csr), page_size=size),
         fp.BlockTable.from_slots(slots, table.lengths, page_size=size),
     ):
         assert again.lengths.tolist() == table.lengths.tolist()

@@ -55,6 +55,22 @@ def test_pairs_of_keys_and_values() -> None:
             np.testing.assert_array_equal(tokens[number, half], pair[half][[7, 19, 0]])
 
 
+def test_tensors_that_share_memory() -> None:
+    """Rows of a byte every 4 bytes, blocks every 10: another tensor may lie in the gaps."""
+    memory = np.zeros(64, np.uint8)
+    held = {0, 4, 10, 14}
+    for distance in range(20):
+        views = [
+            np.lib.stride_tricks.as_strided(memory[first:], (2, 2, 1, 1), (10, 4, 1, 1)) for first in (distance, 0)
+        ]
+        for tensors in (views, [tuple(views)]):
+            if held & {distance + place for place in held}:
+                with pytest.raises(FastIndexError, match="two tensors of a cache share memory"):
+                    fp.Cache.from_tensors(tensors, "num_blocks block_size kv_heads head_dim")
+            else:
+                fp.Cache.from_tensors(tensors, "num_blocks block_size kv_heads head_dim")
+
+
 def test_strides_are_taken_as_they_are() -> None:
     """HND in memory, NHD as a view; and a packed pair in the last dimension."""
     memory = layers_of((5, 3, 4, 16), 1)[0]

@@ -1,7 +1,7 @@
 """Records of plans and the places at which kernels read them: one order for both.
 
 Tests of: runtime.numbers, moving.numbers, moving.moves.block_permute, moving.moves.column_gather,
-moving.moves.digit_swaps, moving.moves.gathers, moving.moves.nibble_pairs,
+moving.moves.digit_swaps, moving.moves.nibble_pairs,
 moving.moves.streams, moving.moves.transposes.
 """
 
@@ -14,7 +14,6 @@ import pytest
 
 from fastindex.moving import numbers as passes
 from fastindex.moving.moves.block_permute import ASSEMBLY, AssemblyGeometry
-from fastindex.moving.moves.gathers import GATHER, GatherGeometry
 from fastindex.moving.moves.streams import STREAM, StreamGeometry
 from fastindex.runtime import numbers as pass_jobs
 
@@ -26,7 +25,7 @@ def test_places_are_those_of_fields() -> None:
 
 @pytest.mark.parametrize(
     ("places", "record"),
-    [(GATHER, GatherGeometry), (ASSEMBLY, AssemblyGeometry), (STREAM, StreamGeometry)],
+    [(ASSEMBLY, AssemblyGeometry), (STREAM, StreamGeometry)],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_the_numbers_of_a_kernel_follow_those_of_its_chunks(places: Any, record: Any) -> None:

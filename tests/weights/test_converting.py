@@ -256,6 +256,12 @@ def test_a_layer_without_one_of_its_tensors(
         }
         with pytest.raises(fi.FastIndexError, match=rf"'b\.\w+' comes with 'b\.{missing}'.* no such tensor"):
             fi.weights.convert_checkpoint(saved(tmp_path / missing, tensors), tmp_path / "out", recipe)
+        # Or with the sizes or the type of another layer's.
+        whole = own[missing]
+        for wrong in (whole[:, :-8], whole[:-1], whole[0], whole.T, whole.view(np.uint8)):
+            damaged = saved(tmp_path / missing, tensors | {f"b.{missing}": wrong})
+            with pytest.raises(fi.FastIndexError, match=r"does not belong to|has another type|has other dimensions"):
+                fi.weights.convert_checkpoint(damaged, tmp_path / "out", recipe)
     assert not (tmp_path / "out").exists()
 
 
@@ -435,7 +441,8 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "a", "outputs": [{"nmae": "x"}]}], "rule for 'a': an output has"),
     ([{"names": "a", "outputs": [], "dtype": "f16"}], "has outputs, so dtype belongs"),
     ([{"names": "a", "layout": "{0,1}"}], "a rule has names"),
-    ([{"names": "a", "needs": "b.0"}], "needs must be a list of texts"),
+    ([{"names": "a", "needs": "b.0"}], "needs must be names, or names with their sizes"),
+    ([{"names": "a", "needs": {"b.0": "n8"}}], "sizes are letters, as in 'I32 k%g n/8'; got 'n8'"),
     ([{"names": "a", "needs": ["{x}.0"]}], "needs '{x}.0', which has a capture that its names lack"),
     ([{"names": "{x}.1", "needs": ["{x}.0", "{x}.2"]}], "'b.1' comes with 'b.2', by the rule for '{x}.1'"),
     ([{"names": ["a", "b.0"], "name": "c"}], "join must be the dimension"),

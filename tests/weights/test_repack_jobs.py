@@ -6,6 +6,7 @@ Tests of: weights.repack_jobs, cli.moving.
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,7 @@ def test_files(
     # Small parts, as where the memory does not hold all.
     monkeypatch.setattr(repack_jobs, "_PART_BYTES", part_bytes)
     if part_bytes < 1 << 20:
-        monkeypatch.setattr(repack_jobs, "_COPIES", 1 << 16)
-        monkeypatch.setattr(repack_jobs, "_COPIES_OF_BITS", 1 << 16)
+        monkeypatch.setattr(repack_jobs, "copies_of_move", lambda plan: 1 << 16)
     names = "--from", source, "--to", destination
     outcome = run(str(tmp_path / "in"), str(tmp_path / "out"), *names, "--shape", "96x192", "--bits", str(bits))
     assert outcome[0] == 0, outcome
@@ -180,6 +180,28 @@ def test_a_part_of_one_group_is_a_part_of_several() -> None:
         assert len(content) < 5 * 128
         made += content.tobytes()
     assert bytes(made) == fi.weights.repack(scales, "plain", "marlin_scales", shape=(5, 64)).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "bits", "copies"),
+    [(("awq", "pack_quantized"), 4, 2), (("gptq", "marlin"), 4, 2), (("awq", "plain"), 4, 8), (("mlx", "gptq"), 3, 24)],
+)
+def test_memory_of_a_move(names: tuple[str, str], bits: int, copies: int) -> None:
+    """Beside both buffers, no move takes more than its estimate; passes of kernels take nothing."""
+    plan = repack_jobs.Formats(names, (1024, 1024), bits, ()).plan()
+    data, target = (np.zeros(end.side.nbytes, np.uint8) for end in plan.ends)
+    assert repack_jobs.copies_of_move(plan) == copies
+    first_answer.load_kernels()
+    plan.run(data, target, (0, 0), 1)
+    tracemalloc.start()
+    try:
+        plan.run(data, target, (0, 0), 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= (copies - 2) * max(data.size, target.size) + (64 << 10), peak
+    with first_answer.without_kernels():
+        assert repack_jobs.copies_of_move(plan) == max(copies, 8)
 
 
 def test_least_memory_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:

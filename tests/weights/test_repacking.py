@@ -663,6 +663,7 @@ def test_last_blocks_of_other_dimensions() -> None:
         ("LiteRT", "tflite"),
         ("gptq-v2", "gptq"),
         ("modelopt_fp4", "nvfp4"),
+        ("llm-awq", "awq_gemv_fast"),
     ],
 )
 def test_names_of_vendors(text: str, known: str) -> None:
@@ -685,6 +686,13 @@ def test_names_of_vendors(text: str, known: str) -> None:
         ("BitNet", "quanto with bits=2"),
         ("EETQ", "cutlass_mixed_gemm with bits=8"),
         ("TensorRT-LLM", "quant_method in its config.json"),
+        ("TensorRT", "convert the checkpoint before that"),
+        ("DeepSpeed", "quant_method in its config.json"),
+        ("OmniQuant", "a method to choose values"),
+        ("EXL2", "as q_groups says"),
+        ("exllamav3", "overlap those of the next one"),
+        ("AWQ-GEMV", r"pack_quantized, of \[N, K\]"),
+        ("quantoo", "did you mean quanto"),
         ("nothing", r"formats\(\) lists them"),
     ],
 )

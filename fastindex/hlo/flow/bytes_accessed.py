@@ -117,6 +117,9 @@ class BytesAccessed:
                 if opcode in ("gather", "scatter"):
                     # XLA takes the operands of the fusion for those of this instruction.
                     return self.of(fused, place)
+            if fused.root >= 0 and fused.details[fused.root].kind == "Output":
+                # A product with ragged groups is limited by computation.
+                return (), [0] * len(self._arrays[fused.shape(fused.root)])
         is_tuple = fused.root >= 0 and fused.opcodes[fused.root] == "tuple"
         written: list[int] = []
         for root in fused.operands(fused.root) if is_tuple else (fused.root,):

@@ -34,7 +34,7 @@ UNIT_NBYTES = 1 << 12
 #: Executions of a loop's body that the compiler assumes.
 LOOP_WEIGHT = 5
 #: Limit on the buffers placed, largest first: the time is quadratic in their number.
-_MOST_BUFFERS = 2000
+MOST_BUFFERS = 2000
 #: How often the compiler places all buffers again.
 _MOST_REPACKS = 4
 #: Bytes that the program may access between two uses of a value that is kept: 8 times the 128 MiB of a core.
@@ -50,23 +50,20 @@ class FastUse(NamedTuple):
     ----------
     last : int
         Step of the last use, in any memory, through which the buffer could have been kept.
-    nbytes : int
+    nbytes : float
         Bytes of the value that instructions read and write, those in loops counted `LOOP_WEIGHT` times.
     is_kept : bool
         Whether it is fetched for the next run of the program.
     events : int
         Number of values that begin or end while it is there, in any memory; an argument ends with the program.
-    span : (int, int)
-        Its first and its last use, in any memory.
     duration : int
         Number of instructions for which the buffer is there.
     """
 
     last: int
-    nbytes: int
+    nbytes: float
     is_kept: bool = False
     events: int = 0
-    span: Interval = (0, 0)
     duration: int = 0
 
 
@@ -90,20 +87,10 @@ class FastBuffer(NamedTuple):
     value: FastUse
 
     @property
-    def order(self) -> tuple[bool, float, int, int, int, int, int]:
+    def order(self) -> tuple[bool, float, int, int]:
         """Sort key: what is kept throughout, and then the most beneficial first."""
-        value = self.value
-        first, last = value.span
-        benefit = value.nbytes / math.sqrt(self.nbytes or 1)
-        return (
-            not value.is_kept,
-            -benefit,
-            -self.nbytes,
-            -value.events,
-            last,
-            first,
-            self.parts[0][0] if self.parts else -1,
-        )
+        benefit = self.value.nbytes / math.sqrt(self.nbytes or 1)
+        return not self.value.is_kept, -benefit, -self.nbytes, -self.value.events
 
 
 class Program(NamedTuple):
@@ -111,7 +98,7 @@ class Program(NamedTuple):
 
     Attributes
     ----------
-    nbytes : sequence of int
+    nbytes : sequence of float
         Bytes that it accesses.
     events : sequence of int
         Number of values that begin or end.
@@ -119,7 +106,7 @@ class Program(NamedTuple):
         Number of instructions, other than those that are inserted after fast memory is assigned.
     """
 
-    nbytes: Sequence[int]
+    nbytes: Sequence[float]
     events: Sequence[int]
     instructions: Sequence[int]
 
@@ -132,7 +119,7 @@ class ValueBuffer(NamedTuple):
     number : int
     ranges : sequence of (int, int)
         Its live ranges.
-    read, written : int
+    read, written : float
         Bytes that are read of it, and that its first writer writes.
     end : int
         Step at which the value ends.
@@ -142,8 +129,8 @@ class ValueBuffer(NamedTuple):
 
     number: int
     ranges: Sequence[Interval]
-    read: int
-    written: int
+    read: float
+    written: float
     end: int
     uses: Sequence[int]
 
@@ -172,7 +159,7 @@ def fast_uses(
     >>> main = ValueBuffer(0, [(0, 9)], 0, 0, 20, [9])
     >>> fast = ValueBuffer(1, [(1, 4)], 8, 0, 4, [4])
     >>> fast_uses([main, fast], [(1, 0)], Program([0] * 10, range(22), range(22)))[1]
-    FastUse(last=9, nbytes=8, is_kept=False, events=21, span=(0, 9), duration=3)
+    FastUse(last=9, nbytes=8, is_kept=False, events=21, duration=3)
 
     Between steps 4 and 9, a gibibyte is accessed:
 
@@ -194,25 +181,20 @@ def fast_uses(
         earliest = min(value, key=lambda buffer: buffer.ranges[0][0])
         # Of the writers only the first one counts.
         count = sum(buffer.read for buffer in value) + earliest.written
-        span = earliest.ranges[0][0], max(buffer.ranges[-1][1] for buffer in value)
-        events = program.events[max(buffer.end for buffer in value) + 1] - program.events[span[0]]
-        counted = program.instructions
-        durations = [counted[buffer.ranges[-1][1]] - counted[buffer.ranges[0][0]] for buffer in value]
-        if len(every) == 1:
-            uses[every[0]] = FastUse(span[1], count, every[0] in kept, events, span, durations[0])
-            continue
+        events = program.events[max(buffer.end for buffer in value) + 1] - program.events[earliest.ranges[0][0]]
         at = sorted({step for buffer in value for step in buffer.uses})
         lasts = _last_kept(at, program.nbytes)
-        for buffer, duration in zip(value, durations, strict=True):
-            last = buffer.ranges[-1][1]
-            following = bisect_right(at, last)
-            if following < len(at) and _is_near(last, at[following], program.nbytes):
-                last = lasts[following]
-            uses[buffer.number] = FastUse(last, count, buffer.number in kept, events, span, duration)
+        for buffer in value:
+            start, end = buffer.ranges[0][0], buffer.ranges[-1][1]
+            duration = program.instructions[end] - program.instructions[start]
+            following = bisect_right(at, end)
+            if following < len(at) and _is_near(end, at[following], program.nbytes):
+                end = lasts[following]
+            uses[buffer.number] = FastUse(end, count, buffer.number in kept, events, duration)
     return uses
 
 
-def _last_kept(uses: Sequence[int], nbytes: Sequence[int]) -> list[int]:
+def _last_kept(uses: Sequence[int], nbytes: Sequence[float]) -> list[int]:
     """Return for each use the last one from it on between which the program accesses few enough bytes."""
     lasts = list(uses)
     for at in range(len(uses) - 2, -1, -1):
@@ -221,7 +203,7 @@ def _last_kept(uses: Sequence[int], nbytes: Sequence[int]) -> list[int]:
     return lasts
 
 
-def _is_near(step: int, use: int, nbytes: Sequence[int]) -> bool:
+def _is_near(step: int, use: int, nbytes: Sequence[float]) -> bool:
     return nbytes[use] - nbytes[min(step + 1, use)] < _MOST_BETWEEN_USES
 
 
@@ -244,7 +226,7 @@ def fast_nbytes(buffers: Iterable[FastBuffer]) -> int:
     8192
     """
     heap = _Heap()
-    chosen = heapq.nlargest(_MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
+    chosen = heapq.nlargest(MOST_BUFFERS, buffers, key=attrgetter("nbytes"))
     for buffer in sorted(chosen, key=attrgetter("order")):
         if buffer.parts:
             heap.place(buffer, [(buffer.ranges[0][0], max(buffer.ranges[-1][1], buffer.value.last))])

@@ -14,11 +14,15 @@ libtpu.
 from __future__ import annotations
 
 import heapq
+from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, MutableSequence, Sequence, Set
 from dataclasses import dataclass
 
-from fastindex.hlo.flow.buffers import Buffer, Interval, ModuleBuffers, union
+from fastindex.core.integers import INT64_MAX
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.flow.buffers import Interval, ModuleBuffers, union
 from fastindex.hlo.flow.fast_memory import FastBuffer, fast_nbytes
 from fastindex.hlo.shape_table import ShapeTable
 
@@ -40,8 +44,8 @@ class Liveness:
     Attributes
     ----------
     peak : Moment
-    alive : frozenset of int
-        Buffers that are live at the peak, as positions in `ModuleBuffers.buffers`.
+    alive : set of int
+        Buffers that are live at the peak.
     timeline : tuple of Moment
         Maxima of consecutive intervals of the schedule; at most a few hundred.
     steps : int
@@ -52,7 +56,7 @@ class Liveness:
     """
 
     peak: Moment
-    alive: frozenset[int]
+    alive: Set[int]
     timeline: tuple[Moment, ...]
     steps: int
     held: int = 0
@@ -61,80 +65,84 @@ class Liveness:
 
 def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0, on_tpu: bool = False) -> Liveness:
     """Compute the memory in use over the schedule of a module, in one memory space."""
-    here = [number for number, buffer in enumerate(found.buffers) if table.spaces[buffer.leaf] == space]
-    in_outputs = set() if on_tpu else _placed_in_outputs(found.buffers, here, table)
+    here = [number for number, leaf in enumerate(found.leaves) if table.spaces[leaf] == space]
+    temporary = [number for number in here if found.roles[number] == "temporary"]
+    held = Counter(found.leaves[number] for number in here if found.roles[number] != "temporary")
+    base = sum(count * table.nbytes[leaf] for leaf, count in held.items())
+    logical_base = sum(count * table.logical_nbytes[leaf] for leaf, count in held.items())
+    in_outputs = set() if on_tpu else _placed_in_outputs(found, space, temporary, table)
+    counted = [number for number in temporary if number not in in_outputs]
     steps = max(found.steps, 1)
-    change, logical_change = [0] * (steps + 2), [0] * (steps + 2)
-    base = logical_base = 0
-    for number in here:
-        buffer = found.buffers[number]
-        nbytes, logical = table.nbytes[buffer.leaf], table.logical_nbytes[buffer.leaf]
-        if buffer.role != "temporary":
-            base += nbytes
-            logical_base += logical
-        elif number not in in_outputs:
-            whole = [(start, end, buffer.leaf) for start, end in buffer.intervals]
-            for start, end, leaf in (*whole, *buffer.slices):
-                nbytes, logical = table.nbytes[leaf], table.logical_nbytes[leaf]
-                change[start] += nbytes
-                change[end + 1] -= nbytes
-                logical_change[start] += logical
-                logical_change[end + 1] -= logical
-    peak, timeline = _sweep(change, logical_change, base, logical_base, steps)
-    alive = frozenset(
-        number
-        for number in here
-        if found.buffers[number].role != "temporary"
-        or (number not in in_outputs and _is_alive(found.buffers[number], peak[0]))
-    )
+    changes = _changes(found, counted, table.nbytes, steps), _changes(found, counted, table.logical_nbytes, steps)
+    peak, timeline = _sweep(*changes, base, logical_base, steps)
+    alive = {number for number in here if found.roles[number] != "temporary"}
+    alive.update(number for number in counted if _is_alive(found, number, peak[0]))
     gaps = 0
     if on_tpu:
-        temporary = [found.buffers[number] for number in here if found.buffers[number].role == "temporary"]
-        assigned = _assigned(temporary, table) if space == 0 else _assigned_fast(found.buffers, table, space)
+        assigned = _assigned(found, temporary, table) if space == 0 else _assigned_fast(found, table, space)
         gaps = max(assigned - (peak[1] - base), 0)
     return Liveness(peak, alive, timeline, found.steps, base, gaps)
 
 
-def _is_alive(buffer: Buffer, step: int) -> bool:
-    return any(a <= step <= b for a, b in buffer.intervals) or any(a <= step <= b for a, b, _ in buffer.slices)
+def _changes(found: ModuleBuffers, numbers: list[int], sizes: list[int], steps: int) -> MutableSequence[int]:
+    """Return the bytes by which the memory that buffers use changes at each step."""
+    leaves, slices = found.leaves, [each for number in numbers for each in found.slices.get(number, ())]
+    most = sum(sizes[leaves[number]] for number in numbers) + sum(sizes[leaf] for _, _, leaf in slices)
+    # In damaged text, sums may exceed the items of an array.
+    change: MutableSequence[int] = array("q", bytes(8 * (steps + 2))) if most <= INT64_MAX else [0] * (steps + 2)
+    for number in numbers:
+        nbytes = sizes[leaves[number]]
+        for start, end in found.intervals(number):
+            change[start] += nbytes
+            change[end + 1] -= nbytes
+    for start, end, leaf in slices:
+        change[start] += sizes[leaf]
+        change[end + 1] -= sizes[leaf]
+    return change
 
 
-def _assigned(buffers: list[Buffer], table: ShapeTable) -> int:
+def _is_alive(found: ModuleBuffers, number: int, step: int) -> bool:
+    intervals, slices = found.intervals(number), found.slices.get(number, ())
+    return any(a <= step <= b for a, b in intervals) or any(a <= step <= b for a, b, _ in slices)
+
+
+def _assigned(found: ModuleBuffers, temporary: list[int], table: ShapeTable) -> int:
     """Return the bytes that a TPU assigns to temporary buffers: a heap, and contexts of calls to other cores.
 
     Contexts of the same shape share memory with each other only.
     """
-    contexts = {buffer.leaf for buffer in buffers if _is_context(buffer)}
-    units = sum(-(-table.nbytes[leaf] // UNIT_NBYTES) for leaf in contexts)
-    others = [buffer for buffer in buffers if buffer.leaf not in contexts or not _is_context(buffer)]
+    leaves, nbytes = found.leaves, table.nbytes
+    contexts = {number for number in temporary if _is_context(found.owners[number], found.places[number])}
+    units = sum(-(-nbytes[leaf] // UNIT_NBYTES) for leaf in {leaves[number] for number in contexts})
+    others = [number for number in temporary if number not in contexts]
+    others.sort(key=lambda number: -nbytes[leaves[number]])
+    others.sort(key=found.starts.__getitem__)
     return units * UNIT_NBYTES + heap_nbytes(
-        (buffer.intervals[0][0], buffer.intervals[-1][1], table.nbytes[buffer.leaf]) for buffer in others
+        (found.starts[number], found.ends[number], nbytes[leaves[number]]) for number in others
     )
 
 
-def _assigned_fast(buffers: list[Buffer], table: ShapeTable, space: int) -> int:
+def _assigned_fast(found: ModuleBuffers, table: ShapeTable, space: int) -> int:
     """Return the bytes of the fast memory of a core that are assigned to temporary buffers; 0 for another memory."""
-    found = []
-    for buffer in buffers:
-        if buffer.fast is not None:
-            nbytes = table.nbytes[buffer.leaf]
-            slices = [(start, table.nbytes[leaf]) for start, _, leaf in sorted(buffer.slices)]
-            ranges = buffer.intervals
-            if table.spaces[buffer.leaf] == 0:
-                found.append(FastBuffer(nbytes, (), ranges, buffer.fast))
-            elif table.spaces[buffer.leaf] == space and buffer.role == "temporary":
-                found.append(FastBuffer(nbytes, slices or [(ranges[0][0], nbytes)], ranges, buffer.fast))
-    return fast_nbytes(found)
+    buffers = []
+    for number, use in found.fast.items():
+        leaf, ranges = found.leaves[number], found.intervals(number)
+        nbytes = table.nbytes[leaf]
+        slices = [(start, table.nbytes[part]) for start, _, part in sorted(found.slices.get(number, ()))]
+        if table.spaces[leaf] == 0:
+            buffers.append(FastBuffer(nbytes, (), ranges, use))
+        elif table.spaces[leaf] == space and found.roles[number] == "temporary":
+            buffers.append(FastBuffer(nbytes, slices or [(ranges[0][0], nbytes)], ranges, use))
+    return fast_nbytes(buffers)
 
 
-def _is_context(buffer: Buffer) -> bool:
+def _is_context(computation: Computation, place: int) -> bool:
     """Whether a buffer is the context of an asynchronous call whose operands are bound after its start."""
-    opcode = buffer.computation.opcodes[buffer.place]
-    return opcode.endswith("-start") and not len(buffer.computation.operands(buffer.place))
+    return computation.opcodes[place].endswith("-start") and not len(computation.operands(place))
 
 
 def _sweep(
-    change: list[int], logical_change: list[int], base: int, logical_base: int, steps: int
+    change: Sequence[int], logical_change: Sequence[int], base: int, logical_base: int, steps: int
 ) -> tuple[Moment, tuple[Moment, ...]]:
     width = -(-steps // _TIMELINE_STEPS)
     timeline = []
@@ -153,25 +161,28 @@ def _sweep(
     return max(timeline, key=lambda moment: moment[1]), tuple(timeline)
 
 
-def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable) -> set[int]:
+def _placed_in_outputs(found: ModuleBuffers, space: int, temporary: list[int], table: ShapeTable) -> Collection[int]:
     """Return the temporary buffers placed in an output outside of its live range."""
-    outputs = [number for number in here if buffers[number].is_output]
-    outputs.sort(key=lambda number: table.nbytes[buffers[number].leaf])
-    rooms = [(n, table.nbytes[buffers[n].leaf], list(buffers[n].intervals)) for n in outputs[-_TRIED_OUTPUTS:]]
+
+    def size(number: int) -> int:
+        return table.nbytes[found.leaves[number]]
+
+    outputs = [number for number in found.outputs if table.spaces[found.leaves[number]] == space]
+    outputs.sort(key=size)
+    rooms = [(number, size(number), list(found.intervals(number))) for number in outputs[-_TRIED_OUTPUTS:]]
     if not rooms:
-        return set()
-    largest = rooms[-1][1]
-    tried = [n for n in here if buffers[n].role == "temporary" and 0 < table.nbytes[buffers[n].leaf] <= largest]
-    tried.sort(key=lambda number: -table.nbytes[buffers[number].leaf])
+        return ()
+    tried = [number for number in temporary if 0 < size(number) <= rooms[-1][1]]
+    tried.sort(key=lambda number: -size(number))
     placed = set()
     for number in tried[:_TRIED_BUFFERS]:
-        size, intervals = table.nbytes[buffers[number].leaf], buffers[number].intervals
+        intervals, heirs = found.intervals(number), found.heirs.get(number, ())
         for output, nbytes, taken in rooms:
             used = intervals
-            if output in buffers[number].heirs and intervals[-1][0] < intervals[-1][1]:
+            if output in heirs and intervals[-1][0] < intervals[-1][1]:
                 # The output may overwrite this buffer in its last step.
                 used = [*intervals[:-1], (intervals[-1][0], intervals[-1][1] - 1)]
-            if size <= nbytes and not _overlap(taken, used):
+            if size(number) <= nbytes and not _overlap(taken, used):
                 taken[:] = union(taken + used)
                 placed.add(number)
                 break
@@ -185,6 +196,8 @@ def _overlap(first: list[Interval], second: list[Interval]) -> bool:
 def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
     """Return the heap size for buffers given as (first step, last step, bytes), both steps included.
 
+    Buffers come in order of the first step; of several in one step, the largest first.
+
     Examples
     --------
     The third buffer reuses the memory of the first; the fourth fits into no gap:
@@ -196,7 +209,7 @@ def heap_nbytes(buffers: Iterable[tuple[int, int, int]]) -> int:
     ends: list[tuple[int, int, int]] = []
     # Current and maximum end of the live buffers.
     used = most = 0
-    for start, end, nbytes in sorted(buffers, key=lambda buffer: (buffer[0], -buffer[2])):
+    for start, end, nbytes in buffers:
         while ends and ends[0][0] < start:
             _, offset, size = heapq.heappop(ends)
             used = gaps.free(offset, size, used)

@@ -12,13 +12,13 @@ Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_ra
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.flow.bytes_accessed import Accessed, BytesAccessed
 from fastindex.hlo.flow.fast_memory import LOOP_WEIGHT, SPACES
+from fastindex.hlo.flow.joined import Joined
 from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
@@ -26,6 +26,8 @@ from fastindex.hlo.shape_table import ShapeTable
 Values = tuple[int, ...]
 #: Nesting limit of computations: far above that of programs, far below Python's recursion limit.
 DEEPEST = 200
+#: By this number of values the columns grow that only modules with fast memory have.
+_MORE_VALUES = 4096
 
 
 class TooDeep(Exception):  # noqa: N818 - a signal, not an error
@@ -33,7 +35,7 @@ class TooDeep(Exception):  # noqa: N818 - a signal, not an error
 
 
 class Walk:
-    """Walks the computations of a module that run, and stores the values in parallel lists."""
+    """Walks the computations of a module that run, and stores the values in columns: there may be millions."""
 
     def __init__(self, module: Module, table: ShapeTable) -> None:
         self.module = module
@@ -45,27 +47,27 @@ class Walk:
         self.leaf = array("i")
         self.start = array("i")
         self.end = array("i")
-        self.parent = array("i")
         self.places = array("i")
         self.owners: list[Computation] = []
-        self.reuses: list[tuple[int, int]] = []
-        #: Pairs of lists of values that share memory by the choice of the TPU compiler, after it assigned fast memory.
-        self.listed: list[tuple[Values, Values]] = []
+        #: Values that share a buffer.
+        self.joined = Joined()
+        #: Pairs of values of which the second may reuse the memory of the first.
+        self.reused, self.reusing = array("i"), array("i")
+        #: Pairs of values that share memory by the choice of the TPU compiler, after it assigned fast memory.
+        self.listed, self.listed_with = array("i"), array("i")
         #: Values whose buffers are written slice by slice, and values that are the results of asynchronous calls.
         self.whole: set[int] = set()
         self.returned: set[int] = set()
         self.schedule: list[tuple[Computation, int, int]] = []
         #: In modules with fast memory: bytes read and written of each value, in loops `LOOP_WEIGHT` times, and at each
-        #: step; the steps at which each value is used, other than by copies; pairs of a value and its copy.
-        self.nbytes_read: Counter[int] = Counter()
-        self.nbytes_written: dict[int, int] = {}
-        self.nbytes_at: dict[int, int] = {}
+        #: step; the steps at which each value is used, other than by copies; pairs of a copy and its source.
+        self.nbytes_read, self.nbytes_written, self.nbytes_at = array("d"), array("d"), array("d")
         self.used, self.used_at = array("i"), array("i")
-        self.moves: list[tuple[int, int]] = []
-        #: Steps of the instructions that the compiler inserts after it assigned fast memory.
-        self.inserted: set[int] = set()
-        #: Steps at which the last parameter and the results of asynchronous calls become available.
-        self.ready: dict[int, int] = {}
+        self.copies, self.copied = array("i"), array("i")
+        #: Steps of the instructions that the compiler inserts after it assigned fast memory, and of those it removes.
+        self.inserted, self.removed = array("i"), array("i")
+        #: Step after the one at which the last parameter and the results of asynchronous calls become available; or 0.
+        self.ready = array("i")
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
@@ -74,36 +76,36 @@ class Walk:
         self._fusions: dict[str, FusionFlow] = {}
         self._walked: set[str] = set()
         self._moved: set[int] = set()
-        self._last_parameter = _last_parameter(module.entry) if self._fast and module.entry is not None else -1
+        self._bitcasts: set[tuple[Values, int]] = set()
+        self._last_parameter = module.entry.last_parameter() if self._fast and module.entry is not None else -1
         self._depth = 0
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
         """Add a value for each leaf."""
         first = len(self.leaf)
-        for number, leaf in enumerate(leaves, first):
+        for leaf in leaves:
             self.leaf.append(leaf)
             self.start.append(time)
             self.end.append(time)
-            self.parent.append(number)
+            self.joined.add()
             self.places.append(place)
             self.owners.append(computation)
+        if self._fast and len(self.leaf) > len(self.ready):
+            more = len(self.leaf) - len(self.ready) + _MORE_VALUES
+            self.nbytes_read.frombytes(bytes(8 * more))
+            self.nbytes_written.frombytes(bytes(8 * more))
+            self.ready.frombytes(bytes(4 * more))
         return tuple(range(first, len(self.leaf)))
 
-    def find(self, value: int) -> int:
-        """Return the representative of the values that share a buffer."""
-        parent = self.parent
-        while parent[value] != value:
-            parent[value] = parent[parent[value]]
-            value = parent[value]
-        return value
-
-    def join(self, first: Values, second: Values) -> None:
+    def join(self, first: Sequence[int], second: Sequence[int]) -> None:
         """Join two lists of values pairwise: each pair shares a buffer."""
         for a, b in zip(first, second, strict=False):
-            x, y = self.find(a), self.find(b)
-            if x != y:
-                # The earlier value represents both.
-                self.parent[max(x, y)] = min(x, y)
+            self.joined.join(a, b)
+
+    @property
+    def has_fast_memory(self) -> bool:
+        """Whether the module has arrays in the fast memory of a core."""
+        return bool(self._fast)
 
     def see(self, values: Sequence[int], time: int) -> None:
         """Extend the live ranges of values to a step; calls come in the order of steps."""
@@ -115,6 +117,10 @@ class Walk:
         """Extend live ranges to a step at which values are used, not only copied."""
         self.see(values, time)
         self._note_use(values, time)
+
+    def _set_ready(self, values: Sequence[int]) -> None:
+        for value in values:
+            self.ready[value] = self.clock + 1
 
     def _note_use(self, values: Sequence[int], time: int) -> None:
         if self._fast:
@@ -132,7 +138,7 @@ class Walk:
         leaves = self.leaves
         end = self.end
         for place, (opcode, operands) in enumerate(zip(computation.opcodes, computation.all_operands(), strict=True)):
-            rule = rule_of(opcode)
+            rule, nbytes = rule_of(opcode), 0
             if rule is None:
                 time = self.clock
                 for operand in operands:
@@ -142,7 +148,7 @@ class Walk:
                 values = self.new_values(leaves[computation.shape(place)], computation, place, time)
                 self._share(computation, place, opcode, operands, results, values)
                 if self._accessed is not None:
-                    self._count_bytes(self._accessed.of(computation, place), operands, results, values)
+                    nbytes = self._count_bytes(self._accessed.of(computation, place), operands, results, values)
             else:
                 if rule.flow in ("while", "call", "conditional", "start") or computation.details[place].callees:
                     values = self._control_flow(rule, computation, place, operands, results)
@@ -154,6 +160,8 @@ class Walk:
                     end[value] = self.clock
             results.append(values)
             self.clock += 1
+            if self._accessed is not None:
+                self.nbytes_at.append(nbytes)
         self.schedule.append((computation, begin, self.clock))
         if computation.root >= 0:
             # XLA counts a tuple as a use of its elements, but the end of the program as none.
@@ -162,17 +170,17 @@ class Walk:
         self._depth -= 1
         return results
 
-    def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> None:
-        """Count what an instruction reads of its operands and writes of its result."""
+    def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> int:
+        """Count what an instruction reads of its operands and writes of its result; return the sum."""
         weight, read = self._weight, self.nbytes_read
         for operand in operands:
             self.use(results[operand] if operand >= 0 else (), self.clock)
         for operand, nbytes in zip(operands, accessed[0], strict=False):
             for value in results[operand] if operand >= 0 else ():
                 read[value] += weight * nbytes
-        self.nbytes_at[self.clock] = weight * (sum(accessed[0]) + sum(accessed[1]))
         for value, nbytes in zip(values, accessed[1], strict=False):
             self.nbytes_written[value] = weight * nbytes
+        return weight * (sum(accessed[0]) + sum(accessed[1]))
 
     def _fitted(self, values: Values, computation: Computation, place: int) -> Values:
         """Return the values passed through by an instruction, cut or extended to the number of arrays in its shape.
@@ -205,7 +213,7 @@ class Walk:
             # Parameters are live from the start of the computation.
             values = self.new_values(leaves, computation, place, begin)
             if place == self._last_parameter and computation is self.module.entry:
-                self.ready.update(dict.fromkeys(values, self.clock))
+                self._set_ready(values)
             return values
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
@@ -214,6 +222,8 @@ class Walk:
             return self.new_values(leaves, computation, place, self.clock)
         values = results[first]
         if rule.flow == "operand":
+            if computation.opcodes[place] == "bitcast" and not self._fast.isdisjoint(leaves):
+                self._note_bitcast(values[:1], computation.shape(place), self.clock - place + first)
             return values
         spans = self.entries[computation.shape(first)].spans
         part = computation.details[place].number if rule.flow == "element" else rule.part
@@ -223,12 +233,20 @@ class Walk:
         if rule.flow == "part":
             self.see(values, self.clock)
             if self._fast and not self._moved.isdisjoint(values):
-                self.inserted.add(self.clock)
+                if not computation.copies_element(first):
+                    self.inserted.append(self.clock)
             elif self._fast:
-                self.ready.update(dict.fromkeys(taken, self.clock))
+                self._set_ready(taken)
             # Further arrays of the result, such as a token, are new values.
             taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
         return taken
+
+    def _note_bitcast(self, value: Values, shape: int, operand: int) -> None:
+        """Count a bitcast, which the compiler repeats for each user, once, directly after its operand."""
+        self.inserted.append(self.clock)
+        if (value, shape) not in self._bitcasts:
+            self.removed.append(operand)
+            self._bitcasts.add((value, shape))
 
     def _control_flow(
         self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
@@ -333,9 +351,13 @@ class Walk:
             return
         for value in values[:2]:
             if (self.leaf[value] in self._fast) != (self.leaf[source] in self._fast) and value != source:
-                self.moves.append((value, source))
+                self.copies.append(value)
+                self.copied.append(source)
                 self._moved.add(value)
-                self.inserted.add(self.clock)
+                self.inserted.append(self.clock)
+                if computation.copies_element(place):
+                    # The compiler moves the element to the start of its copy, from the end.
+                    self.inserted.append(self.clock - 1)
                 if computation.details[place].kind == "CrossProgram":
                     self.across_programs.append(value)
 
@@ -358,7 +380,8 @@ class Walk:
         """Walk an asynchronous call with late operands; its result becomes {operands, result, contexts}."""
         started = given[0]
         for value in (value for item in given[1:] for value in item):
-            self.nbytes_read[value] += self._weight * self.table.nbytes[self.leaf[value]]
+            if self._fast:
+                self.nbytes_read[value] += self._weight * self.table.nbytes[self.leaf[value]]
         values = self._start(0, computation, place, given[1:], names)
         self.see(started, self.clock)
         number = computation.shape(place)
@@ -400,7 +423,7 @@ class Walk:
                 if operand >= 0:
                     self.join(results[operand], values)
             self.whole.update(values)
-            self.inserted.add(self.clock)
+            self.inserted.append(self.clock)
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
         elif shared is None:
@@ -447,7 +470,9 @@ class Walk:
             ]
             given = [number - len(operands) for number in numbers if number >= len(operands)]
             taken += [values[spans[number][0] : spans[number][1]] for number in given if number < len(spans)]
-            self.listed += [(taken[0], other) for other in taken[1:]]
+            for pair in (pair for other in taken[1:] for pair in zip(taken[0], other, strict=False)):
+                self.listed.append(pair[0])
+                self.listed_with.append(pair[1])
 
     def _share_listed(
         self,
@@ -471,28 +496,8 @@ class Walk:
         if len(given) == 1 and self.places[given[0]] == operand and self.owners[given[0]] is computation:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:
-                    self.reuses.append((value, given[0]))
-
-
-def _last_parameter(entry: Computation) -> int:
-    """Return the place of the last parameter; -1 if another one followed it that the compiler has moved to the start.
-
-    It moves what it fetches for the next run of the program; the others are in the order of their numbers, or reversed.
-    """
-    places = [place for place, opcode in enumerate(entry.opcodes) if opcode == "parameter"]
-    moved = {
-        entry.operands(place)[0]
-        for place, opcode in enumerate(entry.opcodes)
-        if opcode == "copy-start" and entry.details[place].kind == "CrossProgram" and len(entry.operands(place))
-    }
-    numbers = [entry.details[place].number for place in places if place not in moved]
-    is_reversed = numbers[-1:] < numbers[-2:-1]
-    after = [
-        place
-        for place in places
-        if place in moved and numbers and (entry.details[place].number < numbers[-1]) == is_reversed
-    ]
-    return -1 if after or not numbers else next(place for place in reversed(places) if place not in moved)
+                    self.reused.append(given[0])
+                    self.reusing.append(value)
 
 
 def _parameter(computation: Computation) -> int:

@@ -302,6 +302,7 @@ _BY_BEGINNING = (
     (b"%PDF", f"a PDF; {_COMPILED}"),
     (b"{\\rtf", "rich text; save it as plain text"),
 )
+_HEX_DUMP = re.compile(rb"\s*0{7,8}:? +[0-9a-f]{2,4} +[0-9a-f]{2,4} [^\n]*\r?\n(?:0{4,6}10:? |\*\r?\n)")
 _TRACE = "a trace in Chrome's format, which has times and no program; give the .xplane.pb beside it"
 
 
@@ -364,6 +365,8 @@ def nature_of(head: bytes) -> str:
         return f"a tar archive; {_UNPACK}"
     if head.lstrip().startswith((b"{", b"[")) and b'"traceEvents"' in head[:4096]:
         return _TRACE
+    if _HEX_DUMP.match(head):
+        return "a hex dump; give the file that it shows"
     if b"base64" in head and _BASE64_MAIL.search(head) and not has_message(head):
         return "mail in base64; save its text"
     if b".version" in head[:2000] and b".target sm_" in head[:2000]:

@@ -153,7 +153,6 @@ _ALL = (
     PassKernel("copy", "streams.kernel", ("copy_chunks",)),
     PassKernel("strided", "nests.kernel", ("copy_elements",)),
     PassKernel("fill", "nests.kernel", ("fill_runs",)),
-    PassKernel("gather pieces", "gathers.kernel", ("gather_chunks",)),
     PassKernel("pair nibbles", "nibble_pairs.kernel", ("pair_chunks",)),
 )
 

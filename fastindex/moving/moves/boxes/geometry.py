@@ -29,13 +29,7 @@ from fastindex.algebra.loops import (
 from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.core.digits import Digit, Digits, Variable, runs_backwards
 from fastindex.core.shape import Shape
-from fastindex.runtime.numbers import LINE_BYTES
 
-# The least bytes of a box that is rows of the destination, and the factor by which it may grow to end on a line
-# boundary. Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of
-# T(4,128)(2,1), 4673, 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for
-# f32[40,1001,333] out of T(8,128), of which those of 16 KiB are the first to end on a line boundary (2026-11-24).
-_LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
 # Runs of this many bytes are long enough; the most parts that a period is split into.
 _RUN_BYTES, _MOST_PARTS = 512, 16
 #: More kinds of boxes than this take longer to plan than to move.
@@ -200,28 +194,6 @@ def _with_more(sizes: Sizes, of: Loop | Joint) -> Sizes:
     return {**sizes, of: min(2 * sizes[of], of.size)}
 
 
-def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
-    """Choose the sizes of a box that is one run of the destination, with all values of the joint coordinates.
-
-    Returns
-    -------
-    Sizes or None
-        None if a joint coordinate is not linear in the destination, or if rows have gaps or are too long.
-    """
-    if not all(_is_linear(joint) for joint in joints):
-        return None
-    reach = max(min(d.weight for d in joint.right) for joint in joints)
-    sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
-    sizes |= {joint: joint.size for joint in joints}
-    while True:
-        _, (length, more) = _runs(sizes)
-        elements = math.prod(sizes.values())
-        ends_with_line = elements * width % LINE_BYTES == 0
-        if more is None or elements * width >= _LEAST_ROW_BYTES * (1 if ends_with_line else _MOST_TIMES):
-            return sizes if length == elements and length * width <= largest else None
-        sizes = _with_more(sizes, more)
-
-
 def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None]]:
     """Yield for each side the length of a run of a box, and the loop or coordinate that would make it longer."""
     for side in (0, 1):
@@ -262,12 +234,6 @@ def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
         start = sum(d.value_of(first) for d in digits)
         found.append(Nest((*inner, Loop(count, *levels[i][1:])), start, first - values.start))
     return sorted(found, key=lambda nest: -nest.element_count)
-
-
-def _is_linear(joint: Joint) -> bool:
-    """Whether values of a joint coordinate have a single stride in the destination."""
-    nests = _cut(joint, range(joint.size), 1)
-    return len(nests) == 1 and len(coalesced(nests[0]).loops) <= 1
 
 
 def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -14,9 +14,8 @@ box is copied to scratch memory, where the coordinate is linear, by loops shared
 loops shared with the destination.
 
 Rows of the destination that several nests write, because a tile does not divide them: run one after the other, the
-nests would share lines of the destination, which would be evicted from the cache in between. A box is a few such rows:
-all nests write their part of it to scratch memory, and from there it is written as one run, while the lines of the
-source that the next box reads are prefetched.
+nests would share lines of the destination, which would be evicted from the cache in between. A box has all values of
+such a coordinate: all nests write their part of it to scratch memory, and from there it is written by loops again.
 
 Packed elements: a box is unpacked as it is read, or packed as it is written, and moves as bytes; within scratch memory
 if both sides are packed. Without boxes, the whole array would be unpacked to separate memory.
@@ -30,17 +29,15 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, exchanged, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
 from fastindex.core.shape import Shape
-from fastindex.moving.counts import Counts, distinct, piece_ends, read_lines, total
+from fastindex.moving.counts import Counts, total
 from fastindex.moving.moves.boxes.geometry import (
     MOST_KINDS,
     Joint,
@@ -49,14 +46,13 @@ from fastindex.moving.moves.boxes.geometry import (
     kinds_of_boxes,
     nests_to_scratch,
     order_on,
-    row_sizes,
     split_systems,
 )
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass, packed_nest_passes
 from fastindex.moving.moves.transposes import TransposeGeometry
 from fastindex.moving.moves.transposes.plan import is_few
 from fastindex.moving.numbers import BOX_BYTES, BoxGeometry
-from fastindex.moving.passes import Draft, Offsets, Tables, cost, iterations, no_tables, without
+from fastindex.moving.passes import Draft, cost, iterations, without
 from fastindex.moving.problem import UNIT_BYTES, Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LINE_BYTES
@@ -66,8 +62,8 @@ from fastindex.runtime.tuning import Tuning
 #: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
 #: and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
 LEAST_BOX_BYTES = 128 << 10
-# The most bytes of a box that is assembled in scratch memory: it stays in L2.
-_MOST_ROW_BOX_BYTES = 128 << 10
+# The most bytes of the destination that a row spans whose tiles leave a remainder: a box has whole rows of these.
+_MOST_ROW_BYTES = 128 << 10
 
 _Kind = tuple[dict[Loop | Joint, range], Nest]
 _Order = tuple[Loop | Joint, ...]
@@ -103,8 +99,6 @@ class Box(NamedTuple):
         steps: Sequence[Step],
         why: str,
         counts: Counts,
-        row_bytes: int = 0,
-        tables: Callable[[], Tables] = no_tables,
         by_source: bool = False,
     ) -> Draft:
         """Return the pass that runs `steps` within each box; `bits` are the bits of an element on both sides.
@@ -118,11 +112,10 @@ class Box(NamedTuple):
             "boxes",
             1,
             Nest(tuple(without(loops, (), by_source)), *starts),
-            BoxGeometry(len(steps), row_bytes),
+            BoxGeometry(len(steps)),
             self.elements * written // 8,
             f"boxes of {self.elements} elements, {why}",
             counts,
-            tables,
             inner=tuple(steps),
         )
 
@@ -145,7 +138,7 @@ def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
     systems: Iterable[System] = split_systems(problem.source, problem.destination, 0)
     if slots.loops is not None:
         systems = [(list(slots.loops.copies), [], list(slots.loops.fills))]
-    return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
+    return _drafts_of(systems, context, bits)
 
 
 def box_drafts(
@@ -158,8 +151,8 @@ def box_drafts(
 ) -> tuple[Draft, ...] | None:
     """Return the passes of a relayout of elements of `width` bytes, box by box; None if there are none.
 
-    `loops` are the loops that the two sides share, if any: then boxes are rows of a destination that is written with
-    non-temporal stores.
+    `loops` are the loops that the two sides share, if any: then there are boxes only for rows whose tiles leave a
+    remainder, of a destination that is written with non-temporal stores.
 
     Examples
     --------
@@ -171,40 +164,32 @@ def box_drafts(
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning, machine)
-    if loops is None:
-        systems, bits = split_systems(source, destination, 0), (8 * width, 8 * width)
-        return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
-    if loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes):
+    if loops is not None and (loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes)):
         return None
-    systems = split_systems(source, destination, _MOST_ROW_BOX_BYTES // width)
-    return _drafts_of(systems, lambda nest, joints: _row_boxes(nest, joints, context), context, 8 * width)
+    systems = split_systems(source, destination, 0 if loops is None else _MOST_ROW_BYTES // width)
+    return _drafts_of(systems, context, (8 * width, 8 * width))
 
 
-def _drafts_of(
-    systems: Iterable[System],
-    boxes_of: Callable[[Nest, Sequence[Joint]], list[Draft] | None],
-    context: Context,
-    bits: int,
-) -> tuple[Draft, ...] | None:
-    """Return the passes over boxes of the first system that has any; elements of the destination have `bits` bits."""
+def _drafts_of(systems: Iterable[System], context: Context, bits: tuple[int, int]) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes of the first system that has any; `bits` are those of an element on both sides."""
     for nests, joints, fills in systems:
-        found = [boxes_of(nest, joints) for nest in nests]
+        found = [_boxes_of(nest, joints, context, bits) for nest in nests]
         made = [one for one in found if one is not None]
         padding = RelayoutLoops((), tuple(coalesced(nest) for nest in fills))
-        whole = grouped(padding, 8 // bits) if bits < 8 else padding
+        whole = grouped(padding, 8 // bits[1]) if bits[1] < 8 else padding
         if whole is not None and len(made) == len(found) and sum(map(len, made)) <= MOST_KINDS:
             filling = (fill_pass(in_bytes(nest, context.width), context) for nest in whole.fills)
             return (*itertools.chain(*made), *filling)
     return None
 
 
-def within(context: Context, at_hand: bool) -> Context:
+def within(context: Context) -> Context:
     """Return the context of passes that write to scratch memory, in the order of the source: any order is as good."""
     tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
-    return Context(context.width, False, tuning, context.machine, at_hand)
+    return Context(context.width, False, tuning, context.machine)
 
 
-def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
+def _boxes_of(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
     """Return the passes over the boxes of joint coordinates and a nest of the others; None if a period is too large.
 
     `bits` are the bits of an element on both sides: runs of a packed side must be whole bytes. If both sides are
@@ -222,15 +207,15 @@ def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: t
     # The best order for the first kind of box, the largest, is good for the others.
     costs = []
     for orders in dict.fromkeys(tried):
-        first = _period_box(kinds[0], orders, context, bits)
+        first = _box_of(kinds[0], orders, context, bits)
         costs.append((math.inf if first is None else cost([first]), orders))
     _, best = min(costs, key=lambda one: one[0])
-    found = [_period_box(kind, best, context, bits) for kind in kinds]
+    found = [_box_of(kind, best, context, bits) for kind in kinds]
     made = [one for one in found if one is not None]
     return made if len(made) == len(found) else None
 
 
-def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: tuple[int, int]) -> Draft | None:
+def _box_of(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: tuple[int, int]) -> Draft | None:
     """Return the pass over boxes of one kind; None if boxes, or runs in them, begin within a byte.
 
     `orders` are the orders of scratch memory as it is written, and as it is read.
@@ -241,7 +226,7 @@ def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bi
     if any(place * size % 8 for side, size in zip((places, targets), bits, strict=True) for place in side):
         return None
     steps: list[Step] = []
-    read, begin = within(context, at_hand=False), 0
+    read, begin = within(context), 0
     for side, inner in enumerate((read, context)):
         if side and orders[0] != orders[1]:
             begin = BOX_BYTES // context.width
@@ -303,55 +288,3 @@ def _through_the_cache(one: Draft, streamed: bool) -> Counts:
 def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
     """Return the passes of a nest in elements; cached, because several kinds of boxes share nests."""
     return tuple(copying_passes(in_bytes(nest, context.width), context))
-
-
-def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
-    """Return the passes over boxes that are rows of the destination; None if `row_sizes` finds none."""
-    sizes = row_sizes(nest.loops, joints, context.width, _MOST_ROW_BOX_BYTES)
-    if sizes is None:
-        return None
-    order = order_on(sizes, 1)
-    return [_row_box(Box(order, *kind), context) for kind in kinds_of_boxes(nest, sizes)]
-
-
-def _row_box(box: Box, context: Context) -> Draft:
-    """Return the pass over boxes of one kind, each written as one run."""
-    width, nbytes, tasks = context.width, box.elements * context.width, iterations(box.outer.loops)
-    nests = list(nests_to_scratch(box.order, box.parts, 0))
-    in_box = RelayoutLoops(tuple(nests), ())
-    whole = RelayoutLoops(tuple(Nest((*nest.loops, *box.outer.loops)) for nest in nests), ())
-    read = [in_bytes(nest, width) for nest in nests]
-    moving = [one for nest in read for one in copying_passes(nest, within(context, at_hand=True))]
-    counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
-    again = tasks * read_lines(in_box, width) - read_lines(whole, width)
-    ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)
-    return box.draft(
-        (8 * width, 8 * width),
-        [(one, False, True) for one in moving],
-        "rows of the destination that are put together within the cache",
-        counts._replace(ends=ends, missed=max(again, 0)),
-        nbytes,
-        lambda: (np.zeros(0, np.int64), lines_of(read, width)),
-    )
-
-
-def lines_of(nests: Iterable[Nest], width: int) -> Offsets:
-    """Return the offsets of the lines that nests, in bytes, read of a source that begins on a line boundary.
-
-    Examples
-    --------
-    >>> lines_of([Nest((Loop(30, 4, 4), Loop(3, 512, 120)))], 4)
-    array([   0,   64,  512,  576, 1024, 1088])
-    """
-    found = []
-    for nest in nests:
-        span, starts = width, np.array([nest.source_start], np.int64)
-        for stride, size in sorted((k.source_stride, k.size) for k in nest.loops):
-            if stride <= span + LINE_BYTES:
-                span += stride * (size - 1)
-            else:
-                starts = (starts + stride * np.arange(size)[:, None]).reshape(-1)
-        within = np.arange(0, span + LINE_BYTES, LINE_BYTES)
-        places = np.minimum(starts[:, None] + within, starts[:, None] + (span - 1))
-        found.append(places.reshape(-1) // LINE_BYTES)
-    return distinct(np.concatenate(found)) * LINE_BYTES

@@ -125,7 +125,7 @@ def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: 
 
 def _cast_last(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: Context) -> list[Step]:
     """Return the steps of a box that is converted as it is written: scratch memory has the order of the destination."""
-    read, steps = within(replace(context, width=cast.source.nbytes), at_hand=False), list[Step]()
+    read, steps = within(replace(context, width=cast.source.nbytes)), list[Step]()
     for one in there:
         steps += [(each, False, True) for each in copying_passes(in_bytes(one, read.width), read)]
     return steps + [(_cast_pass(exchanged(one), cast, streams=context.streamed), True, False) for one in on]

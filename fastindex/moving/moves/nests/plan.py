@@ -3,8 +3,7 @@
 The choice depends on the loops along which each side is contiguous. A run that is contiguous on both sides is copied.
 Otherwise one loop, the columns, is contiguous in the source, and another, the rows, in the destination. Few rows next
 to each other in the destination are interleaved into one stream; few columns next to each other in the source are
-deinterleaved; everything else is transposed in squares. If rows and columns are short, as in small matrices, elements
-are gathered one by one. All strides here are in bytes.
+deinterleaved; everything else is transposed in squares. All strides here are in bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import replace
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
 from fastindex.moving.counts import Counts, piece_ends
-from fastindex.moving.moves.gathers.plan import gather_passes
 from fastindex.moving.moves.streams.plan import (
     NARROW_BYTES,
     copy_passes,
@@ -25,7 +23,7 @@ from fastindex.moving.moves.streams.plan import (
 from fastindex.moving.moves.transposes import TRANSPOSE_WIDTHS
 from fastindex.moving.moves.transposes.plan import transpose_pass
 from fastindex.moving.numbers import MOST_COLUMN_BYTES, FillGeometry, StridedGeometry
-from fastindex.moving.passes import Draft, Pass, along, cost, cut, iterations, rows_and_columns, with_tables, without
+from fastindex.moving.passes import Draft, Pass, along, cut, iterations, rows_and_columns, with_tables, without
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.machine import Machine
 from fastindex.runtime.numbers import LANE_BYTES, LINE_BYTES
@@ -57,26 +55,11 @@ def passes(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = 
 
 
 def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over the loops that both sides share, without gathers."""
+    """Return the passes over the loops that both sides share."""
     slots = problem.slots
     if slots.loops is None:
         return None
-    return drafts(slots.loops, slots.width, problem.machine, problem.tuning, gathers=False)
-
-
-def gathers(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over shared loops, with gathers of elements wherever possible; None if nowhere."""
-    loops, width = problem.slots.loops, problem.slots.width
-    if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
-        return None
-    found = drafts(loops, width, problem.machine, problem.tuning, gathers=True)
-    return found if any(one.kernel == "gather pieces" for one in found) else None
-
-
-def _may_gather(nest: Nest, problem: Problem) -> bool:
-    nest, width = _widened(nest, problem.slots.width)
-    context = Context(width, False, problem.tuning, problem.machine)
-    return bool(nest.loops) and next(gather_passes(nest, context), None) is not None
+    return drafts(slots.loops, slots.width, problem.machine, problem.tuning)
 
 
 def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
@@ -88,12 +71,10 @@ def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
     return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.machine, problem.tuning)
 
 
-def drafts(
-    loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = TUNING, gathers: bool | None = None
-) -> tuple[Draft, ...]:
-    """Choose the kernels that copy and fill, for elements of `width` bytes; `gathers` is that of a `Context`."""
+def drafts(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = TUNING) -> tuple[Draft, ...]:
+    """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    context = Context(width, total >= tuning.streamed_bytes, tuning, machine, gathers=gathers)
+    context = Context(width, total >= tuning.streamed_bytes, tuning, machine)
     found: list[Draft] = []
     for nest in loops.copies:
         found += copying_passes(in_bytes(nest, width), context)
@@ -121,17 +102,6 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
         for part in cut(nest, run, tuning.task_bytes // width) if run is not None else (nest,):
             yield from copy_passes(part, context)
         return
-    gathered = () if context.gathers is False else tuple(gather_passes(nest, context))
-    if context.gathers and gathered:
-        yield from gathered
-        return
-    others = tuple(_transposing_passes(nest, context))
-    yield from gathered if gathered and cost(gathered) < cost(others) else others
-
-
-def _transposing_passes(nest: Nest, context: Context) -> Iterator[Draft]:
-    """Choose the passes that copy a nest without runs, by the loops along which each side is contiguous."""
-    width, loops = context.width, nest.loops
     column = nest.loop_of(source=width)
     row = nest.loop_of(destination=width)
     if column is None or row is None:

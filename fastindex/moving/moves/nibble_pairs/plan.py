@@ -325,7 +325,7 @@ def _pass_over(
     """
     loops = tuple(Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops)
     around = Nest(loops, outer.source_start // PER_BYTE, outer.destination_start // PER_BYTE)
-    geometry = BoxGeometry(len(inner), 0, readable - around.source_start)
+    geometry = BoxGeometry(len(inner), readable - around.source_start)
     why = f"boxes of {iterations(box)} packed elements, which move as bytes within the cache"
     nbytes, counts = max(iterations(box) // PER_BYTE, 1), counts_of_boxes(inner, outer.element_count, streamed)
     return Draft(

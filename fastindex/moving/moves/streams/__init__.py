@@ -26,9 +26,6 @@ def are_vectors(kernel: str, width: int, ways: int, run: int) -> bool:
     return is_long and ways in VECTOR_WAYS[kernel].get(width, ())
 
 
-#: Value of `chunks_ahead` where all data is in L1 already: nothing is prefetched.
-AT_HAND = -1
-
 #: Prefetch distance for chunks of several runs, and for chunks of one run.
 ROW_AHEAD_BYTES, RUN_AHEAD_BYTES = 256, 1024
 
@@ -57,7 +54,7 @@ class StreamGeometry(NamedTuple):
         The 16 bytes of the shuffle mask within lanes.
     chunks_ahead : int
         Prefetch distance in chunks, for small chunks with large strides; 0 where chunks are long enough to be
-        prefetched while they are read; `AT_HAND` where all data is in the cache.
+        prefetched while they are read.
     """
 
     run: int

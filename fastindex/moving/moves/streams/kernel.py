@@ -16,7 +16,7 @@ from fastindex.moving.kernels.staging import (
     finish,
     go_to,
 )
-from fastindex.moving.moves.streams import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
+from fastindex.moving.moves.streams import ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 from fastindex.moving.numbers import CHUNKS, TABLE
 from fastindex.runtime.kernels import kernel, subroutine, unrolled_kernel
 from fastindex.runtime.lines.lines import compress_line, copy_run, copy_short, expand_line, prefetch_rows
@@ -55,18 +55,6 @@ def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-unt
             copy_vector(line + at, source + at, 64)
     copy_short(pending, source + lines, size - lines)
     return line + lines, size - lines, 0
-
-
-@subroutine("size", inline=True)
-def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
-    """Copy a run within the cache; a partial line at its end by a move that overlaps the one before."""
-    if size < 64:
-        copy_short(target, source, size)
-        return
-    for at in range(0, size - 63, 64):
-        copy_vector(target + at, source + at, 64)
-    if size & 63:
-        copy_vector(target + size - 64, source + size - 64, 64)
 
 
 @subroutine("vector_bytes", inline=True)
@@ -156,12 +144,9 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if reads_ahead == AT_HAND and by_source:
-                _copy_at_hand(place, start, run)
-                continue
-            if reads_ahead > 0 and x + reads_ahead < count:
+            if reads_ahead and x + reads_ahead < count:
                 prefetch_rows(at_source + entry(chunks, 2 * (x + reads_ahead)), rows, row_count, run)
-            if reads_ahead >= 0 and x + ahead < count:
+            if x + ahead < count:
                 begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
                 if begin != end and not follow_each_other:
                     prefetch_to_write(at_target + begin)

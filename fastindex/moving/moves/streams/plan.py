@@ -20,7 +20,6 @@ from fastindex.moving.counts import (
     total,
 )
 from fastindex.moving.moves.streams import (
-    AT_HAND,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
     VECTOR_WAYS,
@@ -90,7 +89,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
             follower_count=followers[1],
             follower_source_stride=followers[2],
             **_lanes(kernel, chunk, context.width),
-            chunks_ahead=AT_HAND if context.at_hand else _chunks_ahead(kernel, nest, chunk, context.width),
+            chunks_ahead=_chunks_ahead(kernel, nest, chunk, context.width),
         ),
     )
 
