@@ -156,7 +156,15 @@ CACHE = fp.Cache("u8[num_blocks=4,block_size=2,head_dim=8]")
         (lambda x: fp.byte_offset(x, slot=0, dim=0), "cache must be a fastindex.paged.Cache"),
         (lambda x: fp.element_at(x, 0), "cache must be a fastindex.paged.Cache"),
         (lambda x: fp.Cache.from_tensors([np.zeros((4, 2, 8), "u1")], x), "axes must be"),
+        (lambda x: fp.Cache.from_tensors(np.zeros((4, 2, 8), "u1"), head_dim=(x,)), "head_dim must be an integer"),
+        (lambda x: fp.Cache("u8[num_blocks=4,block_size=2,head_dim=8]", head_dim=(x,)), "head_dim must be an integer"),
+        (
+            lambda x: fp.Cache([fp.Part(x, "u8[block_size=2]")], num_blocks=1, block_stride=2),
+            "names of parts are texts",
+        ),
+        (lambda x: fp.Cache.preset(x, "mla", num_blocks=1, block_size=1, head_dim=1), "the engines with presets are"),
         (lambda x: fp.BlockTable(x, block_size=2), "array|integer|block table"),
+        (lambda x: fp.BlockTable([[1]], block_size=2).to_slots(pad=(x,)), "pad must be an integer"),
     ],
 )
 def test_objects_of_another_kind(call: Any, expected: str, other: Any) -> None:

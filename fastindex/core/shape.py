@@ -436,6 +436,18 @@ def as_placed(shape: Shape | str) -> Shape:
     return shape
 
 
+def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
+    """Return the shape of a contiguous array of NumPy's: unpacked, without tiles.
+
+    Examples
+    --------
+    >>> str(plain_shape(Shape.parse("u8[2,3]{0,1:T(2,2)}")))
+    'u8[2,3]{1,0}'
+    """
+    order = Layout.ascending if fortran_order else Layout.descending
+    return shape.with_layout(order(shape.rank))
+
+
 def same_tree(a: Shape, b: Shape, same_leaf: Callable[[Shape, Shape], bool]) -> bool:
     """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
 

@@ -368,7 +368,7 @@ _FIELD = re.compile(rb'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))', re.DOTALL)
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _NAME = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"')
-_NUMBER = re.compile(rb"(\w+)=(\d+)")
+_NUMBER = re.compile(rb"(\w+)=\s*(\d+)")
 #: Folders of libraries: frames in them are not part of the program.
 _LIBRARIES = ("site-packages", "dist-packages")
 

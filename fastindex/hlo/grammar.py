@@ -42,7 +42,7 @@ OUTER_LINE = re.compile(
 )
 TABLE = re.compile(rb"(?:FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=:])")
 #: Table lines as XLA prints them, one entry per line.
-TABLE_LINES = re.compile(rb'(?:\d+[ ](?:"[^"\\\n]*+"|\{[^{}"\n]*+\})\n)+')
+TABLE_LINES = re.compile(rb'(?:\d+[ ](?:"[^"\\\n]*+"|\{[^{}"\n/]*+\})\n)+')
 #: XLA ends the header with a newline; other printers continue after a comma, or omit the newline.
 HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
 _PARENTHESIS = re.compile(QUOTED + rb"|[()]")

@@ -5,10 +5,10 @@ Index tables, through which programs access tuple elements, have one pointer per
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from functools import cache
 
 from fastindex.core.shape import Shape
 from fastindex.hlo.attributes import MetadataReader
@@ -23,7 +23,7 @@ from fastindex.hlo.flow_rules import rule_of
 from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.presentation import Problem
 from fastindex.hlo.read.sources import TextSource
-from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.rows import Places, PlaceTable, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.totals import Counted, ModuleUse, Peak, totals_of
 
@@ -183,19 +183,31 @@ _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
 
 class _Places:
-    """Factory for the `Place` records of a module, with caches for names and origins."""
+    """Collects the places of a module."""
 
     def __init__(self, module: Module) -> None:
+        self.table = PlaceTable()
         self._reader = MetadataReader(module.tables, module.metadata)
-        self._names = cache(Computation.names)
+        self._owners: dict[str, int] = {}
 
-    def make(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> Place:
-        """Return the `Place` of an instruction."""
-        origin = self._reader.origin_at(computation.metadata(place))
-        return Place(
-            self._names(computation)[place], computation.name, role, origin.op_name, origin.source_file,
-            origin.source_line, computation.line(place), at_peak, computation.details[place].sharding,
-        )  # fmt: skip
+    def add(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> int:
+        """Add the place of an instruction; return its number."""
+        table, number, origin = self.table, len(self.table.role), computation.metadata(place)
+        owner = self._owners.get(computation.name)
+        if owner is None:
+            owner = self._owners[computation.name] = len(table.names)
+            table.names.append((computation.name, computation.names()))
+        if origin not in table.known_origins:
+            table.known_origins[origin] = self._reader.origin_at(origin)
+        if computation.details[place].sharding:
+            table.shardings[number] = computation.details[place].sharding
+        table.owners.append(owner)
+        table.positions.append(place)
+        table.lines.append(computation.line(place))
+        table.origins.append(origin)
+        table.role.append(role)
+        table.at_peak.append(at_peak)
+        return number
 
 
 def module_uses(
@@ -212,8 +224,8 @@ def module_uses(
             problems.append(Problem(0, message, module.name, source.name))
         lives = _lives(found, table, module.is_for_tpu) if module.is_scheduled and found.leaves else {}
         alive = set[int]().union(*(live.alive for live in lives.values()))
-        uses = _buffer_rows(module, found, alive, table, label)
         inner = inner_tables_nbytes(module, table)
+        uses = _buffer_rows(module, found, alive, table, label)
         tables = table_nbytes(module, table) + inner
         peaks = {
             space: _peak(found, live, 0 if space else tables - inner, 0 if space else inner)
@@ -266,23 +278,26 @@ def _add_problems(module: Module, table: ShapeTable, source: str, problems: list
             problems.append(Problem(module.first_lines[number], f"{message}{times}", cut, source))
 
 
-def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> list[ShapeUse]:
+def _rows(grouped: dict[int, array[int]], places: PlaceTable, table: ShapeTable, label: str) -> list[ShapeUse]:
     return [
-        ShapeUse(table.shapes[leaf], len(places), table.nbytes[leaf], table.logical_nbytes[leaf], label, tuple(places))
-        for leaf, places in grouped.items()
+        ShapeUse(
+            table.shapes[leaf], len(numbers), table.nbytes[leaf], table.logical_nbytes[leaf], label,
+            Places(places, numbers),
+        )
+        for leaf, numbers in grouped.items()
         if table.nbytes[leaf] >= 0
-    ]
+    ]  # fmt: skip
 
 
 def _buffer_rows(
     module: Module, found: ModuleBuffers, alive: Set[int], table: ShapeTable, label: str
 ) -> list[ShapeUse]:
     places = _Places(module)
-    grouped: dict[int, list[Place]] = {}
+    grouped: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
     for number, leaf in enumerate(found.leaves):
-        place = places.make(found.owners[number], found.places[number], found.roles[number], number in alive)
-        grouped.setdefault(leaf, []).append(place)
-    rows = _rows(grouped, table, label)
+        place = places.add(found.owners[number], found.places[number], found.roles[number], number in alive)
+        grouped[leaf].append(place)
+    rows = _rows(grouped, places.table, table, label)
     readers = _readers(module, table)
     return [replace(row, readers=readers[row.shape]) if row.shape in readers else row for row in rows]
 
@@ -308,15 +323,15 @@ def _readers(module: Module, table: ShapeTable) -> dict[Shape, tuple[tuple[str, 
 
 def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse]:
     places = _Places(module)
-    grouped: dict[int, list[Place]] = {}
+    grouped: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
     texts = list(module.shapes)
     for computation in module.computations.values():
         for place in range(len(computation)):
             entry = table.entry(texts[computation.shape(place)])
-            made = places.make(computation, place)
+            number = places.add(computation, place)
             for leaf in entry.leaves:
-                grouped.setdefault(leaf, []).append(made)
-    return _rows(grouped, table, label)
+                grouped[leaf].append(number)
+    return _rows(grouped, places.table, table, label)
 
 
 def _lives(found: ModuleBuffers, table: ShapeTable, on_tpu: bool) -> dict[int, Liveness]:

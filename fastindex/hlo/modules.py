@@ -111,7 +111,7 @@ class Module:
     @property
     def is_for_tpu(self) -> bool:
         """Whether layouts have tiles, which only TPU compilers assign."""
-        return any(b":T(" in text for text in self.shapes)
+        return any(b":T(" in text or b")T(" in text for text in self.shapes)
 
     @property
     def is_before_layouts(self) -> bool:

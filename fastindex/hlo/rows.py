@@ -6,11 +6,13 @@ logical dimensions has no effect, and a constraint helps or harms depending on i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fastindex.core.shape import Shape
+from fastindex.hlo.attributes import Origin
 from fastindex.hlo.presentation import Record, json_of
 from fastindex.hlo.shape_table import array_of
 from fastindex.show.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
@@ -69,6 +71,72 @@ class Place(Record):
         return f"{self.source_file}:{self.source_line}" if self.source_file else ""
 
 
+@dataclass(slots=True)
+class PlaceTable:
+    """The places of a module as columns: a module may have millions, of which few are looked at.
+
+    Attributes
+    ----------
+    names : list of (str, sequence of str)
+        Name of each computation, and the names of its instructions.
+    owners, positions, lines, origins : array of int
+        For each place: positions in `names` and in the instructions, line, and key in `known_origins`.
+    role : list of str
+    at_peak : bytearray
+    known_origins : dict of int to Origin
+    shardings : dict of int to str
+        By place.
+    """
+
+    names: list[tuple[str, Sequence[str]]] = field(default_factory=list)
+    owners: array[int] = field(default_factory=lambda: array("i"))
+    positions: array[int] = field(default_factory=lambda: array("i"))
+    lines: array[int] = field(default_factory=lambda: array("i"))
+    origins: array[int] = field(default_factory=lambda: array("i"))
+    role: list[str] = field(default_factory=list)
+    at_peak: bytearray = field(default_factory=bytearray)
+    known_origins: dict[int, Origin] = field(default_factory=dict)
+    shardings: dict[int, str] = field(default_factory=dict)
+
+    def place(self, number: int) -> Place:
+        """Return one of the places."""
+        (computation, names), origin = self.names[self.owners[number]], self.known_origins[self.origins[number]]
+        return Place(
+            names[self.positions[number]], computation, self.role[number], origin.op_name, origin.source_file,
+            origin.source_line, self.lines[number], bool(self.at_peak[number]), self.shardings.get(number, ""),
+        )  # fmt: skip
+
+
+class Places(Sequence[Place]):
+    """The places of a row: a tuple in all but memory."""
+
+    __slots__ = ("_numbers", "_table")
+
+    def __init__(self, table: PlaceTable, numbers: array[int]) -> None:
+        self._table = table
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self._numbers[at]
+        return tuple(map(self._table.place, found)) if isinstance(at, slice) else self._table.place(found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Places, tuple)) and self[:] == other[:]
+
+    def __hash__(self) -> int:
+        return hash(self[:])
+
+    def __repr__(self) -> str:
+        return repr(self[:])
+
+    def column(self, name: Literal["role", "at_peak"]) -> Iterable[Any]:
+        """Return one attribute of each."""
+        return map(getattr(self._table, name).__getitem__, self._numbers)
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeUse:
     """The buffers of one shape in one module.
@@ -83,7 +151,7 @@ class ShapeUse:
         Bytes of one buffer, and of its elements.
     module : str
         Label of the module, as in `ModuleUse`.
-    places : tuple of Place
+    places : sequence of Place
         Origins of the buffers, in text order.
     readers : tuple of (str, Shape)
         Copies of one of them to other layouts: instruction name and shape.
@@ -94,7 +162,7 @@ class ShapeUse:
     nbytes: int
     logical_nbytes: int
     module: str = ""
-    places: tuple[Place, ...] = ()
+    places: Sequence[Place] = ()
     readers: tuple[tuple[str, Shape], ...] = ()
 
     @property
@@ -117,7 +185,11 @@ class ShapeUse:
     @property
     def peak_count(self) -> int:
         """Number of these buffers that are live at the peak of their memory space."""
-        return sum(place.at_peak for place in self.places)
+        return sum(self._column("at_peak"))
+
+    def _column(self, name: Literal["role", "at_peak"]) -> Iterable[Any]:
+        places = self.places
+        return places.column(name) if isinstance(places, Places) else (getattr(place, name) for place in places)
 
     @property
     def memory_space(self) -> int:
@@ -148,7 +220,7 @@ class ShapeUse:
     @property
     def is_inside(self) -> bool:
         """Whether all are values inside the program, whose layouts the compiler chooses."""
-        return bool(self.places) and all(place.role not in CALLERS_ROLES for place in self.places)
+        return bool(self.places) and CALLERS_ROLES.isdisjoint(self._column("role"))
 
     @property
     def jax_lines(self) -> tuple[str, ...]:
@@ -156,7 +228,7 @@ class ShapeUse:
         change, array = self.change, array_of(self.shape)
         if change is None or array is None:
             return ()
-        return jax_lines(array, change, [place.role for place in self.places])
+        return jax_lines(array, change, self._column("role"))
 
     @property
     def change_cost(self) -> str:
@@ -192,7 +264,7 @@ class ShapeUse:
                 "jax": list(self.jax_lines),
                 "cost": self.change_cost,
             },
-            "instructions": json_of(self.places),
+            "instructions": json_of(tuple(self.places)),
         }
 
 

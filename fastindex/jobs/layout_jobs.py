@@ -15,7 +15,7 @@ from fastindex.algebra.casts import check_casting
 from fastindex.algebra.segments import box_shape, box_steps, covering
 from fastindex.arrays.fills import fill_pattern, logical_result
 from fastindex.arrays.index_arguments import as_window
-from fastindex.core.shape import Shape
+from fastindex.core.shape import Shape, plain_shape
 from fastindex.core.sizes import buffer_form, check_movable, check_placed
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.index.indices import linear_index, multi_index
@@ -24,7 +24,6 @@ from fastindex.jobs.reading import (
     CheckpointArray,
     StoredArray,
     checkpoint_of,
-    plain_shape,
     stored_array,
     stored_buffer,
     stored_checkpoint_array,

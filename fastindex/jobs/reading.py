@@ -30,8 +30,7 @@ from fastindex.algebra.segments import (
 )
 from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
-from fastindex.core.layout import Layout
-from fastindex.core.shape import Shape
+from fastindex.core.shape import Shape, plain_shape
 from fastindex.core.sizes import buffer_form
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
@@ -205,12 +204,6 @@ def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
         return shape
     check_cast(found, shape.element_type, casting)
     return Shape(found, shape.dimensions)
-
-
-def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
-    """Return the shape of an array in a NumPy file: unpacked, without tiles."""
-    order = Layout.ascending if fortran_order else Layout.descending
-    return shape.with_layout(order(shape.rank))
 
 
 def _check_size(file: InputFile, needed: int, what: str, count: str) -> None:

@@ -30,10 +30,10 @@ from fastindex.algebra.segments import (
     first_box,
     slab_grid,
 )
-from fastindex.core.shape import Shape
+from fastindex.core.shape import Shape, plain_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import Bytes
-from fastindex.jobs.reading import CHUNKS_IN_MEMORY, plain_shape
+from fastindex.jobs.reading import CHUNKS_IN_MEMORY
 from fastindex.jobs.writing import name_beside, removed_unless_finished
 from fastindex.jobs.zarr_stores import (
     bits_dtype,

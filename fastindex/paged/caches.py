@@ -195,7 +195,7 @@ class Cache:
         (2, 4, ['k', 'v'])
         """
         placement: dict[str, Any] = {**options}
-        sizes = {name: placement.pop(name) for name in SIZES if name in placement}
+        sizes = {name: at_least_one(placement.pop(name), name) for name in SIZES if name in placement}
         return cls._made(pool_of_tensors(tensors, axes, sizes), placement)  # type: ignore[arg-type]
 
     @classmethod
@@ -349,6 +349,8 @@ def _of_parts(
 ) -> Pool:
     if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, Part) for part in parts):
         raise ArgumentTypeError(f"a cache is made from a text, or from parts; got {parts!r}")
+    if not all(isinstance(part.name, str) for part in parts):
+        raise ArgumentTypeError(f"names of parts are texts, got {[part.name for part in parts]!r:.200}")
     if blocks is None or block_stride is None:
         raise FastIndexError("parts describe one page: give num_blocks and block_stride too, the latter in bytes")
     if layer_stride is None and layers not in (None, 1):

@@ -22,6 +22,7 @@ from fastindex.arrays.engines import is_cuda_array
 from fastindex.arrays.fills import element_type_of
 from fastindex.core.element_types import ElementType
 from fastindex.core.foreign_arrays import host_array
+from fastindex.core.integers import as_integer
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.index.box_nests import cuts_of, slots_along
@@ -218,7 +219,7 @@ def planes_of(
     tables = {axis: found.offsets(axis) for axis in AXES}
     for axis, size in used.items():
         per = found.per_unit if axis == "head_dim" else 1
-        count = len(tables[axis]) * per if size is None else size
+        count = len(tables[axis]) * per if size is None else as_integer(size, axis)
         if not 0 < count <= len(tables[axis]) * per or count % per:
             raise FastIndexError(f"{axis}={count} must be from 1 to the {len(tables[axis]) * per} of {found.text}")
         tables[axis] = tables[axis][: count // per]

@@ -295,9 +295,9 @@ def preset_pool(engine: str, layout: str, sizes: Mapping[str, Any]) -> PresetPoo
     >>> preset_pool("vllm", "BLNHC", sizes).parts
     'bf16[num_blocks=8,layers=2,block_size=16,kv_heads=4,2,head_dim=64]'
     """
-    if engine not in engines():
+    if str(engine) not in engines():
         raise FastIndexError(f"the engines with presets are {', '.join(_PRESETS)}; got {engine!r}")
-    found = _PRESETS[engine].get(str(layout)) or (_of_lmcache(str(layout)) if engine == "lmcache" else None)
+    found = _PRESETS[str(engine)].get(str(layout)) or (_of_lmcache(str(layout)) if engine == "lmcache" else None)
     if found is None:
         raise FastIndexError(f"the layouts of {engine} are {', '.join(_PRESETS[engine])}; got {layout!r}")
     width = _width(sizes["dtype"])

@@ -229,7 +229,7 @@ class BlockTable:
         """
         slots = self._times(self.block_size)[:, :, None] + np.arange(self.block_size)
         slots = slots.reshape(len(self.blocks), -1)
-        return np.where(np.arange(slots.shape[1]) < self.lengths[:, None], slots, pad)
+        return np.where(np.arange(slots.shape[1]) < self.lengths[:, None], slots, as_integer(pad, "pad"))
 
     # Scheduler block ids and kernel block ids
 

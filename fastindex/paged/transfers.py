@@ -63,13 +63,6 @@ class Granules:
         columns, parts = self.places[side]
         return int(columns[-1]), int(parts[-1])
 
-    def pages(self, side: int, blocks: Numbers, offsets: Numbers) -> Numbers:
-        """Return the offset of each granule, from the offsets of blocks and of the granules in a block."""
-        if self.places is not None:
-            columns, parts = self.places[side]
-            return blocks[columns] + offsets[parts]
-        return (blocks[:, None] + offsets).reshape(-1)[: self.count]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Transfer:
@@ -96,8 +89,12 @@ class Transfer:
 
     def pages(self, group: Sequence[Pair], side: int) -> Numbers:
         """Return the offset of each granule on a side, relative to the first token of block 0."""
-        plane = group[0][side]
-        return self.granules.pages(side, self.blocks[side] * plane.block_stride, granule_offsets(plane, self.granules))
+        plane, places = group[0][side], self.granules.places
+        blocks, offsets = self.blocks[side] * plane.block_stride, granule_offsets(plane, self.granules)
+        if places is None:
+            return (blocks[:, None] + offsets).reshape(-1)[: self.granules.count]
+        columns, parts = places[side]
+        return blocks[columns] + offsets[parts]
 
 
 @lru_cache(maxsize=256)
@@ -331,21 +328,15 @@ def first_repeated(blocks: Numbers, num_blocks: int) -> int:
     >>> first_repeated(np.array([3, 1, 2, 1, 3]), 4)
     3
     """
-    if not _has_repeated(blocks, num_blocks):
-        return -1
-    _, first = np.unique(blocks, return_index=True)
-    again = np.ones(len(blocks), np.bool_)
-    again[first] = False
-    return int(np.flatnonzero(again)[0])
-
-
-def _has_repeated(blocks: Numbers, num_blocks: int) -> bool:
     if (blocks[1:] > blocks[:-1]).all():
-        return False
-    if 16 * len(blocks) < num_blocks or indices_by_numpy(len(blocks)):
-        return len(np.unique(blocks)) < len(blocks)
-    seen = np.zeros(num_blocks, np.uint8)
-    return not kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen))
+        return -1
+    if 16 * len(blocks) >= num_blocks and not indices_by_numpy(len(blocks)):
+        seen = np.zeros(num_blocks, np.uint8)
+        if kernel_function("are_distinct")(address_of(blocks), len(blocks), address_of(seen)):
+            return -1
+    order = np.argsort(blocks, kind="stable")
+    again = order[1:][np.diff(blocks[order]) == 0]
+    return int(again.min()) if len(again) else -1
 
 
 def groups_of(pairs: Iterable[Pair], granules: Granules) -> list[list[Pair]]:

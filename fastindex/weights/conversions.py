@@ -30,6 +30,7 @@ from fastindex.weights.expressions import (
     Stored,
     Transposed,
 )
+from fastindex.weights.found_formats import shown
 from fastindex.weights.gguf_files import FIELDS
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_sides import common_letters
@@ -42,7 +43,6 @@ from fastindex.weights.rules import (
     errors_about,
     filled,
     order_of,
-    shown,
     stacks_of,
 )
 from fastindex.weights.safetensors_files import DTYPES, OPAQUE_BITS, Tensor, packed_shape, stored_as

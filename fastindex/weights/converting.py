@@ -15,7 +15,7 @@ import shutil
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +35,12 @@ from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import checksum_of
 from fastindex.weights.conversions import Conversion, conversions_of
 from fastindex.weights.expressions import Box, Stored
+from fastindex.weights.found_formats import shown
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import JOURNAL, MANIFEST, Journal, Piece, opened_journal
 from fastindex.weights.recipes import MOST_SMALL_BYTES, recipe_of, small_files
 from fastindex.weights.repack_jobs import memory_within
-from fastindex.weights.rules import conversion_rules_of, errors_about, shown
+from fastindex.weights.rules import conversion_rules_of, errors_about
 from fastindex.weights.safetensors_files import header_of, is_plain_name, json_object, opened
 
 _FORMAT = "fastindex converted checkpoint"
@@ -314,11 +315,12 @@ class _Threads(NamedTuple):
 
     reading: ThreadPoolExecutor
     writing: ThreadPoolExecutor
+    checking: ThreadPoolExecutor
     flushing: ThreadPoolExecutor
 
 
 class _Bands:
-    """Bands on their way to a file: a thread writes them and computes the CRC-32, while the caller makes the next.
+    """Bands on their way to a file: threads write them and compute the CRC-32, while the caller makes the next.
 
     Leaving the ``with`` block waits for them.
 
@@ -328,27 +330,28 @@ class _Bands:
         Of the header and of all bands that were written.
     """
 
-    def __init__(self, output: OutputFile, header: bytes, thread: Executor, progress: Progress) -> None:
+    def __init__(self, output: OutputFile, header: bytes, threads: _Threads, progress: Progress) -> None:
         self.crc32 = zlib.crc32(header)
-        self._output, self._thread, self._progress = output, thread, progress
-        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._output, self._threads, self._progress = output, threads, progress
+        self._waiting: deque[tuple[int, tuple[Future[None], ...]]] = deque()
         self._at = self._held = 0
 
     def add(self, band: Any) -> None:
         """Write what comes next in the file."""
-        self._waiting.append((len(band), self._thread.submit(self._write, self._at, band)))
+        written = self._threads.writing.submit(self._output.write, self._at, band)
+        self._waiting.append((len(band), (written, self._threads.checking.submit(self._check, band))))
         self._at += len(band)
         self._held += len(band)
 
-    def _write(self, at: int, band: Any) -> None:
+    def _check(self, band: Any) -> None:
         self.crc32 = zlib.crc32(band.data, self.crc32)
-        self._output.write(at, band)
 
     def wait(self, most_bytes: int = 0) -> None:
         """Wait until bands of at most this many bytes are held in memory."""
         while self._waiting and self._held > most_bytes:
-            nbytes, written = self._waiting[0]
-            written.result()
+            nbytes, futures = self._waiting[0]
+            for one in futures:
+                one.result()
             self._waiting.popleft()
             self._held -= nbytes
             self._progress.advance(nbytes)
@@ -362,7 +365,7 @@ class _Bands:
                 self.wait()
         finally:
             # After an error, too, nothing may write to a file that is closed.
-            futures = [written for _, written in self._waiting]
+            futures = [one for _, those in self._waiting for one in those]
             for future in futures:
                 future.cancel()
             wait(futures)
@@ -375,7 +378,7 @@ def _write_shard(path: str, shard: _Shard, limit: int, threads: _Threads, progre
         groups = _groups_of(shard.tensors, min(_GROUP_BYTES, free // 8))
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile(path, shard.nbytes - len(shard.header), shard.header))
-        with _Bands(output, shard.header, threads.writing, progress) as bands, ExitStack() as reading:
+        with _Bands(output, shard.header, threads, progress) as bands, ExitStack() as reading:
             ahead: ExitStack | None = None
             reader = _Reader(threads.reading)
             for group, following in zip(groups, [*groups[1:], []], strict=True):
@@ -420,7 +423,7 @@ def _band(one: Conversion, box: Box) -> Any:
 class _Reader:
     """Reads tensors on a thread, into memory that is used again: the system clears new memory, which takes as long."""
 
-    def __init__(self, thread: Executor) -> None:
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread = thread
         self._spare: list[Any] = []
 
@@ -452,7 +455,8 @@ def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reader: _R
     with ExitStack() as stack:
         for file in files:
             stack.enter_context(file.unchanged())
-        stack.callback(_close, leaves)
+        for leaf in leaves:
+            stack.callback(leaf.close)
         is_moved = not all(isinstance(one.expression, Stored) for one in conversions)
         is_small = is_moved and _bytes_of(conversions) <= most_bytes
         for leaf, part in zip(leaves, parts, strict=True):
@@ -462,11 +466,6 @@ def _readable(conversions: Sequence[Conversion], most_bytes: int = 0, reader: _R
                     contents[leaf.tensor.name] = reader.begin(leaf, part, stack)
                 leaf.content = contents[leaf.tensor.name]
         return stack.pop_all()
-
-
-def _close(leaves: Iterable[Stored]) -> None:
-    for leaf in leaves:
-        leaf.file = leaf.content = None
 
 
 def _sources_of(conversions: Iterable[Conversion]) -> dict[str, Stored]:

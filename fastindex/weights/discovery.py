@@ -20,7 +20,7 @@ from fastindex.weights.found_formats import (
     found_format_of,
     found_growth,
     is_sizes,
-    shortened,
+    shown,
 )
 from fastindex.weights.gathers import GatherPlan, units_of
 from fastindex.weights.probing import BitOrder, Disproof, Packer, found_order, probed
@@ -169,11 +169,11 @@ class Discovery:
             It is none, as files of unknown origin may be.
         """
         if not isinstance(given, Mapping):
-            raise FastIndexError(f"a discovery must be a mapping, got {shortened(given)}")
+            raise FastIndexError(f"a discovery must be a mapping, got {shown(given)}")
         advice, reason, confirmed = given.get("advice"), given.get("reason"), given.get("confirmed", [])
         padding = given.get("padding", 0)
         if not isinstance(confirmed, list) or not all(is_sizes(sizes, 1) for sizes in confirmed):
-            raise _not_loaded(f"confirmed must be a list of shapes, got {shortened(confirmed)}")
+            raise _not_loaded(f"confirmed must be a list of shapes, got {shown(confirmed)}")
         if not all(text is None or isinstance(text, str) for text in (advice, reason)) or not is_sizes([padding], 0):
             raise _not_loaded("advice and reason are texts, and padding a number of bits")
         known = cls(padding=padding, advice=advice, reason=reason, confirmed=tuple(map(tuple, confirmed)))
@@ -209,18 +209,13 @@ def _with_table(known: Discovery, given: Mapping[str, Any]) -> Discovery:
     ------
     FastIndexError
     """
-    sizes, bits, dtype = checked_header(given, _not_loaded)
-    width, listed, flipped = given.get("unit_bits"), given.get("places"), given.get("flipped_bits", 0)
-    has_ones = given.get("has_ones", False)
+    sizes, bits, dtype, flipped, has_ones = checked_header(given, _not_loaded)
+    width, listed = given.get("unit_bits"), given.get("places")
     total = math.prod(sizes) * bits
     if type(width) is not int or not 1 <= width <= bits or total % width:
-        raise _not_loaded(f"unit_bits must be a number of bits of which codes consist, got {shortened(width)}")
+        raise _not_loaded(f"unit_bits must be a number of bits of which codes consist, got {shown(width)}")
     if listed is None or not is_sizes(listed, -1) or len(listed) * width > _MOST_PLACES or len(listed) * width % 8:
         raise _not_loaded("places must be a list of numbers, of whole bytes")
-    if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
-        raise _not_loaded(
-            f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}"
-        )
     table = np.array(listed, np.int64)
     if not np.array_equal(np.sort(table[table >= 0]), np.arange(total // width)):
         raise _not_loaded(f"places has each of 0 to {total // width - 1} once, and -1 for padding")

@@ -139,6 +139,10 @@ class Stored(Expression):
         self.file: InputFile | None = None
         self.content: Future[Array] | None = None
 
+    def close(self) -> None:
+        """Release the file and the values."""
+        self.file = self.content = None
+
     def whole(self, file: InputFile, into: Array) -> Array:
         """Read all values into an array of bytes, and return them."""
         file.expect(True)

@@ -23,7 +23,7 @@ _MOST_PACKED_BITS = 1 << 28
 #: Units, in bits, within which the bits may be reordered: bytes to the largest words.
 UNIT_BITS = (8, 16, 32, 64)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_MOST_SHOWN = 80
+_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -281,28 +281,25 @@ def found_format_of(given: Any, name: Any) -> FoundFormat:
         return FastIndexError(f"the format {name[:_MOST_SHOWN]!r}: {what}; write it with Discovery.to_json()")
 
     if not isinstance(given, Mapping):
-        raise fail(f"it must be a mapping, got {shortened(given)}")
-    sizes, bits, dtype = checked_header(given, fail)
+        raise fail(f"it must be a mapping, got {shown(given)}")
+    sizes, bits, dtype, flipped, has_ones = checked_header(given, fail)
     layout, split = given.get("layout"), given.get("split")
     if layout is None and "places" in given:
         raise fail("it is not an order of digits, and only repack moves by a table; discover one with a layout")
     if not isinstance(layout, str):
-        raise fail(f"layout must be text, got {shortened(layout)}")
+        raise fail(f"layout must be text, got {shown(layout)}")
     if not isinstance(split, list) or not all(is_sizes(parts, 1) and parts for parts in split):
-        raise fail(f"split must be a list of lists of sizes, got {shortened(split)}")
+        raise fail(f"split must be a list of lists of sizes, got {shown(split)}")
     stream, grows, order = given.get("stream"), given.get("grows", []), given.get("unit_order", [])
     if stream is not None and not (type(stream) is int and 0 <= stream < len(sizes)):
-        raise fail(f"stream must be a dimension, got {shortened(stream)}")
+        raise fail(f"stream must be a dimension, got {shown(stream)}")
     if not is_sizes(order, 0) or sorted(order) != list(range(len(order))) or len(order) not in (0, *UNIT_BITS):
-        raise fail(f"unit_order must be an order of 8, 16, 32 or 64 bits, got {shortened(order)}")
-    flipped, has_ones = given.get("flipped_bits", 0), given.get("has_ones", False)
-    if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
-        raise fail(f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shortened(flipped)}")
+        raise fail(f"unit_order must be an order of 8, 16, 32 or 64 bits, got {shown(order)}")
     if not is_sizes(grows, 0) or len(grows) not in (0, len(sizes)):
-        raise fail(f"grows must have a part for each dimension, got {shortened(grows)}")
+        raise fail(f"grows must have a part for each dimension, got {shown(grows)}")
     parts, backwards = tuple(map(tuple, split)), given.get("backwards", [])
     if not is_sizes(backwards, 0):
-        raise fail(f"backwards must be a list of parts, got {shortened(backwards)}")
+        raise fail(f"backwards must be a list of parts, got {shown(backwards)}")
     found = FoundFormat(
         name, sizes, bits, dtype, layout, parts, tuple(grows), stream, tuple(order), flipped, has_ones, tuple(backwards)
     )
@@ -318,28 +315,28 @@ def _inconsistency(found: FoundFormat) -> str | None:
     width = 1 if found.is_of_bits else found.bits
     count = rank + (found.stream is None and found.is_of_bits)
     if len(found.split) != count or shape.dimensions != tuple(size for parts in found.split for size in parts):
-        return f"layout has the dimensions {shortened(list(shape.dimensions))}, split {shortened(found.split)}"
+        return f"layout has the dimensions {shown(list(shape.dimensions))}, split {shown(found.split)}"
     layout = shape.layout
     packed = layout.element_size_in_bits == width or (width >= 8 and not layout.element_size_in_bits)
     if str(shape.element_type) != f"u{width}" or layout.tiles or not packed or shape.dynamic_dimensions.count(True):
-        return f"layout must be of u{width}, stored in {width} bits, without tiles, got {shortened(found.layout)}"
+        return f"layout must be of u{width}, stored in {width} bits, without tiles, got {shown(found.layout)}"
     if shape.nbytes * 8 > _MOST_PACKED_BITS:
         return f"layout has {shape.nbytes} bytes, more than {_MOST_PACKED_BITS // 8}"
     for extent, parts in zip(found._extents(found.shape), found.split, strict=True):
         inner = math.prod(parts[1:])
         if -(-extent // inner) != parts[0]:
-            return f"the parts {shortened(parts)} do not make {extent}"
+            return f"the parts {shown(parts)} do not make {extent}"
     if any(part >= len(parts) for part, parts in zip(found.grows, found.split, strict=False)):
-        return f"grows names parts that split lacks, got {shortened(found.grows)}"
+        return f"grows names parts that split lacks, got {shown(found.grows)}"
     if found.grows:
         padded_sizes = layout.padded_dimensions or shape.dimensions
         starts = np.cumsum([0, *map(len, found.split)])
         places = [int(starts[d]) + part for d, part in enumerate(found.grows)]
         if any(padded_sizes[at] != shape.dimensions[at] for at in places):
-            return f"a dimension that grows must not be padded, got {shortened(found.layout)}"
+            return f"a dimension that grows must not be padded, got {shown(found.layout)}"
     whole = sum(len(parts) for size, parts in zip(found.shape, found.split, strict=False) if math.prod(parts) == size)
     if found.backwards and (found.stream is not None or max(found.backwards) >= whole):
-        return f"parts of whole dimensions run backwards, got {shortened(found.backwards)}"
+        return f"parts of whole dimensions run backwards, got {shown(found.backwards)}"
     if found.unit_order and shape.nbytes * 8 % len(found.unit_order):
         return f"the layout must consist of whole units of {len(found.unit_order)} bits"
     return None
@@ -353,7 +350,7 @@ def check_own_name(name: Any) -> None:
     FastIndexError
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise FastIndexError(f"the name of a format must be a word such as my_format, got {shortened(name)}")
+        raise FastIndexError(f"the name of a format must be a word such as my_format, got {shown(name)}")
     try:
         known_name(name)
     except UnsupportedError:
@@ -363,8 +360,8 @@ def check_own_name(name: Any) -> None:
     raise FastIndexError(f"a format is called {name!r} already; give yours another name, which is not {PLAIN!r} either")
 
 
-def checked_header(given: Mapping[str, Any], fail: Any) -> tuple[tuple[int, ...], int, str]:
-    """Return the sizes, bits and dtype in an object of JSON; `fail` makes an error of a text.
+def checked_header(given: Mapping[str, Any], fail: Any) -> tuple[tuple[int, ...], int, str, int, bool]:
+    """Return the sizes, bits, dtype, flipped bits and `has_ones` in an object of JSON; `fail` makes an error of a text.
 
     Raises
     ------
@@ -372,14 +369,17 @@ def checked_header(given: Mapping[str, Any], fail: Any) -> tuple[tuple[int, ...]
     """
     sizes, bits, dtype = (given.get(key) for key in ("shape", "bits", "dtype"))
     if not is_sizes(sizes, 1) or not sizes or len(sizes) > len(_LETTERS):
-        raise fail(f"shape must be a list of sizes, got {shortened(sizes)}")
+        raise fail(f"shape must be a list of sizes, got {shown(sizes)}")
     if dtype not in ("bool", *(f"{kind}int{width}" for kind in ("", "u") for width in UNIT_BITS)):
-        raise fail(f"dtype must be an integer type such as uint8, got {shortened(dtype)}")
+        raise fail(f"dtype must be an integer type such as uint8, got {shown(dtype)}")
     if type(bits) is not int or not 1 <= bits <= 8 * np.dtype(dtype).itemsize:
-        raise fail(f"bits must be a number of bits of {dtype}, got {shortened(bits)}")
+        raise fail(f"bits must be a number of bits of {dtype}, got {shown(bits)}")
     if math.prod(sizes) * bits > MOST_BITS:
         raise fail(f"shape has more than {MOST_BITS} bits")
-    return tuple(sizes), bits, dtype
+    flipped, has_ones = given.get("flipped_bits", 0), given.get("has_ones", False)
+    if type(flipped) is not int or not 0 <= flipped < 1 << bits or type(has_ones) is not bool:
+        raise fail(f"flipped_bits must be a mask of {bits} bits, and has_ones true or false, got {shown(flipped)}")
+    return tuple(sizes), bits, dtype, flipped, has_ones
 
 
 def is_sizes(value: Any, least: int) -> bool:
@@ -387,11 +387,11 @@ def is_sizes(value: Any, least: int) -> bool:
     return isinstance(value, list) and all(type(size) is int and least <= size < 1 << 63 for size in value)
 
 
-def shortened(value: object) -> str:
-    """Return the text of a value for a message."""
+def shown(value: object) -> str:
+    """Return the text of a value in messages, truncated if it is long."""
     try:
         text = repr(value)
     except ValueError:
         # Python refuses to print integers of thousands of digits.
-        return f"a {type(value).__name__}"
+        return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

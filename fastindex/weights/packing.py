@@ -31,6 +31,7 @@ from fastindex.moving.box_jobs import plan_boxes
 from fastindex.show.tpu_layouts import TPUS, tpu_layout
 from fastindex.terminal import NoProgress, Progress
 from fastindex.weights.checkpoints import Checkpoint, Stack, checksum_of, open_checkpoint, opened_buffer, ordered_shape
+from fastindex.weights.found_formats import shown
 from fastindex.weights.gguf_files import read_tensors
 from fastindex.weights.manifests import (
     JOURNAL,
@@ -45,7 +46,7 @@ from fastindex.weights.manifests import (
     record_of,
 )
 from fastindex.weights.repack_jobs import memory_within, move_parts, parts_of, shape_of
-from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, shown, stacks_of
+from fastindex.weights.rules import Rule, errors_about, order_of, rules_of, stacks_of
 from fastindex.weights.safetensors_files import Tensor, opened, packed_shape
 
 #: Zarr's metadata of a folder of arrays.

@@ -13,7 +13,8 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.jobs.input_files import read_whole
 from fastindex.weights.conversions import Conversion
 from fastindex.weights.expressions import Stored
-from fastindex.weights.rules import mappings_of, shown
+from fastindex.weights.found_formats import shown
+from fastindex.weights.rules import mappings_of
 from fastindex.weights.safetensors_files import json_object
 
 _KEYS = ("rules", "formats", "about", "config", "metadata", "expects")

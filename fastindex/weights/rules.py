@@ -15,7 +15,7 @@ from typing import Any
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.patterns.known_names import known_name
-from fastindex.weights.found_formats import FoundFormat, found_format_of
+from fastindex.weights.found_formats import FoundFormat, found_format_of, shown
 from fastindex.weights.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.weights.repack_jobs import Formats
 from fastindex.weights.repack_plans import Format
@@ -38,8 +38,6 @@ STEPS = {
     "reverse": "a dimension",
     "part": "a dimension, the first index and the one after the last, such as 0 1/2",
 }
-#: The most characters of a name, or another value, in a message.
-_MOST_SHOWN = 200
 #: Most digits of the number in the name of a stacked tensor.
 _MOST_DIGITS = 18
 _TOKEN = re.compile(r"\{([A-Za-z_]\w*)\}|(\*)|(\?)|(\[!?\]?[^]]*\])")
@@ -132,15 +130,6 @@ def mappings_of(given: Any) -> Iterator[Mapping[str, Any]]:
         if not isinstance(one, Mapping):
             raise ArgumentTypeError(f"a rule must be a mapping with names and other keys, got {shown(one)}")
         yield one
-
-
-def shown(value: object) -> str:
-    """Return the text of a value in messages, truncated if it is long."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        return f"a {type(value).__name__} that is too long to print"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 @contextmanager

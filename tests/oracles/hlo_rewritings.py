@@ -31,6 +31,20 @@ _INFERRED = (
 )  # fmt: skip
 #: Opcodes whose asynchronous form XLA prints short, ``NAME-start``, and without the computation that it calls.
 _SHORT = ("call", "custom-call", "dynamic-slice", "dynamic-update-slice", "fusion", "slice", "transpose", "while")
+#: Attributes that may be added: what they say of other things is not of the instruction.
+_ADDED = (
+    ("sharding", '{replicated metadata={op_name="} q"}}'), ("sharding", '{devices=[2]<=[2] metadata={op_name="x"}}'),
+    ("metadata", '{op_name="\u00e9\\303\\251 // {" source_file="a b.py" source_line=3}'),
+    ("metadata", '{op_name="/* \\""}'),
+    ("frontend_attributes", '{a="calls=%x, metadata={",kernel_metadata={}}'), ("backend_config", '{"a":{"b":["}",1]}}'),
+    ("backend_config", '"{\\"known_trip_count\\":{\\"n\\":\\"6\\"}}"'), ("control-predecessors", "{}"),
+)  # fmt: skip
+#: A string that may have quotes of the other kind.
+_PLAIN_STRING = re.compile(r'="([^"\'\\\n]*)"')
+#: What is changed, each as often as a module's chances say.
+_CHANGES = (
+    "space", "percent", "shapes", "order", "omit", "inline", "nest", "headings", "header", "async", "added", "quotes",
+)  # fmt: skip
 #: Their values are read as they are.
 _RAW = ("backend_config=", "frontend_attributes=")
 
@@ -168,10 +182,7 @@ class Rewriter:
     def __init__(self, source: Random) -> None:
         self.source = source
         # How often each change is made; most rewritings make few kinds.
-        self.chances = {
-            name: source.choice((0, 0, 0.05, 0.3, 0.9))
-            for name in ("space", "percent", "shapes", "order", "omit", "inline", "nest", "headings", "header", "async")
-        }
+        self.chances = {name: source.choice((0, 0, 0.05, 0.3, 0.9)) for name in _CHANGES}
 
     def happens(self, name: str) -> bool:
         return self.source.random() < self.chances[name]
@@ -201,7 +212,10 @@ class Rewriter:
             entry = "ENTRY " if block.is_entry and not (self.happens("headings") and block is blocks[-1]) else ""
             shown.append(f"{entry}{self.percent(block.name)}{self.signature(block)} {{{body}\n}}{block.after}")
         gap = "\n" if self.happens("space") else "\n\n"
-        return self.header(header) + gap + self.spaced(gap.join(shown)) + "\n"
+        return self.quoted(self.header(header) + gap + self.spaced(gap.join(shown)) + "\n")
+
+    def quoted(self, text: str) -> str:
+        return _PLAIN_STRING.sub(lambda found: f"='{found[1]}'" if self.happens("quotes") else found[0], text)
 
     def percent(self, name: str) -> str:
         return name.lstrip("%") if self.happens("percent") else name
@@ -243,6 +257,9 @@ class Rewriter:
             else:
                 operands_text = line.operands
             attributes = [self.attribute(name, value, by_name, uses, inlined) for name, value in line.attributes]
+            name, value = self.source.choice(_ADDED)
+            if self.happens("added") and name not in dict(line.attributes):
+                attributes.append(f"{name}={value}")
             if self.happens("order"):
                 self.source.shuffle(attributes)
             omitted = line.opcode in _INFERRED and self.happens("omit")

@@ -264,9 +264,9 @@ def test_chunks_of_another_type_or_of_strides(engine: str) -> None:
     backwards = np.arange(12, dtype=np.int32)[::-1].reshape(1, 2, 3, 1, 2)
     fp.scatter(CACHE, pool, backwards, [2, 3, 4])
     np.testing.assert_array_equal(fp.gather(CACHE, pool, slots=[2, 3, 4]), backwards)
-    with pytest.raises(FastIndexError, match="give a block_table and, .*; or give slots"):
+    with pytest.raises(FastIndexError, match=r"give a block_table and, .*; or give slots"):
         fp.gather(CACHE, pool, [1], slots=[1])
-    with pytest.raises(FastIndexError, match="give a block_table and, .*; or give slots"):
+    with pytest.raises(FastIndexError, match=r"give a block_table and, .*; or give slots"):
         fp.gather(CACHE, pool)
     for tokens in (-1, 2**62, 2 * CACHE.block_size + 1):
         with pytest.raises(FastIndexError, match=f"from 0 to the .* that the blocks of block_table hold, got {tokens}"):

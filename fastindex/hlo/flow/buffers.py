@@ -88,29 +88,21 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
     if entry is None:
         return ModuleBuffers()
     try:
-        results = walk.run(entry, None)
+        outputs = walk.run(entry, None)
     except TooDeep:
         return ModuleBuffers(too_deep=True)
-    outputs = results[entry.root] if entry.root >= 0 else ()
     for value in walk.across_programs:
         walk.start[value], walk.end[value] = 0, walk.clock
-    parameters = {
-        entry.details[place].number: (place, results[place])
-        for place, opcode in enumerate(entry.opcodes)
-        if opcode == "parameter"
-    }
-    # The values of all instructions take more memory than what is found in them.
-    del results
     for output, number, path in module.input_output_aliases():
-        if number in parameters and entry.root >= 0:
-            place, values = parameters[number]
+        if number in walk.parameters and entry.root >= 0:
+            place, values = walk.parameters[number]
             begin, end = walk.entries[entry.shape(entry.root)].at(output)
             first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
     own = array("i", walk.joined.representatives()) if walk.has_fast_memory else array("i")
     walk.join(walk.listed, walk.listed_with)
     roots = walk.joined.representatives()
-    arguments = {roots[value] for _, values in parameters.values() for value in values}
+    arguments = {roots[value] for _, values in walk.parameters.values() for value in values}
     found = ModuleBuffers(steps=walk.clock, schedule=walk.schedule)
     numbers = _collect(walk, found, roots, arguments, {roots[value] for value in outputs})
     if walk.has_fast_memory:

@@ -44,6 +44,8 @@ class Walk:
         self.entries = entries
         self.table = table
         self.clock = 0
+        #: Place and values of each parameter of the entry, by its number.
+        self.parameters: dict[int, tuple[int, Values]] = {}
         self.leaf = array("i")
         self.start = array("i")
         self.end = array("i")
@@ -127,8 +129,8 @@ class Walk:
             self.used.extend(values)
             self.used_at.extend([time] * len(values))
 
-    def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
-        """Walk a computation; return the values of its instructions."""
+    def run(self, computation: Computation, arguments: list[Values] | None) -> Values:
+        """Walk a computation; return the values of its root."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise TooDeep
@@ -163,12 +165,14 @@ class Walk:
             if self._accessed is not None:
                 self.nbytes_at.append(nbytes)
         self.schedule.append((computation, begin, self.clock))
+        root: Values = ()
         if computation.root >= 0:
+            root = results[computation.root]
             # XLA counts a tuple as a use of its elements, but the end of the program as none.
             note = self.use if computation.opcodes[computation.root] == "tuple" else self.see
-            note(results[computation.root], self.clock)
+            note(root, self.clock)
         self._depth -= 1
-        return results
+        return root
 
     def _count_bytes(self, accessed: Accessed, operands: Sequence[int], results: list[Values], values: Values) -> int:
         """Count what an instruction reads of its operands and writes of its result; return the sum."""
@@ -212,8 +216,10 @@ class Walk:
                 return arguments[number]
             # Parameters are live from the start of the computation.
             values = self.new_values(leaves, computation, place, begin)
-            if place == self._last_parameter and computation is self.module.entry:
-                self._set_ready(values)
+            if computation is self.module.entry:
+                self.parameters[number] = place, values
+                if place == self._last_parameter:
+                    self._set_ready(values)
             return values
         if rule.flow == "tuple":
             return tuple(value for operand in operands if operand >= 0 for value in results[operand])
@@ -262,7 +268,7 @@ class Walk:
             return self._loop(computation, place, given[0], names)
         called = self._callee(names[0]) if rule.flow == "call" and names else None
         if called is not None:
-            return self.run(called, given)[called.root]
+            return self.run(called, given)
         roots = self._branches(given, names) if rule.flow == "conditional" else []
         for values in given:
             self.use([value for value in values if not roots or self.leaf[value] not in self._fast], self.clock)
@@ -290,7 +296,7 @@ class Walk:
                     new = self.new_values(fast, branch, _parameter(branch), self.clock)
                     self.join((value,), new)
                     inner += new or (value,)
-                roots.append(self.run(branch, [tuple(inner)])[branch.root])
+                roots.append(self.run(branch, [tuple(inner)]))
         return roots
 
     def _callee(self, name: str) -> Computation | None:
@@ -310,7 +316,7 @@ class Walk:
             if callee is not None:
                 carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
                 self.join(init, carried)
-                root = self.run(callee, [carried])[callee.root]
+                root = self.run(callee, [carried])
                 if is_body:
                     self.join(init, root)
         self._weight //= LOOP_WEIGHT
@@ -368,7 +374,7 @@ class Walk:
             return ()
         # The compiler decides before it makes asynchronous copies.
         weight, self._weight = self._weight, 0
-        root = self.run(callee, given)[callee.root]
+        root = self.run(callee, given)
         self._weight = weight
         if callee.is_made:
             for value in root:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -105,37 +105,42 @@ class SourceReader:
             _no_collections(),
             Helper(type(self), self._arguments, sources) as helper,
             _progress(sources, show_progress) as advance,
+            Printer() as printer,
         ):
-            self.read_each(helper.own, advance, raises=len(sources) == 1)
-            other, left = helper.result()
-            if other is not None:
+            for item in helper.own():
+                self.read_source(item, printer, advance, raises=len(sources) == 1)
+            others, left = helper.result()
+            for other in others:
                 self._errors += other._errors
                 self.problems += other.problems
                 self.add_all(other, {label: self.label(name) for label, name in other._names.items()})
-            self.read_each(left, advance)
+            for item in left:
+                self.read_source(item, printer, advance)
         if self._errors and not self._counts:
             raise self._errors[0]
         return sources
 
-    def read_each(self, sources: Sequence[TextSource], advance: Advance, raises: bool = False) -> None:
-        """Read sources one after the other; those that cannot be read become problems, unless errors are raised."""
-        with Printer() as printer:
-            for item in sources:
+    def read_source(self, source: TextSource, printer: Printer, advance: Advance, raises: bool = False) -> None:
+        """Read one source; if it cannot be read, that is a problem, unless errors are raised."""
+        try:
+            for text in opened(source, printer):
                 try:
-                    for text in opened(item, printer):
-                        try:
-                            self.read(text, advance)
-                        except (FastIndexError, OSError) as error:
-                            if text.profile is None:
-                                raise
-                            # The profile may contain other modules: continue with them.
-                            self._errors.append(error)
-                            self._fail(text, error)
+                    self.read(text, advance)
                 except (FastIndexError, OSError) as error:
-                    if raises:
+                    if text.profile is None:
                         raise
+                    # The profile may contain other modules: continue with them.
                     self._errors.append(error)
-                    self._fail(item, error)
+                    self._fail(text, error)
+        except (FastIndexError, OSError) as error:
+            if raises:
+                raise
+            self._errors.append(error)
+            self._fail(source, error)
+
+    def share(self, other: SourceReader) -> None:
+        """Use what another reader of this class needs while it reads."""
+        vars(self).update({name: vars(other)[name] for name in self._working})
 
     def add_all(self, other: Any, labels: Mapping[str, str]) -> None:
         """Add what another reader of this class collected, whose labels are replaced."""

@@ -32,7 +32,6 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, exchanged, grouped, in_bytes
 from fastindex.algebra.shared_digits import Strides
@@ -72,52 +71,45 @@ _Order = tuple[Loop | Joint, ...]
 Step = tuple[Draft, bool, bool]
 
 
-class Box(NamedTuple):
-    """Boxes of one kind, with the order of their elements in scratch memory.
+def box_pass(
+    elements: int,
+    outer: Nest,
+    bits: tuple[int, int],
+    steps: Sequence[Step],
+    why: str,
+    counts: Counts,
+    by_source: bool = False,
+    readable_bytes: int = 0,
+) -> Draft:
+    """Return the pass that runs `steps` within each box.
 
-    Attributes
+    Parameters
     ----------
-    order : sequence of Loop or Joint
-        The loops and joint coordinates of a box, in the order of scratch memory, minor first.
-    parts : dict of Loop or Joint to range
-        The values of a box along each.
+    elements : int
+        Elements of a box.
     outer : Nest
-        The boxes, in elements.
+        The boxes, in elements; they are taken in the order of the destination, or of the source if `by_source`.
+    bits : (int, int)
+        Bits of an element on both sides.
+    steps, why, counts
+        The passes within a box, the reason, and what all of them count.
+    by_source : bool
+    readable_bytes : int
+        As of a `BoxGeometry`.
     """
-
-    order: Sequence[Loop | Joint]
-    parts: dict[Loop | Joint, range]
-    outer: Nest
-
-    @property
-    def elements(self) -> int:
-        return math.prod(map(len, self.parts.values()))
-
-    def draft(
-        self,
-        bits: tuple[int, int],
-        steps: Sequence[Step],
-        why: str,
-        counts: Counts,
-        by_source: bool = False,
-    ) -> Draft:
-        """Return the pass that runs `steps` within each box; `bits` are the bits of an element on both sides.
-
-        Boxes are in the order of the destination, or of the source if `by_source`.
-        """
-        (read, written), outer = bits, self.outer
-        loops = [Loop(k.size, k.source_stride * read // 8, k.destination_stride * written // 8) for k in outer.loops]
-        starts = outer.source_start * read // 8, outer.destination_start * written // 8
-        return Draft(
-            "boxes",
-            1,
-            Nest(tuple(without(loops, (), by_source)), *starts),
-            BoxGeometry(len(steps)),
-            self.elements * written // 8,
-            f"boxes of {self.elements} elements, {why}",
-            counts,
-            inner=tuple(steps),
-        )
+    read, written = bits
+    loops = [Loop(k.size, k.source_stride * read // 8, k.destination_stride * written // 8) for k in outer.loops]
+    starts = outer.source_start * read // 8, outer.destination_start * written // 8
+    return Draft(
+        "boxes",
+        1,
+        Nest(tuple(without(loops, (), by_source)), *starts),
+        BoxGeometry(len(steps), readable_bytes),
+        max(elements * written // 8, 1),
+        f"boxes of {elements} elements, {why}",
+        counts,
+        inner=tuple(steps),
+    )
 
 
 def boxes(problem: Problem) -> tuple[Draft, ...] | None:
@@ -231,18 +223,18 @@ def _box_of(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: 
         if side and orders[0] != orders[1]:
             begin = BOX_BYTES // context.width
             turning = _between(parts, orders)._replace(destination_start=begin)
-            steps += [(one, True, True) for one in _moving(turning, read)]
+            steps += [(one, True, True) for one in moving_passes(turning, read)]
         for nest in nests_to_scratch(orders[side], parts, side):
             moved = exchanged(nest)._replace(source_start=nest.destination_start + begin) if side else nest
             packed = bits[side] < 8
             kernel = "compress" if side else "expand"
-            made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else _moving(moved, inner)
+            made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else moving_passes(moved, inner)
             if made is None:
                 return None
             steps += [(one, side == 1, side == 0) for one in made]
     counts = counts_of_boxes(steps, iterations(outer.loops), context.streamed)
     why = "after which both sides realign" if min(bits) >= 8 else "which are unpacked within the cache"
-    return Box(orders[1], parts, outer).draft(bits, steps, why, counts)
+    return box_pass(math.prod(map(len, parts.values())), outer, bits, steps, why, counts)
 
 
 def _between(parts: dict[Loop | Joint, range], orders: tuple[_Order, _Order]) -> Nest:
@@ -285,6 +277,6 @@ def _through_the_cache(one: Draft, streamed: bool) -> Counts:
 
 
 @lru_cache(maxsize=64)
-def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
-    """Return the passes of a nest in elements; cached, because several kinds of boxes share nests."""
+def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
+    """Return the passes of a nest in units of the context; cached, because several kinds of boxes share nests."""
     return tuple(copying_passes(in_bytes(nest, context.width), context))

@@ -9,6 +9,7 @@ and back, transposed, took a tenth to a third longer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from fastindex.algebra.casts import Cast
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, exchanged, in_bytes
 from fastindex.moving.counts import Counts
 from fastindex.moving.moves.boxes.geometry import box_sizes, kinds_of_boxes, nests_to_scratch, order_on
-from fastindex.moving.moves.boxes.plan import LEAST_BOX_BYTES, Box, Step, within
+from fastindex.moving.moves.boxes.plan import LEAST_BOX_BYTES, Step, box_pass, within
 from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
 from fastindex.moving.numbers import BOX_BYTES
 from fastindex.moving.passes import Draft, Pass, along, cut, with_tables
@@ -112,7 +113,8 @@ def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
     for parts, outer in kinds_of_boxes(nest, sizes):
         there, on = (tuple(nests_to_scratch(order, parts, side)) for side in (0, 1))
         steps, why = steps_of(there, on, cast, context), f"cast from {cast.source} to {cast.target} within the cache"
-        yield Box(order, parts, outer).draft((8 * widths[0], 8 * widths[1]), steps, why, Counts(), by_source=True)
+        elements, bits = math.prod(map(len, parts.values())), (8 * widths[0], 8 * widths[1])
+        yield box_pass(elements, outer, bits, steps, why, Counts(), by_source=True)
 
 
 def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: Context) -> list[Step]:

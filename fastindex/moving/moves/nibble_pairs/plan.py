@@ -25,19 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.core.shape import Shape
 from fastindex.moving.counts import LINES_AHEAD, Counts
 from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_boxes
-from fastindex.moving.moves.boxes.plan import counts_of_boxes
-from fastindex.moving.moves.nests.plan import copying_passes, fill_pass
+from fastindex.moving.moves.boxes.plan import box_pass, counts_of_boxes, moving_passes
+from fastindex.moving.moves.nests.plan import fill_pass
 from fastindex.moving.moves.nibble_pairs import PairGeometry
-from fastindex.moving.moves.streams.plan import copy_passes
-from fastindex.moving.moves.transposes.plan import transpose_pass
-from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, BoxGeometry, StridedGeometry
-from fastindex.moving.passes import Draft, blocks, cost, cut, even_steps, iterations, rows_and_columns, without
+from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, StridedGeometry
+from fastindex.moving.passes import Draft, blocks, cut, even_steps, iterations
 from fastindex.moving.problem import Context, Problem
 from fastindex.runtime.numbers import LINE_BYTES
 
@@ -45,8 +42,6 @@ from fastindex.runtime.numbers import LINE_BYTES
 PER_BYTE = 8 // NIBBLE_BITS
 # The most elements of a box, and the fewest: with gaps, a box may need to be smaller to fit scratch memory.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# Shorter runs in boxes are transposed if that is cheaper than copying them.
-_SHORT_RUN = 32
 # The most nibbles that a task copies one by one.
 _MOST_NIBBLES = 4096
 # The factor by which gaps may lengthen a run.
@@ -170,12 +165,16 @@ class _Pairs:
         for odd, moved in self._moves(row, columns, others, image, start):
             counts[odd] = (row.size - odd) // PER_BYTE
             context = Context(1, self.context.streamed, self.context.tuning, self.context.machine)
-            moving += [(one, True, False) for one in _moving(moved, context)]
+            moving += [(one, True, False) for one in moving_passes(moved, context)]
         loops = row, columns, others
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
             return []
-        return [_pass_over(box, outer, (*pairing, *moving), self.readable, self.context.streamed)]
+        steps, elements = (*pairing, *moving), iterations(box)
+        counted = counts_of_boxes(steps, outer.element_count, self.context.streamed)
+        readable, bits = self.readable - outer.source_start // PER_BYTE, (NIBBLE_BITS, NIBBLE_BITS)
+        why = "which move as bytes within the cache"
+        return [box_pass(elements, outer, bits, steps, why, counted, readable_bytes=readable)]
 
     def _moves(
         self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int
@@ -297,40 +296,6 @@ def _by_parity(outer: Nest) -> Iterator[Nest]:
     """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on both sides."""
     for part in even_steps(outer, 0):
         yield from even_steps(part, 1)
-
-
-@lru_cache(maxsize=16)
-def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
-    """Return the passes that move a box: a transpose, if that is cheaper than the choice by loops.
-
-    Partial boxes at the ends of loops often have the same nest, so results are cached.
-    """
-    if any(k.source_stride == k.destination_stride == 1 and k.size >= _SHORT_RUN for k in nest.loops):
-        return tuple(copy_passes(nest, context))
-    found = tuple(copying_passes(nest, context))
-    row = nest.loop_of(destination=1)
-    column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
-    if row is None or column is None:
-        return found
-    other = (transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), context),)
-    return other if cost(other) < cost(found) else found
-
-
-def _pass_over(
-    box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int, streamed: bool
-) -> Draft:
-    """Return the pass that runs the `inner` ones within each box; `readable` is the number of bytes of the source.
-
-    `streamed` says whether the destination is too large for the cache.
-    """
-    loops = tuple(Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops)
-    around = Nest(loops, outer.source_start // PER_BYTE, outer.destination_start // PER_BYTE)
-    geometry = BoxGeometry(len(inner), readable - around.source_start)
-    why = f"boxes of {iterations(box)} packed elements, which move as bytes within the cache"
-    nbytes, counts = max(iterations(box) // PER_BYTE, 1), counts_of_boxes(inner, outer.element_count, streamed)
-    return Draft(
-        "boxes", 1, around._replace(loops=tuple(without(loops, ()))), geometry, nbytes, why, counts, inner=inner
-    )
 
 
 def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
