@@ -29,7 +29,7 @@ from fastindex.core.shape import Shape
 from fastindex.core.sizes import buffer_form
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import Movement, transfer, transfer_of_shapes
+from fastindex.cuda.movements import Move, Movement, transfer, transfer_of_shapes
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.moving.movements import cast_between
@@ -43,14 +43,15 @@ def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream:
     values = as_device_array(array, "the array")
     plain = Shape(_own_type(values, shape.element_type, casting, "the array"), shape.dimensions)
     check_elements(values, plain, "the array")
-    target = None if out is None else _slots(out, shape, "out")
+    form = _form(shape)
+    target = None if out is None else _slots(out, shape, form, "out")
     both = Operand(values, plain, element_strides(values)), Operand(target, shape, shape)
-    return _execute(*both, out, _form(shape), fill_pattern(shape, fill), stream)
+    return _execute(*both, out, form, fill_pattern(shape, fill), stream)
 
 
 def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.unpack` does."""
-    slots = _slots(buffer, shape, "the buffer")
+    slots = _slots(buffer, shape, _form(shape), "the buffer")
     target = None if out is None else as_device_array(out, "out")
     made = None if target is None or holds(target, shape.element_type.numpy_dtype) else target.dtype
     logical = logical_result(shape, made, dtype, casting)
@@ -85,15 +86,16 @@ class DevicePlan:
     """A relayout on the GPU between two layouts of one array, which have been checked to be movable."""
 
     def __init__(self, source: Shape, destination: Shape) -> None:
-        self._sides, self._form = (source, destination), _form(destination)
+        self._sides, self._forms = (source, destination), (_form(source), _form(destination))
+        self._moved = transfer_of_shapes(source, destination)
 
     def __call__(self, buffer: Any, pattern: bytes, out: Any, stream: Any) -> Any:
         """Move a buffer; `pattern` is the bytes of one unpacked value for padding."""
-        source, destination = self._sides
-        slots = _slots(buffer, source, "the buffer")
-        target = None if out is None else _slots(out, destination, "out")
+        (source, destination), (read, written) = self._sides, self._forms
+        slots = _slots(buffer, source, read, "the buffer")
+        target = None if out is None else _slots(out, destination, written, "out")
         both = Operand(slots, source, source), Operand(target, destination, destination)
-        return _execute(*both, out, self._form, pattern, stream)
+        return _execute(*both, out, written, pattern, stream, self._moved)
 
 
 def _execute(
@@ -103,6 +105,7 @@ def _execute(
     form: tuple[tuple[int, ...], np.dtype[Any]],
     pattern: bytes,
     stream: Any,
+    moved: Move | None = None,
 ) -> Any:
     """Do what `fastindex.moving.requests.execute` does for the descriptions of two arrays.
 
@@ -116,6 +119,8 @@ def _execute(
         Those of a new array.
     pattern : bytes
     stream : CUDA stream or None
+    moved : Move, optional
+        The move between the two sides.
     """
     given, target, side = read.array, written.array, written.side
     if target is not None:
@@ -124,10 +129,12 @@ def _execute(
     with queue_for(stream, (given,) if target is None else (given, target)) as queue:
         if target is None:
             out, target = new_result(given, *form, queue.handle)
-        cast, made = cast_between(read.plain.element_type, written.plain.element_type, False), target
+        made = target
         if side is None:
             made, side = _dense_like(target, queue), written.plain
-        moved = None if read.side is None else transfer(read.side, side, cast)
+        if moved is None and read.side is not None:
+            cast = cast_between(read.plain.element_type, written.plain.element_type, False)
+            moved = transfer(read.side, side, cast)
         if moved is None:
             # Strides that share no loops with a layout: elements move through a contiguous array.
             if isinstance(read.side, Shape):
@@ -147,8 +154,8 @@ def _form(shape: Shape) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return (shape.nbytes // dtype.itemsize,), dtype
 
 
-def _slots(value: Any, shape: Shape, name: str) -> DeviceArray:
-    """Describe a buffer.
+def _slots(value: Any, shape: Shape, form: tuple[tuple[int, ...], np.dtype[Any]], name: str) -> DeviceArray:
+    """Describe a buffer, which usually has the dimensions and the dtype of a new one.
 
     Raises
     ------
@@ -156,8 +163,9 @@ def _slots(value: Any, shape: Shape, name: str) -> DeviceArray:
         As `check_buffer`, or the buffer has gaps.
     """
     found = as_device_array(value, name)
-    check_buffer(found, shape, name)
-    require_contiguous(found, name)
+    if found.dtype != form[1] or (found.shape, found.strides) != (form[0], (form[1].itemsize,)):
+        check_buffer(found, shape, name)
+        require_contiguous(found, name)
     return found
 
 
