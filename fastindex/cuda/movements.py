@@ -138,7 +138,7 @@ class Movement:
         if self._packed is not None:
             bits, direction = self._packed
             return converting_launches(loops, bits, direction == "expand", alignment)
-        found = launches(loops, self._width, alignment)
+        found = launches(loops, self._width, alignment, widens=bool(loops.copies))
         return None if self._sides is not None and len(found) > MOST_LAUNCHES else found
 
     def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:

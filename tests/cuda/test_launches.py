@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.algebra.loops import Loop, relayout_loops
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.launches import launches as cuda_plan
 from fastindex.cuda.launches.launches import converting_launches, launches
@@ -311,6 +311,19 @@ def test_a_misaligned_address_takes_smaller_units() -> None:
         (found,) = chosen(*pair, alignment)
         wanted = "copy, 8-byte units" if alignment == 8 else "shift, 8 bits, 16 bytes at once, 17825792 units"
         assert found.startswith(wanted), found
+
+
+@pytest.mark.parametrize("widens", [True, False])
+def test_fills_write_other_elements_only_before_copies(widens: bool) -> None:
+    rows = RelayoutLoops((), (Nest((Loop(24, 0, 1), Loop(2, 0, 48)), 0, 120),))
+    written = {
+        begin + byte
+        for launch in launches(rows, 1, 16, widens)
+        for _, begin in places_of(launch.loops, 0, launch.destination_start)
+        for byte in range(launch.width)
+    }
+    padding = {120 + 48 * row + byte for row in range(2) for byte in range(24)}
+    assert written > padding if widens else written == padding
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_nothing_is_dropped_in_silence() -> None:
         "n = f32[8]{0} negate(p) and more", "n = f32[8]{0} negate(p), metadata", "n = f32[8]{0} negate(p",
         "n = negate p", "n = f32[8]{0} while(p), condition =c, body=b", "n = foo(p)", "f32[8]{0} n = negate(p)",
         "n = f32[8]{0} ,negate(p)", "n = f32[8]{0} negate(p) }", "n := f32[8]{0} negate(p)",
+        "p = f32[8]{0} negate(p)",
         "n = f32[8]{0} negate(p) /* a */ m = f32/* b */[8]{0} foo[](p)",
         "n = f32[8]{0} fusion(p), calls={ m = f32[8]{0} parameter(0) ",
     ):  # fmt: skip

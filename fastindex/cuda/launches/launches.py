@@ -63,7 +63,9 @@ ELEMENT_TILES = {
 }
 
 
-def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
+def launches(
+    loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES, widens: bool = True
+) -> tuple[Launch, ...]:
     """Choose the kernels that fill and copy, in this order: a fill may write elements that a copy then overwrites.
 
     Parameters
@@ -74,6 +76,8 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
         Bytes of an element: 1, 2, 4, 8 or 16.
     alignment : int
         A power of two up to 16 that divides both addresses.
+    widens : bool
+        Whether fills may write other elements too, since copies of all elements follow.
 
     Examples
     --------
@@ -86,7 +90,7 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     """
     found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
     found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
-    fills = [launch for nest in loops.fills for launch in _filling(in_bytes(nest, width), width, alignment)]
+    fills = [launch for nest in loops.fills for launch in _filling(in_bytes(nest, width), width, alignment, widens)]
     return (*fills, *found)
 
 
@@ -346,7 +350,7 @@ def _widened(nest: Nest, width: int) -> Nest:
     return coalesced(Nest(loops, 0, nest.destination_start - before))
 
 
-def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
+def _filling(nest: Nest, width: int, alignment: int, widens: bool) -> Iterator[Launch]:
     # A fill reads no source, so only the destination's offsets count.
     nest = Nest(tuple(k._replace(source_stride=0) for k in nest.loops), 0, nest.destination_start)
     if alignment < width:
@@ -354,7 +358,7 @@ def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
             piece = nest._replace(destination_start=nest.destination_start + step)
             yield from _flat("fill", alignment, piece, step=step)
         return
-    nest = _widened(nest, width)
+    nest = _widened(nest, width) if widens else nest
     run, unit = nest.loop_of(None, width), width
     if run is not None:
         unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)

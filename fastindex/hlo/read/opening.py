@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import sys
@@ -23,6 +24,7 @@ from fastindex.hlo.read.kinds import (
     is_quoted_printable,
     is_utf16,
     nature_of,
+    without_marks,
 )
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
@@ -34,6 +36,7 @@ Advance = Callable[[int], None]
 
 #: Size limit of the protobuf library.
 _LONGEST_PROTO = 2**31 - 1
+_REPEATED = "this name is given twice, and what refers to it is taken for the first; print the module with its ids"
 
 
 class SourceReader:
@@ -89,6 +92,9 @@ class SourceReader:
         scanner = scan_source(source, reader, advance)
         reader.finish()
         self.problems += scanner.problems
+        if reader.repeated is not None:
+            name, line = reader.repeated
+            self.problems.append(Problem(line, _REPEATED, name, source.name))
 
     def read_all(self, source: HloSource, show_progress: bool) -> list[TextSource]:
         """Read all sources that `source` stands for, and return them; those that cannot be read become problems.
@@ -215,6 +221,8 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
         head, chunks = beginning(decompressed(chunks, compression, source.name), HEAD_NBYTES)
     if is_utf16(head):
         head, chunks = beginning(in_utf8(chunks), HEAD_NBYTES)
+    if head.startswith(codecs.BOM_UTF8):
+        head, chunks = beginning(without_marks(chunks), HEAD_NBYTES)
     if is_quoted_printable(head):
         head, chunks = beginning(from_quoted_printable(chunks), HEAD_NBYTES)
     form = form_of(head)

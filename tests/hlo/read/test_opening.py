@@ -112,8 +112,9 @@ def test_bytes_of_another_encoding_in_a_comment(tmp_path: Path) -> None:
         lambda text: codecs.BOM_UTF16_LE + text.encode("utf-16-le"),
         lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
         lambda text: quopri.encodestring(text.encode()),
+        lambda text: codecs.BOM_UTF8 + text.encode() + codecs.BOM_UTF8,
     ],
-    ids=["UTF-16, little-endian", "UTF-16, big-endian", "quoted-printable"],
+    ids=["UTF-16, little-endian", "UTF-16, big-endian", "quoted-printable", "UTF-8, with marks"],
 )
 def test_texts_in_other_encodings_are_those_texts(encode: Callable[[str], bytes], tmp_path: Path) -> None:
     plain, file = tmp_path / "plain.txt", tmp_path / "coded.txt"
