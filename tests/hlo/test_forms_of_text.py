@@ -140,6 +140,14 @@ def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
     assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)
 
 
+@pytest.mark.parametrize("operands", ["x, y", ",x,,y,", "x, f32[9] , , y,", "\n,x, f32[9]{0}, %y", "negate(x),,y"])
+def test_commas_around_operands(operands: str) -> None:
+    text = "HloModule m, is_scheduled=true\nENTRY T (x: f32[9]) -> f32[9] {\n  x = f32[9] parameter(0)\n"
+    text += f"  y = f32[9]\n negate(x)\n  ROOT r = f32[9] add({operands})\n}}\n"
+    count = 4 if "negate" in operands else 3
+    assert answers(text) == (36 * count, 36 * count - 36, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
