@@ -6,6 +6,7 @@ The compiler's choice for all arrays is tried, single changes, and combinations 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -61,8 +62,9 @@ def try_layouts(
 
     These variants are compiled: the unchanged program; the layouts that XLA chooses (``Layout.AUTO``); XLA's choice for
     one argument at a time, a donated one together with its result; ``with_layout_constraint`` on loop carries, if there
-    are copies at a loop; and combinations of changes that help. A variant that needs more memory is rejected, whatever
-    it saves. Nothing is executed.
+    are copies at a loop; combinations that help; and, if copies remain, the two minor dimensions swapped, for each
+    argument and result with as many elements as an array that is copied. A variant that needs more memory is
+    rejected, whatever it saves. Nothing is executed.
 
     Parameters
     ----------
@@ -231,10 +233,13 @@ class _Search:
                 tuple(AUTO if free else None for free in side) for side in (self._free_inputs, self._free_results)
             )
             auto = self._try("AUTO for all", Variant(inputs, outputs), base)
-            singles = list(self._singles(base, auto)) if auto is not None and auto.table is not None else []
+            singles = list(self._singles(base, auto.inputs, auto.outputs)) if auto is not None else []
             if any(row.at_loop for row in base.rows):
                 singles += _loop_changes(base, loops(), none)
             self._combine(base, singles)
+            if self.best(base).moved_nbytes:
+                for name, variant in self._singles(base, *self._swapped(base)):
+                    self._try(name, variant, base)
             best = self.best(base)
             if best is auto:
                 # Explicit layouts are easier to use than AUTO; prefer them if no more copies remain.
@@ -297,29 +302,47 @@ class _Search:
         self.trials.append(trial)
         return trial
 
-    def _singles(self, base: Trial, auto: Trial) -> Iterator[tuple[str, Variant]]:
-        """Yield the compiler's choice for one argument at a time (with its result if donated), then for each result."""
+    def _swapped(self, base: Trial) -> list[list[JaxLayout | None]]:
+        """Return arguments' and results' layouts with the two minor dimensions swapped.
+
+        Only for arrays with as many elements as one that is copied: others are unlikely to be the cause.
+        """
+        counts = {row.result.element_count for row in base.rows if row.result.is_array}
+        return [
+            [
+                layout._replace(minor_to_major=(*layout.minor_to_major[1::-1], *layout.minor_to_major[2:]))
+                if layout is not None and math.prod(array.shape) in counts
+                else None
+                for layout, array in zip(layouts, arrays, strict=True)
+            ]
+            for layouts, arrays in ((base.inputs, self._program.avals), (base.outputs, self._program.results))
+        ]
+
+    def _singles(
+        self, base: Trial, inputs: Sequence[JaxLayout | None], outputs: Sequence[JaxLayout | None]
+    ) -> Iterator[tuple[str, Variant]]:
+        """Yield the given layout for one argument at a time (with its result if donated), then for each result."""
         none = self._variant()
         partners = _donated_results(base)
         arguments = [
             i
-            for i, layout in enumerate(auto.inputs)
+            for i, layout in enumerate(inputs)
             if self._free_inputs[i] and layout is not None and layout != base.inputs[i]
         ]
         copied = {row.argument for row in base.rows}
         paired: set[int] = set()
         for number in sorted(arguments, key=lambda number: number not in copied):
-            layout = auto.inputs[number]
+            layout = inputs[number]
             if layout is None:
                 continue
-            outputs = list(none.outputs)
+            results = list(none.outputs)
             for result in partners.get(number, ()):
-                outputs[result] = layout if self._free_results[result] else None
+                results[result] = layout if self._free_results[result] else None
                 paired.add(result)
             with_result = " and its result" if partners.get(number) else ""
             name = f"argument {number}, {self._program.paths[number]}{with_result}: {_layout_words(layout)}"
-            yield name, replace(none, inputs=_at(none.inputs, number, layout), outputs=tuple(outputs))
-        for number, layout in enumerate(auto.outputs):
+            yield name, replace(none, inputs=_at(none.inputs, number, layout), outputs=tuple(results))
+        for number, layout in enumerate(outputs):
             free = self._free_results[number]
             if free and layout is not None and layout != base.outputs[number] and number not in paired:
                 name = f"result {number}: {_layout_words(layout)}"

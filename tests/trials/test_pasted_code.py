@@ -29,6 +29,8 @@ PROGRAMS = {
     "cached_v5e": "with_layout_constraint(x, Layout((0, 1, 2, 4, 3)))",
     "quantised_tpu7x": "sub_byte_element_size_in_bits=4",
     "powers_v6e": "static_argnums=(1,)",
+    # Layout.AUTO keeps all layouts.
+    "experts_tpu7x": "in_shardings=(None, None, Format(Layout((0, 1), ((8, 128),)), sharding))",
     "sharded_tpu7x": "Format(Layout.AUTO, NamedSharding(mesh, PartitionSpec('a', 'b')))",
     "on_host_v5e": "memory_kind='pinned_host'",
 }

@@ -92,6 +92,11 @@ def powers(x: Any, exponent: int, w: Any) -> Any:
     return jnp.cumsum(jnp.swapaxes(x, 0, 2) ** exponent, 1).reshape(96, -1) @ w
 
 
+def experts(x: Any, w: Any, gates: Any) -> Any:
+    """Few gates for each row: rows are minor, but the product needs them in order."""
+    return jnp.einsum("te,ted->td", jax.nn.softmax(gates), jnp.einsum("td,edf->tef", x, w)).T
+
+
 @functools.cache
 def mesh_of(topology: str, sizes: tuple[int, ...]) -> Any:
     """The same devices each time: JAX compares them."""
@@ -120,6 +125,9 @@ def programs() -> dict[str, Program]:
     found["quantised_tpu7x"] = Program("tpu7x:2x2x1", quantised, packed, {"argument_growth": 0.2})
     found["powers_v6e"] = Program(
         "v6e:2x2", powers, (of(f32, 40, 300, 96), 3, of(f32, 12000, 9)), {"static_argnums": 1, **grows}
+    )
+    found["experts_tpu7x"] = Program(
+        "tpu7x:2x2x1", experts, (of(bf16, 200, 96), of(bf16, 6, 96, 120), of(f32, 200, 6)), grows
     )
     mesh = mesh_of("tpu7x:2x2x1", (4, 2))
     shardings = tuple(NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("a", "b"), ("b", "a"), ("a",)))
