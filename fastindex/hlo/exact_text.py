@@ -20,6 +20,7 @@ from fastindex.hlo.inferred_shapes import INFERRED
 #: Bounded, so that an unclosed comment is not searched to the end of the text; the scanner handles longer ones.
 _SPACE = rb"(?:[ \t\r\n]++|/\*.{0,1000}?\*/|//[^\r\n]*+)*+"
 _BLANK = re.compile(_SPACE, re.DOTALL)
+_COMMAS = re.compile(_SPACE + rb"(?:," + _SPACE + rb")*+", re.DOTALL)
 _COMMENT = re.compile(rb"/\*.*?\*/|//[^\r\n]*+", re.DOTALL)
 _SPACES = re.compile(rb"\s+")
 #: Optional spaces within an attribute.
@@ -41,7 +42,7 @@ _ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb
 _ELEMENT = re.compile(rb",(?=[a-z(])")
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
 _LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
-_GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
+_GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\((?=" + _SPACE + rb"\d)", re.DOTALL)
 _CLOSING = {b"(": b")", b"[": b"]", b"{": b"}"}
 #: Attributes that name a computation or contain it inline in braces; those of `_LISTS` contain a list of them.
 _COMPUTATIONS = frozenset(
@@ -324,13 +325,10 @@ class ExactText:
     def _operands(self, at: int, events: list[Event]) -> tuple[bytes, int]:
         text = self._text
         found: list[bytes] = []
-        at = blank_end(text, at)
-        if text[at : at + 1] == b")":
-            return b"", at + 1
-        while True:
-            begin = at = blank_end(text, at)
+        begin = self._after_commas(at)
+        while text[begin : begin + 1] != b")":
             try:
-                name, at = self._operand(at)
+                name, at = self._operand(begin)
             except NotWellFormed as error:
                 if error.at >= len(text):
                     raise
@@ -338,11 +336,15 @@ class ExactText:
                 name = self._last_name(events)
             found.append(b"%" + name)
             at = blank_end(text, at)
-            if text[at : at + 1] != b")":
-                # XLA accepts a comma after the last operand.
-                at = blank_end(text, self._expected(b",", at))
-            if text[at : at + 1] == b")":
-                return b", ".join(found), at + 1
+            if text[at : at + 1] not in (b",", b")"):
+                raise NotWellFormed(at)
+            begin = self._after_commas(at)
+        return b", ".join(found), begin + 1
+
+    def _after_commas(self, at: int) -> int:
+        """Return the offset after any commas: XLA reads any number of them around operands."""
+        found = _COMMAS.match(self._text, at)
+        return found.end() if found else at
 
     def _last_name(self, events: list[Event]) -> bytes:
         last = events[-1]
@@ -355,7 +357,7 @@ class ExactText:
         shape = b""
         if self._has_shape(at):
             shape, at = self._shape(at)
-            at = blank_end(text, at)
+            at = self._after_commas(at)
         name, at = self._name(at, b",")
         at = blank_end(text, at)
         while text[at : at + 1] == b"#":

@@ -185,6 +185,8 @@ class ModuleReader:
         self._opcodes = _Opcodes(self._facts)
         self._elements: dict[int, list[bytes]] = {}
         self._texts: list[bytes] = []
+        #: The first name that is given twice, and its line.
+        self.repeated: tuple[str, int] | None = None
 
     def header(self, text: bytes) -> None:
         """Start a module."""
@@ -221,6 +223,8 @@ class ModuleReader:
         self._computation = None
         known = self._module.computations
         if computation.name in known:
+            if computation.name and len(computation):
+                self.repeated = self.repeated or (computation.name, computation.line(0))
             # No name in HLO text contains a quote.
             computation.name += f"'{len(known)}"
         known[computation.name] = computation
@@ -283,8 +287,11 @@ class ModuleReader:
                 computation.facts[place] = fact
             if root:
                 computation.root = place
-            # Names are unique in well-formed modules; otherwise the first instruction keeps the name.
-            places[name if name not in places else b"%s'%d" % (name, place)] = place
+            if name in places:
+                # XLA refuses this, but prints it on request. The first instruction keeps the name.
+                self.repeated = self.repeated or (name.decode("utf-8", "replace"), line)
+                name = b"%s'%d" % (name, place)
+            places[name] = place
             add_opcode(opcode.name)
             add_details(details)
             numbers += number, origin, line, len(operands)

@@ -244,7 +244,7 @@ def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] 
 def checkpoint_of(path: str) -> tuple[str, str] | None:
     """Split a path into the folder of a checkpoint and the name of an array in it; None if there is no checkpoint.
 
-    A path to a regular file gives None, even inside the folder of a checkpoint.
+    The folder itself has the name "". A path to a regular file gives None, even inside the folder of a checkpoint.
 
     Examples
     --------
@@ -253,9 +253,9 @@ def checkpoint_of(path: str) -> tuple[str, str] | None:
     """
     if os.path.isfile(path):
         return None
-    for folder in Path(path).parents:
+    for folder in (Path(path), *Path(path).parents):
         if os.path.isfile(folder / _MANIFEST):
-            return str(folder), str(Path(path).relative_to(folder))
+            return str(folder), "/".join(Path(path).relative_to(folder).parts)
     return None
 
 
@@ -330,7 +330,7 @@ def stored_checkpoint_array(path: str, shape: Shape) -> CheckpointArray:
     found = checkpoint_of(path)
     folder, name = found if found is not None else (path, "")
     base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
-    kvstore = {"driver": "ocdbt", "base": base, "path": name + "/"}
+    kvstore = {"driver": "ocdbt", "base": base, "path": os.path.join(name, "")}
     one_at_a_time = {"cache_pool": {"total_bytes_limit": 0}, "data_copy_concurrency": {"limit": 1}}
     reasons = []
     for driver in ("zarr3", "zarr"):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.casts import Cast, Casting, cast_of, check_cast, check_casting
-from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_units_of
+from fastindex.algebra.loops import Nest, RelayoutLoops, in_units_of
 from fastindex.arrays.arrays import Array, check_elements
 from fastindex.arrays.buffers import aligned_bytes
 from fastindex.core.foreign_arrays import host_array
@@ -432,7 +432,8 @@ def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
     for plane in target.planes.values():
         layers = plane.layer_offsets + int(transfer.blocks[1][column]) * plane.block_stride
         tables = layers, plane.head_offsets[heads], plane.token_offsets[filled:], plane.dim_offsets
-        fills = _fills(tables, plane.unit_bytes)
+        each_byte = *tables, np.arange(plane.unit_bytes)
+        fills = tuple(nests_over([(np.zeros_like(table), table) for table in each_byte], 1))
         if memory.on_gpu:
             from fastindex.cuda.pages import fill_with_zeros
 
@@ -440,11 +441,6 @@ def _zero_tail(transfer: Transfer, end: int, memory: Memory) -> None:
         else:
             places = _ONE, _ONE[0, :1], _ONE[0, :1]
             move_pages(RelayoutLoops((), fills), None, places, (0, end), 1, bytes_by_numpy(1))
-
-
-def _fills(tables: tuple[Numbers, ...], unit: int) -> tuple[Nest, ...]:
-    nests = nests_over([(np.zeros_like(table), table) for table in tables], unit)
-    return tuple(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in n.loops), 0, n[2]) for n in nests)
 
 
 # Overlapping memory

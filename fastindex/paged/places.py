@@ -28,6 +28,8 @@ from fastindex.runtime.numbers import STORED
 from fastindex.runtime.threads import run_chunks, thread_count
 from fastindex.runtime.tuning import TUNING
 
+_MODES = ("raise", "mark")
+
 
 class Element(NamedTuple):
     """Coordinates of an element of a cache, or arrays of them: the arguments of `byte_offset`."""
@@ -79,7 +81,7 @@ def byte_offset(
         if kv not in cache.planes:
             raise FastIndexError(f"{cache} has the planes {', '.join(cache.planes)}, got {kv!r}")
         kv = list(cache.planes).index(kv)
-    check_mode(mode)
+    check_option("mode", mode, _MODES)
     values = {"layer": layer, "kv": kv, "head": head, "slot": slot, "dim": dim}
     arrays = {name: np.asarray(as_integers_in_bulk(value, name)) for name, value in values.items()}
     shape = common_shape(list(arrays.values()))
@@ -136,7 +138,7 @@ def element_at(cache: Cache, byte: Any, *, padding: str = "raise") -> Element:
     Element(layer=1, kv=1, head=2, slot=17, dim=3)
     """
     check_cache(cache, "cache")
-    check_mode(padding)
+    check_option("padding", padding, _MODES)
     numbers = np.asarray(as_integers_in_bulk(byte, "byte"))
     flat = np.atleast_1d(_bounded(numbers, cache.nbytes, "byte", cache)).reshape(-1)
     found = np.full((5, len(flat)), -1, np.int64)
@@ -192,11 +194,6 @@ def _in_box(box: _Box, byte: Numbers) -> tuple[Numbers, Numbers]:
         remainder -= count * stride
         coordinates[axis] += count * step
     return coordinates, remainder
-
-
-def check_mode(mode: str) -> None:
-    """Raise FastIndexError unless `mode` is "raise" or "mark"."""
-    check_option("mode", mode, ("raise", "mark"))
 
 
 def _bounded(values: Any, bound: int, name: str, cache: Cache) -> Any:
@@ -281,7 +278,7 @@ def slot_mapping(
     >>> fp.slot_mapping([[3, 7]], [0, 1, 2, 3, 4], [0, 5], block_size=16, cp=(2, 1), interleave=2)
     array([-1, -1, 48, 49, -1])
     """
-    check_mode(mode)
+    check_option("mode", mode, _MODES)
     workers = thread_count(threads)
     table = _as_table(block_table, block_size)
     numbers = np.asarray(as_integers_in_bulk(positions, "positions"))

@@ -82,6 +82,7 @@ def test_nothing_is_dropped_in_silence() -> None:
         "n = f32[8]{0} negate(p) and more", "n = f32[8]{0} negate(p), metadata", "n = f32[8]{0} negate(p",
         "n = negate p", "n = f32[8]{0} while(p), condition =c, body=b", "n = foo(p)", "f32[8]{0} n = negate(p)",
         "n = f32[8]{0} ,negate(p)", "n = f32[8]{0} negate(p) }", "n := f32[8]{0} negate(p)",
+        "p = f32[8]{0} negate(p)",
         "n = f32[8]{0} negate(p) /* a */ m = f32/* b */[8]{0} foo[](p)",
         "n = f32[8]{0} fusion(p), calls={ m = f32[8]{0} parameter(0) ",
     ):  # fmt: skip
@@ -137,6 +138,14 @@ ENTRY %e (p: f32[9,100]) -> f32[9,100] {
 )
 def test_spaces_within_shapes_mean_nothing(tight: str, loose: str) -> None:
     assert answers(_PLAIN.replace(tight, loose)) == answers(_PLAIN)
+
+
+@pytest.mark.parametrize("operands", ["x, y", ",x,,y,", "x, f32[9] , , y,", "\n,x, f32[9]{0}, %y", "negate(x),,y"])
+def test_commas_around_operands(operands: str) -> None:
+    text = "HloModule m, is_scheduled=true\nENTRY T (x: f32[9]) -> f32[9] {\n  x = f32[9] parameter(0)\n"
+    text += f"  y = f32[9]\n negate(x)\n  ROOT r = f32[9] add({operands})\n}}\n"
+    count = 4 if "negate" in operands else 3
+    assert answers(text) == (36 * count, 36 * count - 36, 0)
 
 
 @pytest.mark.parametrize(

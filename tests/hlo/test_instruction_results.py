@@ -257,7 +257,7 @@ BROKEN_LINES = [
 
 @pytest.mark.parametrize("line", BROKEN_LINES)
 def test_a_broken_line_is_named_and_the_rest_is_kept(line: str) -> None:
-    good = ['%q = s8[3]{0} add(%p, %p), metadata={op_name="a"}'] * 3
+    good = [f'%q.{number} = s8[3]{{0}} add(%p, %p), metadata={{op_name="a"}}' for number in range(3)]
     report = results(module("%p = f32[4]{0} parameter(0)", line, *good, "ROOT %r = f32[4]{0} add(%p, %p)"))
     assert {problem.line for problem in report.problems} == {5}
     assert counted(report) == {"f32[4]{0}": 2, "s8[3]{0}": 3}

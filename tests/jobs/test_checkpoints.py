@@ -37,7 +37,7 @@ def test_a_file_beside_the_arrays_is_a_file(tmp_path: Path) -> None:
 
 def checkpoint(tensorstore: Any, folder: Path, driver: str, name: str, array: np.ndarray) -> str:
     base = {"driver": "file", "path": f"{folder}/"}
-    spec = {"driver": driver, "kvstore": {"driver": "ocdbt", "base": base, "path": f"{name}/"}}
+    spec = {"driver": driver, "kvstore": {"driver": "ocdbt", "base": base, "path": name and f"{name}/"}}
     chunks = tensorstore.ChunkLayout(chunk_shape=[min(size, 40) for size in array.shape])
     made = tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape, chunk_layout=chunks).result()
     made.write(array).result()
@@ -45,12 +45,12 @@ def checkpoint(tensorstore: Any, folder: Path, driver: str, name: str, array: np
 
 
 @pytest.mark.parametrize("driver", ["zarr", "zarr3"])
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_pack_from_a_checkpoint(tmp_path: Path, driver: str, dtype: type) -> None:
+@pytest.mark.parametrize(("dtype", "name"), [(np.float32, "params.layer0/w"), (ml_dtypes.bfloat16, "")])
+def test_pack_from_a_checkpoint(tmp_path: Path, driver: str, dtype: type, name: str) -> None:
     tensorstore = pytest.importorskip("tensorstore")
     array = np.random.default_rng(0).standard_normal((100, 300)).astype(dtype)
-    path = checkpoint(tensorstore, tmp_path / "saved", driver, "params.layer0/w", array)
-    assert checkpoint_of(path) == (str(tmp_path / "saved"), "params.layer0/w")
+    path = checkpoint(tensorstore, tmp_path / "saved", driver, name, array)
+    assert checkpoint_of(path) == (str(tmp_path / "saved"), name)
     shape = fi.Shape.parse(f"{fi.ElementType.from_numpy_dtype(array.dtype)}[100,300]{{1,0:T(8,128)}}")
     pack_file(path, str(tmp_path / "b"), shape, NoProgress(), MEMORY)
     assert (tmp_path / "b").read_bytes() == fi.pack(array, shape).tobytes()
@@ -63,6 +63,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         (path, "f32[4,3]", fi.FastIndexError, r"has the dimensions \(3, 4\)"),
         (path, "f64[3,4]", fi.ArgumentTypeError, "holds float32"),
         (path + "x", "f32[3,4]", fi.FastIndexError, "holds no array 'wx'"),
+        (str(tmp_path / "saved"), "f32[3,4]", fi.FastIndexError, "holds no array ''"),
     ):
         with pytest.raises(error, match=match):
             pack_file(source, str(tmp_path / "b"), fi.Shape.parse(text), NoProgress(), MEMORY)

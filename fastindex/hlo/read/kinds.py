@@ -215,6 +215,18 @@ def in_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield decoder.decode(chunk).encode()
 
 
+def without_marks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield text in UTF-8 without the marks that editors on Windows write at its beginning.
+
+    Examples
+    --------
+    >>> b"".join(without_marks(iter(["\\ufeffHlo".encode()])))
+    b'Hlo'
+    """
+    for chunk in chunks:
+        yield chunk.replace(codecs.BOM_UTF8, b"")
+
+
 def is_quoted_printable(head: bytes) -> bool:
     """Whether a file is mail, or a part of it, in which "=" starts an escape.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from fastindex.hlo.read.kinds import (
     is_quoted_printable,
     is_utf16,
     nature_of,
+    without_marks,
 )
 from fastindex.hlo.read.printing import Printer
 from fastindex.hlo.read.protos import HEAD_NBYTES, Form, ModuleProto, form_of, module_of_proto, modules_of_profile
@@ -34,6 +36,7 @@ Advance = Callable[[int], None]
 
 #: Size limit of the protobuf library.
 _LONGEST_PROTO = 2**31 - 1
+_REPEATED = "this name is given twice, and what refers to it is taken for the first; print the module with its ids"
 
 
 class SourceReader:
@@ -89,6 +92,9 @@ class SourceReader:
         scanner = scan_source(source, reader, advance)
         reader.finish()
         self.problems += scanner.problems
+        if reader.repeated is not None:
+            name, line = reader.repeated
+            self.problems.append(Problem(line, _REPEATED, name, source.name))
 
     def read_all(self, source: HloSource, show_progress: bool) -> list[TextSource]:
         """Read all sources that `source` stands for, and return them; those that cannot be read become problems.
@@ -105,37 +111,42 @@ class SourceReader:
             _no_collections(),
             Helper(type(self), self._arguments, sources) as helper,
             _progress(sources, show_progress) as advance,
+            Printer() as printer,
         ):
-            self.read_each(helper.own, advance, raises=len(sources) == 1)
-            other, left = helper.result()
-            if other is not None:
+            for item in helper.own():
+                self.read_source(item, printer, advance, raises=len(sources) == 1)
+            others, left = helper.result()
+            for other in others:
                 self._errors += other._errors
                 self.problems += other.problems
                 self.add_all(other, {label: self.label(name) for label, name in other._names.items()})
-            self.read_each(left, advance)
+            for item in left:
+                self.read_source(item, printer, advance)
         if self._errors and not self._counts:
             raise self._errors[0]
         return sources
 
-    def read_each(self, sources: Sequence[TextSource], advance: Advance, raises: bool = False) -> None:
-        """Read sources one after the other; those that cannot be read become problems, unless errors are raised."""
-        with Printer() as printer:
-            for item in sources:
+    def read_source(self, source: TextSource, printer: Printer, advance: Advance, raises: bool = False) -> None:
+        """Read one source; if it cannot be read, that is a problem, unless errors are raised."""
+        try:
+            for text in opened(source, printer):
                 try:
-                    for text in opened(item, printer):
-                        try:
-                            self.read(text, advance)
-                        except (FastIndexError, OSError) as error:
-                            if text.profile is None:
-                                raise
-                            # The profile may contain other modules: continue with them.
-                            self._errors.append(error)
-                            self._fail(text, error)
+                    self.read(text, advance)
                 except (FastIndexError, OSError) as error:
-                    if raises:
+                    if text.profile is None:
                         raise
+                    # The profile may contain other modules: continue with them.
                     self._errors.append(error)
-                    self._fail(item, error)
+                    self._fail(text, error)
+        except (FastIndexError, OSError) as error:
+            if raises:
+                raise
+            self._errors.append(error)
+            self._fail(source, error)
+
+    def share(self, other: SourceReader) -> None:
+        """Use what another reader of this class needs while it reads."""
+        vars(self).update({name: vars(other)[name] for name in self._working})
 
     def add_all(self, other: Any, labels: Mapping[str, str]) -> None:
         """Add what another reader of this class collected, whose labels are replaced."""
@@ -210,6 +221,8 @@ def opened(source: TextSource, printer: Printer) -> Iterator[TextSource]:
         head, chunks = beginning(decompressed(chunks, compression, source.name), HEAD_NBYTES)
     if is_utf16(head):
         head, chunks = beginning(in_utf8(chunks), HEAD_NBYTES)
+    if head.startswith(codecs.BOM_UTF8):
+        head, chunks = beginning(without_marks(chunks), HEAD_NBYTES)
     if is_quoted_printable(head):
         head, chunks = beginning(from_quoted_printable(chunks), HEAD_NBYTES)
     form = form_of(head)
