@@ -210,7 +210,7 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     if type(value) is np.ndarray:
         array = value
     elif isinstance(value, range):
-        return _counted(value, name)
+        return as_counted(value, name)
     else:
         array = host_array(value)
         if array.size == 0 and isinstance(value, list | tuple):
@@ -224,7 +224,14 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     return array
 
 
-def _counted(value: range, name: str) -> Counted:
+def as_counted(value: range, name: str) -> Counted:
+    """Return a range as integers that are not stored.
+
+    Raises
+    ------
+    OutOfBoundsError
+        An integer does not fit 64 bits.
+    """
     if len(value) and (min(value[0], value[-1]) < -(2**63) or max(value[0], value[-1]) >= 2**63):
         raise OutOfBoundsError(f"{name} is {value}, which does not fit 64 bits")
     # A range with a longer step has at most two numbers, which are right modulo 2**64.

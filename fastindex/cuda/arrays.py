@@ -43,17 +43,8 @@ class DeviceArray(Array):
 
     def __getitem__(self, number: int) -> DeviceArray:
         """Return one entry along the first dimension."""
-        return DeviceArray(
-            self.address + number * self.strides[0],
-            self.shape[1:],
-            self.strides[1:],
-            self.dtype,
-            self.read_only,
-            self.device,
-            self.stream,
-            self.library,
-            self.owner,
-        )
+        address = self.address + number * self.strides[0]
+        return replace(self, address=address, shape=self.shape[1:], strides=self.strides[1:])
 
 
 @lru_cache(maxsize=1)

@@ -68,11 +68,11 @@ def run(
     table = launch.tables.place(axes, launch.numbers, queue)
     addresses = [o.address if isinstance(o, DeviceArray) else o.start for o in operands]
     if not launch.can_fail:
-        queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, 0, *addresses)
+        queue.launch(launch.kernel, count, table.address, count, 0, *addresses)
         return
     flag = _flags.take(queue)
     place = cuda.address_of(flag)
-    queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, place, *addresses)
+    queue.launch(launch.kernel, count, table.address, count, place, *addresses)
     first = _flags.read(flag, queue)
     if first == NOWHERE:
         return
@@ -87,7 +87,6 @@ class _Launch:
     """A program for inputs of certain types: its kernel, and the numbers that the kernel reads."""
 
     kernel: Kernel
-    form: KernelForm
     numbers: NDArray[np.int64]
     can_fail: bool
     tables: Tables
@@ -115,7 +114,7 @@ class _Launches:
             can_fail = "raise" in given or (bool(self._program.checks) and not mark)
             if len(self._made) >= _MOST_LAUNCHES:
                 self._made.pop(next(iter(self._made)), None)
-            found = self._made[key] = _Launch(index_kernel(form), form, numbers, can_fail, Tables())
+            found = self._made[key] = _Launch(index_kernel(form), numbers, can_fail, Tables())
         return found
 
 
@@ -211,7 +210,7 @@ def gather(
     table = found.tables.place(None, found.numbers, queue)
     sides = target.address, source.address
     others = width, *unit_of(pattern, 16)
-    queue.launch(index_kernel(found.form), found.form.blocks(count), table.address, count, 0, *sides, *others)
+    queue.launch(index_kernel(found.form), count, table.address, count, 0, *sides, *others)
 
 
 def _values_at(

@@ -10,12 +10,18 @@ import numpy as np
 from fastindex.algebra.forms import IndexProgram
 from fastindex.arrays.arrays import check_no_overlap, check_target, common_shape
 from fastindex.arrays.engines import is_cuda_array
-from fastindex.arrays.index_arguments import Counted, Inputs, Window, check_first_size, coordinate_parts, last_input
+from fastindex.arrays.index_arguments import (
+    Counted,
+    Inputs,
+    Window,
+    as_counted,
+    check_first_size,
+    coordinate_parts,
+    last_input,
+)
 from fastindex.core.shape import Shape
-from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, as_device_array, new_result
 from fastindex.cuda.index_programs import Operand, run
-from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.units import look_up_kernel
 from fastindex.cuda.queues import Queue, Tables, queue_for
 from fastindex.cuda.relayouts import dense_copy, move
@@ -54,18 +60,14 @@ def _operand(value: Any, name: str) -> Operand:
         An integer that 64 bits do not hold.
     """
     if isinstance(value, range):
-        ends = [value[0], value[-1]] if len(value) else []
-        found = Counted(value.start, value.step, (len(value),))
-    elif isinstance(value, int | np.integer) and not isinstance(value, bool):
-        ends = [int(value)]
-        found = Counted(int(value), 0, ())
-    else:
-        described = as_device_array(value, name)
-        _check_integers(described, name)
-        return described
-    if any(not -(2**63) <= end < 2**63 for end in ends):
-        raise OutOfBoundsError(f"{name} holds an integer that does not fit 64 bits")
-    return found
+        return as_counted(value, name)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if not -(2**63) <= value < 2**63:
+            raise OutOfBoundsError(f"{name} holds an integer that does not fit 64 bits")
+        return Counted(int(value), 0, ())
+    described = as_device_array(value, name)
+    _check_integers(described, name)
+    return described
 
 
 def _check_integers(value: DeviceArray, name: str) -> None:
@@ -151,7 +153,6 @@ def _look_up(table: LookUp, numbers: DeviceArray, queue: Queue) -> None:
         return
     dense = numbers if numbers.is_contiguous else dense_copy(numbers, queue)
     held = _tables.place(table, table.numbers, queue)
-    blocks = cuda_tables.blocks("look up", count, THREADS)
-    queue.launch(look_up_kernel(), blocks, dense.address, held.address, count)
+    queue.launch(look_up_kernel(), count, dense.address, held.address, count)
     if dense is not numbers:
         move(dense, dense.strides, numbers, queue)

@@ -6,45 +6,25 @@ A cast gives the CPU's results.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.algebra.casts import Cast, cast_of, of_type
+from fastindex.algebra.casts import Cast, of_type
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.algebra.shared_digits import Strides
-from fastindex.core.element_types import ElementType
 from fastindex.core.shape import Shape
 from fastindex.core.sizes import SlotFormat, slot_format
 from fastindex.cuda import numbers as cuda_tables
 from fastindex.cuda.arrays import DeviceArray, new_device_array
 from fastindex.cuda.index_programs import gather
-from fastindex.cuda.kernels.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
+from fastindex.cuda.kernels import casts, granules, stages, tiles, units
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS
-from fastindex.cuda.kernels.granules import (
-    ROW_COUNTS,
-    SHIFTED_BITS,
-    deinterleave_rows_kernel,
-    interleave_rows_kernel,
-    shift_kernel,
-)
 from fastindex.cuda.kernels.memory import WIDTHS
-from fastindex.cuda.kernels.stages import STAGED_UNITS, staged_kernel
-from fastindex.cuda.kernels.tiles import scalar_transpose_kernel, transpose_kernel, word_transpose_kernel
-from fastindex.cuda.kernels.units import (
-    FEW_ROWS,
-    PACKED_BITS,
-    copy_kernel,
-    fill_kernel,
-    interleave_kernel,
-    pack_bits_kernel,
-    packing_kernel,
-)
 from fastindex.cuda.launches.casts import cast_launches
 from fastindex.cuda.launches.launches import (
     ELEMENT_TILES,
@@ -60,6 +40,7 @@ from fastindex.cuda.launches.records import Launch, table_numbers
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.errors import FastIndexError
 from fastindex.index.programs import conversion_program
+from fastindex.moving.movements import cast_between
 from fastindex.moving.problem import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 
 _NO_NUMBERS = np.empty(0, np.int64)
@@ -68,7 +49,7 @@ _NO_NUMBERS = np.empty(0, np.int64)
 class Move(Protocol):
     """A move on the GPU."""
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> object:
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move, and write `pattern`, an unpacked element, to all padding; do not wait for the GPU."""
 
 
@@ -88,6 +69,10 @@ class Movement:
         has a byte for each.
     cast : Cast, optional
         If values are converted to another type.
+    padding : callable, optional
+        Returns `width` bytes of padding for the pattern of an unpacked element, by default the pattern.
+    otherwise : Move, optional
+        What moves where packed elements cannot be converted on the way.
     """
 
     def __init__(
@@ -97,18 +82,16 @@ class Movement:
         sides: tuple[Shape, Shape] | None = None,
         packed: tuple[int, Literal["expand", "compress"]] | None = None,
         cast: Cast | None = None,
+        padding: Callable[[bytes], bytes] = bytes,
+        otherwise: Move | None = None,
     ) -> None:
         self._loops, self._width, self._sides, self._packed, self._cast = loops, width, sides, packed, cast
+        self._padding, self._otherwise = padding, otherwise
         self._made: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64], int] | None] = {}
         self._tables = Tables()
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
-        """Move, and write `pattern`, `width` bytes long, to all padding; do not wait for the GPU.
-
-        Returns
-        -------
-        bool
-            Whether it has moved: packed elements cannot always be converted while they move.
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Do what `Move.run` does.
 
         Raises
         ------
@@ -118,18 +101,16 @@ class Movement:
         alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
         if alignments not in self._made:
             self._made[alignments] = self._planned(alignments)
-        plan = self._made[alignments]
-        if plan is None:
-            if self._packed is None:
-                self._gather(source, target, pattern, queue)
-            return self._packed is None
-        started, numbers, results = plan
-        if not started:
-            return True
-        table = self._tables.place(alignments, numbers, queue)
-        for one in started:
-            one.launch_on(queue, source, target.address, table.address, table.address + results, pattern)
-        return True
+        plan, padding = self._made[alignments], self._padding(pattern)
+        if plan is None and self._otherwise is not None:
+            self._otherwise.run(source, target, pattern, queue)
+        elif plan is None:
+            self._gather(source, target, padding, queue)
+        elif plan[0]:
+            started, numbers, results = plan
+            table = self._tables.place(alignments, numbers, queue)
+            for one in started:
+                one.launch_on(queue, source, target.address, table.address, table.address + results, padding)
 
     def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64], int] | None:
         """Return launches, the numbers of their tables, and where the results of a cast begin there, in bytes."""
@@ -173,35 +154,25 @@ class Movement:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A launch without its addresses: its kernel, number of blocks, offset of its table, and other arguments."""
+    """A launch without its addresses: its kernel, the offset of its table, and other arguments."""
 
     launch: Launch
     kernel: Kernel
-    blocks: int
     table_start: int
     others: tuple[int, ...]
 
     def launch_on(
         self, queue: Queue, source: DeviceArray, target: int, table: int, results: int, pattern: bytes
     ) -> None:
-        launch, others, table = self.launch, self.others, table + self.table_start
-        place, target = source.address + launch.source_start, target + launch.destination_start
-        sides: tuple[int, ...] = target, place
-        match launch.kernel:
-            case "fill":
-                others = (*others, *cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES))
-            case "shift":
-                sides = SHIFTED_BITS.index(launch.width), target, source.address, launch.source_start
-                others = (*others, *source.extent)
-            case "interleave rows" | "deinterleave rows":
-                kind = ROW_COUNTS.index(4 // launch.width) if launch.kernel == "interleave rows" else 0
-                sides = kind, target, place, 0
-                others = (*others, *source.extent)
-            case "transpose words":
-                others = (*others, *source.extent)
-            case _ if launch.cast is not None:
-                others = (*others, results)
-        queue.launch(self.kernel, self.blocks, *sides, table, *others)
+        launch = self.launch
+        last: tuple[int, ...] = () if launch.cast is None else (results,)
+        if launch.kernel == "fill":
+            last = cuda_tables.unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
+        elif launch.kernel in ("shift", "interleave rows", "deinterleave rows", "transpose words"):
+            last = source.extent
+        place = (8 if launch.kernel == "shift" else 1) * source.address + launch.source_start
+        sides = target + launch.destination_start, place, table + self.table_start
+        queue.launch(self.kernel, launch.units, *sides, *self.others, *last)
 
 
 def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
@@ -212,9 +183,8 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
         kernel, last = _kernel_of(launch)
         loops = len(launch.loops)
         others = (loops, *last) if launch.tile is not None else (launch.units, loops, *last)
-        blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
         start = sum(table.nbytes for table in tables)
-        started.append(_Started(launch, kernel, blocks, start, others))
+        started.append(_Started(launch, kernel, start, others))
         tables.append(table_of(launch))
     return tuple(started), np.concatenate(tables)
 
@@ -237,39 +207,42 @@ def _kernel_of(launch: Launch) -> tuple[Kernel, tuple[int, ...]]:
     width, tile, cast = launch.width, launch.tile, launch.cast
     match launch.kernel:
         case "copy":
-            return copy_kernel(), (WIDTHS.index(width), 0, 0)
+            return units.copy_kernel(), (WIDTHS.index(width), 0, 0)
         case "fill":
-            return fill_kernel(), (WIDTHS.index(width),)
+            return units.fill_kernel(), (WIDTHS.index(width),)
+        case "pack bits":
+            return units.pack_bits_kernel(), (units.PACKED_BITS.index(width),)
         case "compress" | "expand":
-            return packing_kernel(launch.kernel == "expand"), (PACKED_BITS.index(width), 0, 0)
+            return units.packing_kernel(launch.kernel == "expand"), (units.PACKED_BITS.index(width), 0, 0)
         case "interleave" | "deinterleave":
-            first = len(FEW_ROWS) if launch.kernel == "deinterleave" else 0
-            return interleave_kernel(), (first + FEW_ROWS.index(4 // width), launch.step, 0)
+            first = len(units.FEW_ROWS) if launch.kernel == "deinterleave" else 0
+            return units.interleave_kernel(), (first + units.FEW_ROWS.index(4 // width), launch.step, 0)
         case "shift":
-            return shift_kernel(), (launch.length, 0)
+            return granules.shift_kernel(), (granules.SHIFTED_BITS.index(width), launch.length, 0)
         case "interleave rows":
-            return interleave_rows_kernel(), (launch.length, launch.step)
+            kind = granules.ROW_COUNTS.index(4 // width)
+            return granules.interleave_rows_kernel(), (kind, launch.length, launch.step)
         case "deinterleave rows":
-            return deinterleave_rows_kernel(4 // width), (launch.length, launch.step)
+            return granules.deinterleave_rows_kernel(4 // width), (0, launch.length, launch.step)
         case "transpose" if tile is not None:
             # With fewer rows first, the assembler spills no registers.
             sizes = tuple(sorted(VECTOR_TILES[width]))
-            return transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
+            return tiles.transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "transpose words" if tile is not None:
-            return word_transpose_kernel(width, *tile.capacity), ()
+            return tiles.word_transpose_kernel(width, *tile.capacity), ()
         case "transpose elements" if tile is not None:
             sizes = ELEMENT_TILES[width]
-            return scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
+            return tiles.scalar_transpose_kernel(width, sizes), (sizes.index(tile.capacity), 0)
         case "cast" if cast is not None:
-            return cast_kernel(cast.code, cast.columns), (0, 0)
+            return casts.cast_kernel(cast.code, cast.columns), (0, 0)
         case "cast rows" | "cast parts" if cast is not None:
-            kernel = cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
+            kernel = casts.cast_rows_kernel(cast.code, cast.rows, cast.columns, launch.kernel == "cast parts")
             return kernel, (launch.step,)
         case "cast transpose" if cast is not None:
-            return cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
+            return casts.cast_transpose_kernel(cast.code, cast.rows, cast.columns), (0,)
         case _:
-            kind = STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
-            return staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))
+            kind = stages.STAGED_UNITS.index((width, WORD_BYTES if launch.words else width))
+            return stages.staged_kernel(STAGE_BYTES), (kind, int(launch.kernel == "unstage"))
 
 
 # Between two sides
@@ -282,14 +255,10 @@ class Through:
         self._first, self._size, self._then = first, size, then
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        between = scratch(source, self._size, queue)
+        # The library of the source reuses it in the order of the stream.
+        _, between = new_device_array(source, (self._size,), np.uint8, queue.handle)
         self._first.run(source, between, pattern, queue)
         self._then.run(between, target, pattern, queue)
-
-
-def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
-    """Return scratch memory of the library of `like`, which reuses it in the order of the stream."""
-    return new_device_array(like, (size,), np.uint8, queue.handle)[1]
 
 
 def _unpacked(source: Shape | Strides, form: SlotFormat, then: Move) -> Move:
@@ -298,56 +267,38 @@ def _unpacked(source: Shape | Strides, form: SlotFormat, then: Move) -> Move:
         return then
     count = source.slot_count
     if form.is_packed:
-        loops = RelayoutLoops((Nest((Loop(count, 1, 1),)),), ())
-        return Through(Movement(loops, 1, packed=(form.bits, "expand")), count * form.value_bytes, then)
-    return Through(Movement(unpacking_loops(form, count), 1), count * form.value_bytes, then)
+        first = Movement(_run_of(count), 1, packed=(form.bits, "expand"))
+    else:
+        first = Movement(unpacking_loops(form, count), 1)
+    return Through(first, count * form.value_bytes, then)
 
 
-class _Packing:
-    """A move of values into as many slots that are packed, or wider than a value; the remainder becomes 0."""
-
-    def __init__(self, form: SlotFormat, count: int) -> None:
-        self._form, self._count = form, count
-        self._wide = None if form.is_packed else Movement(packing_loops(form, count), 1)
-
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        if self._wide is not None:
-            self._wide.run(source, target, bytes(1), queue)
-            return
-        blocks, kind = -(-self._count // (8 * THREADS)), PACKED_BITS.index(self._form.bits)
-        queue.launch(pack_bits_kernel(), blocks, target.address, source.address, self._count, kind)
+def _packed(form: SlotFormat, count: int) -> Movement:
+    """Return the move of values into as many slots that are packed, or wider than a value; the remainder becomes 0."""
+    if form.is_packed:
+        return Movement(_run_of(count), 1, packed=(form.bits, "compress"))
+    return Movement(packing_loops(form, count), 1, padding=lambda _: bytes(1))
 
 
-class Transfer:
-    """A move from the slots of one side to those of the other."""
+def _run_of(count: int) -> RelayoutLoops:
+    return RelayoutLoops((Nest((Loop(count, 1, 1),)),) if count else (), ())
 
-    def __init__(self, source: Shape | Strides, destination: Shape | Strides, move: SlotMove) -> None:
-        self._slots = move
-        sides = None
-        if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
-            sides = source, destination
-        moved: Move = Movement(move.loops, move.width, sides)
-        form = move.destination
-        if move.unit == "value":
-            if isinstance(destination, Shape) and not form.is_plain and destination.slot_count:
-                count = destination.slot_count
-                moved = Through(moved, count * move.width, _Packing(form, count))
-            moved = _unpacked(source, move.source, moved)
-        self._moved = moved
-        # Packed elements are unpacked, or packed, while they move, if their runs allow it.
-        self._fused: Movement | None = None
-        if move.conversion is not None and move.loops is not None:
-            bits = (move.source if move.conversion == "expand" else form).bits
-            self._fused = Movement(move.loops, 1, packed=(bits, move.conversion))
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        move = self._slots
-        if self._fused is not None:
-            packed = move.destination.is_packed
-            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
-            if self._fused.run(source, target, padding, queue):
-                return
-        self._moved.run(source, target, pattern if move.unit == "value" else move.padding(pattern), queue)
+def _of_slots(source: Shape | Strides, destination: Shape | Strides, move: SlotMove) -> Move:
+    """Return a move of slots: packed elements are unpacked, or packed, while they move, if their runs allow it."""
+    both = (source, destination) if isinstance(source, Shape) and isinstance(destination, Shape) else None
+    moved: Move = Movement(move.loops, move.width, None if move.unit == "byte" else both, padding=move.padding)
+    form = move.destination
+    if move.unit == "value":
+        if isinstance(destination, Shape) and not form.is_plain and destination.slot_count:
+            count = destination.slot_count
+            moved = Through(moved, count * move.width, _packed(form, count))
+        moved = _unpacked(source, move.source, moved)
+    if move.conversion is None or move.loops is None:
+        return moved
+    bits = (move.source if move.conversion == "expand" else form).bits
+    padding = partial(packed_byte, bits=bits) if form.is_packed else move.padding
+    return Movement(move.loops, 1, packed=(bits, move.conversion), padding=padding, otherwise=moved)
 
 
 @lru_cache(maxsize=512)
@@ -361,14 +312,14 @@ def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast |
         move = slot_move(source, destination)
         if move.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
             return None
-        return Transfer(source, destination, move)
+        return _of_slots(source, destination, move)
     loops = slot_move(source, destination, cast).loops_of_values
     if loops is not None:
         return Movement(loops, cast.target.nbytes, cast=cast)
     if isinstance(source, Shape):
-        count, between = source.slot_count, of_type(source, cast.target)
-        run = RelayoutLoops((Nest((Loop(count, 1, 1),) if count > 1 else ()),) if count else (), ())
-        converted = _unpacked(source, slot_format(source), Movement(run, cast.target.nbytes, cast=cast))
+        between = of_type(source, cast.target)
+        values = Movement(_run_of(source.slot_count), cast.target.nbytes, cast=cast)
+        converted = _unpacked(source, slot_format(source), values)
     else:
         assert isinstance(destination, Shape)
         between = of_type(destination, cast.target)
@@ -380,17 +331,8 @@ def transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast |
     return None if then is None else Through(converted, between.nbytes, then)
 
 
-def either_transfer(
-    source: tuple[Shape | Strides, ElementType], destination: tuple[Shape | Strides, ElementType]
-) -> Move | None:
-    """Return the move between two sides of given element types; None if strides share no loops with a shape."""
-    cast = None if source[1] == destination[1] else cast_of(source[1], destination[1])
-    return transfer(source[0], destination[0], cast)
-
-
-def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Move:
-    """Return the move between two sides for which there is one; strides have the element type of the other side."""
-    types = [side.element_type for side in (source, destination) if isinstance(side, Shape)]
-    found = either_transfer((source, types[0]), (destination, types[-1]))
+def transfer_of_shapes(source: Shape, destination: Shape) -> Move:
+    """Return the move between two layouts, with a cast if their element types differ."""
+    found = transfer(source, destination, cast_between(source.element_type, destination.element_type, False))
     assert found is not None
     return found

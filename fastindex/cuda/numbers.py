@@ -1,4 +1,4 @@
-"""Parameters of the GPU's relayout kernels: offsets in tables, and numbers of blocks. It needs no CUDA."""
+"""Numbers that the GPU's relayout kernels share with their launches: offsets in tables. It needs no CUDA."""
 
 from __future__ import annotations
 
@@ -12,16 +12,6 @@ ROWS, TILE_ROWS, TILE_COLUMNS, COLUMN_COUNT, SKEW, HEADER_BYTES = range(0, 48, 8
 #: than it holds, so that a warp begins with a whole sector of 8-byte values.
 WARP = 32
 FOLLOWED = 4 * WARP - 4
-
-
-def blocks(kernel: str, units: int, threads: int) -> int:
-    """Return the number of blocks of `threads` threads of a launch."""
-    if kernel in ("shift", "interleave rows", "deinterleave rows"):
-        return -(-units // (threads // WARP * FOLLOWED))
-    if kernel in ("cast rows", "cast parts"):
-        return -(-units // threads)
-    one_tile = ("transpose", "transpose words", "transpose elements", "stage", "unstage", "cast transpose")
-    return -(-units // (1 if kernel in one_tile else 4 * threads))
 
 
 def unit_of(pattern: bytes, size: int) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fastindex.algebra.forms import NARROW, division
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes
 from fastindex.cuda.arrays import DeviceArray, new_device_array
-from fastindex.cuda.kernels.device import THREADS
 from fastindex.cuda.kernels.memory import WIDTHS
 from fastindex.cuda.kernels.units import page_kernel
 from fastindex.cuda.launches.records import table_numbers
@@ -76,23 +75,16 @@ def _launch(
     numbers = table_numbers(steps)
     table = Tables().place(None, np.concatenate([numbers, places.reshape(-1)]), queue)
     units = nest.element_count
-    each = -(-units // (4 * THREADS))
+    kernel = page_kernel()
+    each = kernel.blocks(units)
     if max(units, len(places) * each) >= NARROW:
         raise UnsupportedError(
             f"{len(places)} pages of {units} units of {width} bytes are more than a launch takes; copy fewer at once"
         )
     constants = division(each, NARROW - 1)
     others = units, len(steps), WIDTHS.index(width), table.address + numbers.nbytes, each
-    queue.launch(
-        page_kernel(),
-        len(places) * each,
-        addresses[1],
-        addresses[0],
-        table.address,
-        *others,
-        constants.magic,
-        constants.shift,
-    )
+    sides = addresses[1], addresses[0], table.address
+    queue.launch(kernel, len(places) * each * kernel.units, *sides, *others, constants.magic, constants.shift)
 
 
 def _in_units(nest: Nest, aligned: int) -> tuple[Nest, int]:

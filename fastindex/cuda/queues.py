@@ -40,8 +40,8 @@ class Queue:
     def __post_init__(self) -> None:
         self.stream = cuda.core_stream(self.handle)
 
-    def launch(self, kernel: Kernel, blocks: int, *arguments: int) -> None:
-        kernel.launch(blocks, self.device, self.stream, *arguments)
+    def launch(self, kernel: Kernel, units: int, *arguments: int) -> None:
+        kernel.launch(kernel.blocks(units), self.device, self.stream, *arguments)
 
     def finished(self, result: Any) -> Any:
         """Return a result of `new_result`, or of the caller, whose kernels are queued."""

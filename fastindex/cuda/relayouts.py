@@ -10,8 +10,7 @@ import numpy as np
 
 from fastindex.algebra.casts import Cast, cast_of, check_cast, check_casting
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
-from fastindex.algebra.shared_digits import Strides
-from fastindex.algebra.sides import RegroupedShape, RegroupedStrides
+from fastindex.algebra.sides import RegroupedStrides
 from fastindex.arrays.arrays import (
     broadcast_strides,
     check_buffer,
@@ -30,48 +29,38 @@ from fastindex.core.shape import Shape
 from fastindex.core.sizes import buffer_form
 from fastindex.cuda.arrays import DeviceArray, Order, as_device_array, new_device_array, new_result
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import Movement, Through, either_transfer, sure_transfer
+from fastindex.cuda.movements import Move, Movement, transfer, transfer_of_shapes
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.moving.movements import cast_between
+from fastindex.moving.rearranged_arrays import regrouped
+from fastindex.moving.requests import Operand
 from fastindex.patterns.grammar import MOVED_AS, Sides
 
 
 def pack(array: Any, shape: Shape, fill: Any, *, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.pack` does."""
     values = as_device_array(array, "the array")
-    own = _own_type(values, shape.element_type, casting, "the array")
-    side = _logical(values, Shape(own, shape.dimensions), "the array")
-    slots, pattern = _Slots(shape), fill_pattern(shape, fill)
-    target = None if out is None else slots.checked(out, "out")
-    with _queue(stream, values, target) as queue:
-        result, target = slots.result(out, target, values, queue)
-        moved = either_transfer((side, own), (shape, shape.element_type))
-        if moved is None:
-            plain = Shape(own, shape.dimensions)
-            moved = Through(sure_transfer(side, plain), plain.nbytes, sure_transfer(plain, shape))
-        moved.run(values, target, pattern, queue)
-        return queue.finished(result)
+    plain = Shape(_own_type(values, shape.element_type, casting, "the array"), shape.dimensions)
+    check_elements(values, plain, "the array")
+    form = _form(shape)
+    target = None if out is None else _slots(out, shape, form, "out")
+    both = Operand(values, plain, element_strides(values)), Operand(target, shape, shape)
+    return _execute(*both, out, form, fill_pattern(shape, fill), stream)
 
 
 def unpack(buffer: Any, shape: Shape, *, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.unpack` does."""
-    slots = _Slots(shape).checked(buffer, "the buffer")
+    slots = _slots(buffer, shape, _form(shape), "the buffer")
     target = None if out is None else as_device_array(out, "out")
-    own = shape.element_type
-    made = None if target is None or holds(target, own.numpy_dtype) else target.dtype
+    made = None if target is None or holds(target, shape.element_type.numpy_dtype) else target.dtype
     logical = logical_result(shape, made, dtype, casting)
-    new = logical.element_type
-    side = None if target is None else _logical(target, logical, "out")
-    with _queue(stream, slots, target) as queue:
-        result = out
-        if target is None:
-            result, target = new_result(slots, shape.dimensions, new.numpy_dtype, queue.handle)
-        side = side or _logical(target, logical, "the result")
-        moved = either_transfer((shape, own), (side, new))
-        if moved is None:
-            moved = Through(sure_transfer(shape, logical), logical.nbytes, sure_transfer(logical, side))
-        moved.run(slots, target, bytes(new.nbytes), queue)
-        return queue.finished(result)
+    written = Operand(target, logical, logical)
+    if target is not None:
+        check_elements(target, logical, "out")
+        written = written._replace(side=element_strides(target))
+    form, pattern = (shape.dimensions, logical.element_type.numpy_dtype), bytes(logical.element_type.nbytes)
+    return _execute(Operand(slots, shape, shape), written, out, form, pattern, stream)
 
 
 def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out: Any) -> Any:
@@ -83,103 +72,101 @@ def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out
     if target is not None and (target.shape != sides.dimensions[1] or not _is_of(target, new)):
         raise FastIndexError(f"out must be {new} of {sides.dimensions[1]}, got {target.dtype} of {target.shape}")
     names = _moved_names(values) if kinds is None else (kinds[0].name, kinds[1].name)
-    source, destination = (
-        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
-        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+    source, plain = regrouped((Shape(names[0], sides.dimensions[0]), Shape(names[1], sides.dimensions[1])), sides)
+    found = element_strides(values)
+    side = found and RegroupedStrides(found.dimensions, found.strides, source.coordinates, sides.variables)
+    both = (
+        Operand(values, source, side),
+        Operand(target, plain, plain if target is None or target.is_contiguous else None),
     )
-    pattern = value_bytes(new, fill)
-    side = element_strides(values)
-    if side is None:
-        raise FastIndexError(f"the array has strides that are not whole elements: {values.strides} bytes")
-    types = source.element_type, destination.element_type
-    with _queue(None, values, target) as queue:
-        result = out
-        if target is None:
-            result, target = new_result(values, destination.dimensions, new, queue.handle)
-        grouped = RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables)
-        moved = either_transfer((grouped, types[0]), (destination, types[1]))
-        if moved is None:
-            first = sure_transfer(side, Shape(names[0], sides.dimensions[0]))
-            moved = Through(first, source.nbytes, sure_transfer(source, destination))
-        if not target.is_contiguous:
-            strides = element_strides(target)
-            if strides is None:
-                raise FastIndexError(f"out has strides that are not whole elements: {target.strides} bytes")
-            last = sure_transfer(Shape(names[1], sides.dimensions[1]), strides)
-            moved = Through(moved, destination.nbytes, last)
-        moved.run(values, target, pattern, queue)
-        return queue.finished(result)
+    return _execute(*both, out, (sides.dimensions[1], new), value_bytes(new, fill), None)
 
 
 class DevicePlan:
     """A relayout on the GPU between two layouts of one array, which have been checked to be movable."""
 
     def __init__(self, source: Shape, destination: Shape) -> None:
-        self._source = _Slots(source)
-        self._destination = _Slots(destination)
-        self._transfer = sure_transfer(source, destination)
+        self._sides, self._forms = (source, destination), (_form(source), _form(destination))
+        self._moved = transfer_of_shapes(source, destination)
 
     def __call__(self, buffer: Any, pattern: bytes, out: Any, stream: Any) -> Any:
         """Move a buffer; `pattern` is the bytes of one unpacked value for padding."""
-        slots = self._source.checked(buffer, "the buffer")
-        target = None if out is None else self._destination.checked(out, "out")
-        with _queue(stream, slots, target) as queue:
-            result, target = self._destination.result(out, target, slots, queue)
-            self._transfer.run(slots, target, pattern, queue)
-            return queue.finished(result)
-
-    def move(self, slots: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move between buffers that are known to fit."""
-        self._transfer.run(slots, target, pattern, queue)
+        (source, destination), (read, written) = self._sides, self._forms
+        slots = _slots(buffer, source, read, "the buffer")
+        target = None if out is None else _slots(out, destination, written, "out")
+        both = Operand(slots, source, source), Operand(target, destination, destination)
+        return _execute(*both, out, written, pattern, stream, self._moved)
 
 
-# Arguments
+def _execute(
+    read: Operand,
+    written: Operand,
+    out: Any,
+    form: tuple[tuple[int, ...], np.dtype[Any]],
+    pattern: bytes,
+    stream: Any,
+    moved: Move | None = None,
+) -> Any:
+    """Do what `fastindex.moving.requests.execute` does for the descriptions of two arrays.
+
+    Parameters
+    ----------
+    read, written : Operand
+        Without an array to write to, its side is that of a new one.
+    out : array or None
+        The array that `written` describes.
+    form : (dimensions, dtype)
+        Those of a new array.
+    pattern : bytes
+    stream : CUDA stream or None
+    moved : Move, optional
+        The move between the two sides.
+    """
+    given, target, side = read.array, written.array, written.side
+    if target is not None:
+        check_target(target)
+        check_no_overlap(target, (given,))
+    with queue_for(stream, (given,) if target is None else (given, target)) as queue:
+        if target is None:
+            out, target = new_result(given, *form, queue.handle)
+        made = target
+        if side is None:
+            made, side = _dense_like(target, queue), written.plain
+        if moved is None and read.side is not None:
+            cast = cast_between(read.plain.element_type, written.plain.element_type, False)
+            moved = transfer(read.side, side, cast)
+        if moved is None:
+            # Strides that share no loops with a layout: elements move through a contiguous array.
+            if isinstance(read.side, Shape):
+                made = _dense_like(target, queue)
+            else:
+                given = dense_copy(given, queue)
+            moved = transfer_of_shapes(read.plain, written.plain)
+        moved.run(given, made, pattern, queue)
+        if made is not target:
+            move(made, made.strides, target, queue)
+        return queue.finished(out)
 
 
-class _Slots:
-    """The dtype, size and stride that buffers of a shape usually have, which three comparisons check."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        self._dtype = buffer_form(shape).dtype
-        itemsize = self._dtype.itemsize
-        self._usual = (shape.nbytes // itemsize,), (itemsize,)
-
-    def checked(self, value: Any, name: str) -> DeviceArray:
-        """Describe a buffer.
-
-        Raises
-        ------
-        ArgumentTypeError, FastIndexError
-            As `check_buffer`, or the buffer has gaps.
-        """
-        found = as_device_array(value, name)
-        if found.dtype != self._dtype or (found.shape, found.strides) != self._usual:
-            check_buffer(found, self._shape, name)
-            require_contiguous(found, name)
-        return found
-
-    def result(self, out: Any, target: DeviceArray | None, like: DeviceArray, queue: Queue) -> tuple[Any, DeviceArray]:
-        """Return the caller's buffer, or a new one of the library of `like`."""
-        if target is not None:
-            return out, target
-        return new_result(like, self._usual[0], self._dtype, queue.handle)
+def _form(shape: Shape) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the dimensions and the dtype of new buffers of a shape."""
+    dtype = buffer_form(shape).dtype
+    return (shape.nbytes // dtype.itemsize,), dtype
 
 
-def _logical(found: DeviceArray, shape: Shape, name: str) -> Strides:
-    check_elements(found, shape, name)
-    side = element_strides(found)
-    if side is None:
-        raise FastIndexError(f"{name} has strides that are not whole elements: {found.strides} bytes")
-    return side
+def _slots(value: Any, shape: Shape, form: tuple[tuple[int, ...], np.dtype[Any]], name: str) -> DeviceArray:
+    """Describe a buffer, which usually has the dimensions and the dtype of a new one.
 
-
-def _queue(stream: Any, given: DeviceArray, target: DeviceArray | None) -> queue_for:
-    if target is None:
-        return queue_for(stream, (given,))
-    check_target(target)
-    check_no_overlap(target, (given,))
-    return queue_for(stream, (given, target))
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        As `check_buffer`, or the buffer has gaps.
+    """
+    found = as_device_array(value, name)
+    if found.dtype != form[1] or (found.shape, found.strides) != (form[0], (form[1].itemsize,)):
+        check_buffer(found, shape, name)
+        require_contiguous(found, name)
+    return found
 
 
 # Element types
@@ -320,8 +307,7 @@ def _may_overlap(a: DeviceArray, b: DeviceArray) -> bool:
 
 def _is_contiguous(array: DeviceArray, order: str) -> bool:
     if order == "F":
-        shape, strides = array.shape[::-1], array.strides[::-1]
-        return DeviceArray(0, shape, strides, array.dtype, True, 0, 0, "", None).is_contiguous
+        array = replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
     return array.is_contiguous
 
 

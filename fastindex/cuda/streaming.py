@@ -23,7 +23,7 @@ from fastindex.arrays.fills import fill_pattern
 from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray, as_device_array, memory_errors
 from fastindex.cuda.kernels import device as cuda
-from fastindex.cuda.movements import sure_transfer
+from fastindex.cuda.movements import transfer_of_shapes
 from fastindex.cuda.queues import Queue
 from fastindex.errors import FastIndexError
 from fastindex.moving.box_arrays import BufferBoxes
@@ -47,7 +47,7 @@ def relayout_in_boxes(
     memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
     if memory < 1:
         raise FastIndexError(f"max_memory must be at least 1 byte, got {max_memory}")
-    result = one.target.array
+    result: NDArray[Any] = one.target.array
     if result.size == 0:
         return result
     sides = (
@@ -131,7 +131,7 @@ class _Pipeline:
             slot.device_in[: source.nbytes].copy_to_device(slot.pinned_in[: source.nbytes], stream=slot.stream)
         queue = Queue(cuda.current_device(), cuda.stream_handle(slot.stream))
         sides = _part(slot.device_in, source.nbytes), _part(slot.device_out, target.nbytes)
-        sure_transfer(source, target).run(*sides, self._pattern, queue)
+        transfer_of_shapes(source, target).run(*sides, self._pattern, queue)
         if target.nbytes:
             slot.device_out[: target.nbytes].copy_to_host(slot.pinned_out[: target.nbytes], stream=slot.stream)
         slot.box = box

@@ -46,7 +46,7 @@ class Operand(NamedTuple):
 
     Attributes
     ----------
-    array : ndarray
+    array : ndarray, or the description of an array on a GPU
         A physical buffer, or a logical array of any strides.
     plain : Shape
         The layout of the buffer; for an array, its element type and dimensions.
@@ -55,7 +55,7 @@ class Operand(NamedTuple):
         move through a temporary array of `plain`.
     """
 
-    array: NDArray[Any]
+    array: Any
     plain: Shape
     side: Shape | Strides | None
 
@@ -166,14 +166,14 @@ def execute(one: Request) -> NDArray[Any]:
     moved.run(address_of(read.array), address_of(written.array), one.pattern, one.threads)
     if written is not one.target:
         copyto(one.target.array, written.array, threads=one.threads)
-    return one.target.array
+    return one.target.array  # type: ignore[no-any-return]
 
 
 def execute_in_boxes(one: Request, max_memory: int) -> NDArray[Any]:
     """Execute a request in bounded memory, box by box, and return the target array."""
     source, target = _boxes(one.source, False), _boxes(one.target, True)
     move_boxes(source, target, one.pattern, one.is_checked, one.threads, max_memory)
-    return one.target.array
+    return one.target.array  # type: ignore[no-any-return]
 
 
 def _boxes(one: Operand, is_target: bool) -> BufferBoxes | ArrayBoxes:

@@ -287,6 +287,21 @@ def test_strided_arrays() -> None:
     assert not found[::2].any()
 
 
+def test_strides_that_are_not_whole_elements() -> None:
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    text, records = "f32[6,10]{1,0:T(4,4)}", np.zeros((6, 10), [("values", "f4"), ("others", "u1")])
+    records["values"] = np.arange(60).reshape(6, 10)
+    values = FakeCUDAArray(records["values"])
+    packed, expected = fi.pack(values, text), fi.pack(records["values"], text)
+    assert to_host(packed).tobytes() == expected.tobytes()
+    assert to_host(fi.rearrange(values, "a b -> b a")).tolist() == records["values"].T.tolist()
+    written = records.copy()
+    written["values"], written["others"] = 0, 7
+    fi.unpack(packed, text, out=FakeCUDAArray(written["values"]))
+    assert (written["values"].tolist(), set(written["others"].ravel())) == (records["values"].tolist(), {7})
+
+
 def test_strided_arrays_of_tiles_that_do_not_divide() -> None:
     text = "f32[9,10]{1,0:T(3)(2)}"
     whole = np.arange(180, dtype=np.float32).reshape(9, 20)

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from fastindex.algebra.cast_numbers import bytes_read, bytes_written, names_of
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, intrinsic, several, types
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, intrinsic, several, types
 from fastindex.cuda.kernels.geometry import PaddedGeometry, places
 from fastindex.cuda.kernels.memory import GLOBAL, LOAD, LOAD_SHARED, STORE, STORE_SHARED
 from fastindex.cuda.kernels.tiles import Mover, tile_kernel
@@ -65,15 +65,13 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
     convert = converter(code, given, made, by_rows if deinterleave else by_columns)
     load, store = LOAD[given.elements * read], STORE[made.elements * written]
 
-    @device_function
-    def read_row(number: Any, at: Any, step: Any) -> Any:
+    @several(given.count)
+    def read_rows(number: Any, at: Any, step: Any) -> Any:
         return load(at + number * step)
 
-    @device_function
-    def write_row(number: Any, at: Any, step: Any, vector: Any) -> None:
+    @several(made.count)
+    def write_rows(number: Any, at: Any, step: Any, vector: Each) -> None:
         store(at + number * step, vector)
-
-    read_rows, write_rows = several(given.count, read_row), several(made.count, write_row, ("vector",), returns=False)
 
     def cast_rows(destination, source, table, count, loops, step, results):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -81,7 +79,7 @@ def cast_rows_kernel(code: int, rows: int, columns: int, deinterleave: bool) -> 
             s, d = places(n, table, loops)
             write_rows(destination + d, step, convert(read_rows(source + s, step), results))
 
-    return Kernel(cast_rows, f"cast rows {code} {rows} {columns} {deinterleave}", resident=4)
+    return Kernel(cast_rows, f"cast rows {code} {rows} {columns} {deinterleave}", resident=4, units=THREADS)
 
 
 @cache
@@ -97,15 +95,13 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     convert = converter(code, Vectors(1, columns, read), Vectors(columns, 1, written), list(range(columns)))
     join = converter(None, Vectors(rows, 1, written), Vectors(1, rows, written), list(range(rows)))
 
-    @device_function
-    def put_cell(number: Any, at: Any, value: Any) -> None:
+    @several(columns)
+    def put_cells(number: Any, at: Any, value: Each) -> None:
         store_cell(at + number * pitch, value)
 
-    @device_function
-    def take_cell(number: Any, at: Any) -> Any:
+    @several(rows)
+    def take_cells(number: Any, at: Any) -> Any:
         return load_cell(at + number * cell)
-
-    put_cells, take_cells = several(columns, put_cell, ("value",), returns=False), several(rows, take_cell)
 
     @device_function
     def put(at: Any, vectors: Any, results: Any) -> None:
@@ -123,55 +119,41 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
 # Conversions of elements in registers, by the instructions of `runtime.lines.conversions`. A vector is a uint32, a
 # uint64 or a pair of these, as `cuda.kernels.memory` reads it.
 
-_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-
 
 class Vectors:
-    """`count` vectors of `elements` elements of `width` bytes."""
+    """`count` vectors of `elements` elements of `width` bytes, each in a word, or the 16 bytes of two words."""
 
     def __init__(self, count: int, elements: int, width: int) -> None:
         self.count, self.elements, self.width = count, elements, width
-
-    @property
-    def _one(self) -> Any:
-        nbytes = self.elements * self.width
-        return types.UniTuple(types.uint64, 2) if nbytes == 16 else types.uint64 if nbytes == 8 else types.uint32
-
-    @property
-    def type(self) -> Any:
-        return types.UniTuple(self._one, self.count)
+        self._word_bytes, self._is_pair = 8 if elements * width >= 8 else 4, elements * width == 16
+        word = types.uint64 if self._word_bytes == 8 else types.uint32
+        self._one = types.UniTuple(word, 2) if self._is_pair else word
+        self.type = types.UniTuple(self._one, count)
 
     def parted(self, builder: Any, given: Any) -> list[Any]:
         """Return the elements of vectors, as integers of their width."""
-        found = []
-        kind, per_half = ir.IntType(8 * self.width), 8 // self.width
+        found, kind = [], ir.IntType(8 * self.width)
         for number in range(self.count):
             vector = builder.extract_value(given, number)
+            words = [builder.extract_value(vector, i) for i in range(2)] if self._is_pair else [vector]
             for i in range(self.elements):
-                part = vector
-                if self.elements * self.width == 16:
-                    part = builder.extract_value(vector, i // per_half)
-                shift = 8 * self.width * (i % per_half)
-                if shift:
-                    part = builder.lshr(part, ir.Constant(part.type, shift))
+                word, place = divmod(i * self.width, self._word_bytes)
+                part = words[word]
+                if place:
+                    part = builder.lshr(part, ir.Constant(part.type, 8 * place))
                 found.append(builder.trunc(part, kind) if part.type.width > kind.width else part)
         return found
 
     def joined(self, context: Any, builder: Any, elements: list[Any]) -> Any:
         """Return the vectors that consist of these elements."""
-        made = []
-        for number in range(self.count):
-            mine = elements[number * self.elements : (number + 1) * self.elements]
-            if self.elements * self.width == 16:
-                half = self.elements // 2
-                parts = [self._word(builder, some, _INT64) for some in (mine[:half], mine[half:])]
-                made.append(context.make_tuple(builder, self._one, parts))
-            else:
-                made.append(self._word(builder, mine, _INT64 if self._one == types.uint64 else _INT32))
+        per_word = min(self._word_bytes // self.width, self.elements)
+        made = [self._word(builder, elements[i : i + per_word]) for i in range(0, len(elements), per_word)]
+        if self._is_pair:
+            made = [context.make_tuple(builder, self._one, made[i : i + 2]) for i in range(0, len(made), 2)]
         return context.make_tuple(builder, self.type, made)
 
-    def _word(self, builder: Any, elements: list[Any], kind: Any) -> Any:
-        found = None
+    def _word(self, builder: Any, elements: list[Any]) -> Any:
+        found, kind = None, ir.IntType(8 * self._word_bytes)
         for i, one in enumerate(elements):
             wide = builder.zext(one, kind) if one.type.width < kind.width else one
             if i:

@@ -39,14 +39,21 @@ class Kernel:
         Unique; part of its key in the cache on disk.
     resident : int
         Blocks that must be resident on a multiprocessor at once.
+    units : int
+        What a block moves: units, elements or tiles.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, resident: int = 2) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, resident: int = 2, units: int = 4 * THREADS) -> None:
         self.function = function
         self.name = name
         self.resident = resident
+        self.units = units
         self._loaded: dict[int, Any] = {}
         self._lock = threading.Lock()
+
+    def blocks(self, units: int) -> int:
+        """Return the number of blocks that move so many units."""
+        return -(-units // self.units)
 
     def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:
         """Launch `blocks` blocks of `THREADS` threads on a stream of cuda.core, without waiting for them."""

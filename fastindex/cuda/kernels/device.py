@@ -98,37 +98,41 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
     The others are the arguments of that function. The last functions are found first.
     """
-    given = ", ".join(_parameters(functions[0]))
+    given = ", ".join(name for name, _ in _parameters(functions[0]))
     lines = [f"if number == {n}:\n        return f{n}({given})" for n in reversed(range(1, len(functions)))]
     return written(f"number, {given}", [*lines, f"return f0({given})"], functions)
 
 
-def several(
-    count: int, function: Callable[..., Any], over: Sequence[str] = (), returns: bool = True
-) -> Callable[..., Any]:
-    """Make the device function that calls another `count` times, and returns the results as a tuple.
+#: Annotates a parameter of a function for `several`: its argument is a tuple, with an entry for each call.
+Each = Any
 
-    The first argument of that function is the number of the call; those named in `over` are entries of tuples. So the
-    loads of a thread come before what depends on them, and are in flight together.
+
+def several(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function, to make the device function that calls it `count` times.
+
+    Its first argument is the number of the call, and the others are those of all calls, or for each parameter annotated
+    as `Each`, an entry of a tuple. So the loads of a thread come before what depends on them, and are in flight
+    together. The results are returned as a tuple; if they are annotated as bool, whether all are true.
     """
-    given, calls = _calls(count, function, over)
-    return written(given, [f"return {', '.join(calls)}," if returns else "; ".join(calls)], [function])
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        (_, *given), result = _parameters(function), _plain(function).__annotations__["return"]
+        entries = [[f"{n}[{i}]" if kind == "Each" else n for n, kind in given] for i in range(count)]
+        calls = [f"f0({', '.join([str(i), *of_call])})" for i, of_call in enumerate(entries)]
+        joined = {"None": "; ".join(calls), "bool": f"return {' and '.join(calls)}"}
+        body = joined.get(result, f"return {', '.join(calls)},")
+        return written(", ".join(n for n, _ in given), [body], [device_function(function)])
+
+    return make
 
 
-def every(count: int, function: Callable[..., Any], over: Sequence[str] = ()) -> Callable[..., Any]:
-    """Make the device function that is true if each of `count` calls of another is, made as `several` makes them."""
-    given, calls = _calls(count, function, over)
-    return written(given, [f"return {' and '.join(calls)}"], [function])
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    return getattr(function, "py_func", function)
 
 
-def _calls(count: int, function: Callable[..., Any], over: Sequence[str]) -> tuple[str, list[str]]:
-    _, *given = _parameters(function)
-    calls = [f"f0({', '.join([str(i), *(f'{n}[{i}]' if n in over else n for n in given)])})" for i in range(count)]
-    return ", ".join(given), calls
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    return [*signature(getattr(function, "py_func", function)).parameters]
+def _parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
+    """Return the name and the annotation of each parameter."""
+    return [(name, str(one.annotation)) for name, one in signature(_plain(function)).parameters.items()]
 
 
 def written(given: str, body: Sequence[str], functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:

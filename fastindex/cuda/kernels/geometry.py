@@ -7,22 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.cuda import numbers as at
 from fastindex.cuda.kernels.device import device_function
 from fastindex.cuda.kernels.memory import load_int64
-from fastindex.cuda.numbers import (
-    COLUMN_COUNT,
-    DESTINATION,
-    HEADER_BYTES,
-    LOOP_BYTES,
-    MAGIC,
-    ROWS,
-    SHIFT,
-    SIZE,
-    SOURCE,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    WARP,
-)
 from fastindex.index.numbers import narrow_quotient
 
 _SPREAD = 8  # vectors that span all banks, and the most adjacent ones that a warp takes of smaller elements
@@ -54,9 +41,9 @@ class Walk:
     ) -> None:
         """Distribute vectors: their count `along`, and the most lanes there; the count `across`, and those at once."""
         (count_along, most_lanes), (count_across, unit) = along, across
-        warps = threads // WARP
+        warps = threads // at.WARP
         lanes_along = min(most_lanes, count_along)
-        lanes_across = WARP // lanes_along
+        lanes_across = at.WARP // lanes_along
         parts = count_along // lanes_along
         self.steps = parts * (count_across // unit) // lanes_across // warps
         warps_along = min(parts, warps)
@@ -67,7 +54,7 @@ class Walk:
         warp_mask, warp_shift = np.uint32(warps_along - 1), np.uint32(_log(warps_along))
         lanes, rows, unit_size = np.uint32(lanes_along), np.uint32(lanes_across), np.uint32(unit)
         step_mask, step_shift = parts_left - 1, _log(parts_left)
-        last_lane, to_warp = np.uint32(WARP - 1), np.uint32(_log(WARP))
+        last_lane, to_warp = np.uint32(at.WARP - 1), np.uint32(_log(at.WARP))
         cell_place = device_function(cell_of)
 
         @device_function
@@ -209,7 +196,7 @@ class SwizzledGeometry(TileGeometry):
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
         # Lines of 16-byte elements may start in the middle of a sector, so a warp takes as few lines as possible.
-        most_lanes = WARP if vector == 1 else _SPREAD
+        most_lanes = at.WARP if vector == 1 else _SPREAD
         self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), threads, cell_of_row, True)
         self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), threads, cell_of_column, True)
 
@@ -243,9 +230,9 @@ class PaddedGeometry(TileGeometry):
         def cell_of_column(column: Any, number: Any) -> Any:
             return np.uint32(np.uint32(column * pitch) + np.uint32(np.uint32(number * rows) * cell_bytes))
 
-        along = self.tile_columns // self.columns, WARP // self.columns
+        along = self.tile_columns // self.columns, at.WARP // self.columns
         self.reading = Walk(along, (self.tile_rows, 1), threads, cell_of_row)
-        along = self.tile_rows // self.rows, WARP // self.rows
+        along = self.tile_rows // self.rows, at.WARP // self.rows
         self.writing = Walk(along, (self.tile_columns, 1), threads, cell_of_column)
 
 
@@ -278,11 +265,11 @@ class WordGeometry:
         self.per_word = per = 4 // width
         groups = 1 << _log(-(-tile_rows // per) * 2 - 1)
         self.pitch = pitch = 4 * groups + 4
-        stretch = WARP - 1
+        stretch = at.WARP - 1
         stretches, remainder = divmod(tile_columns // per, stretch)
         if remainder:
             raise ValueError(f"{tile_columns} columns are not stretches of {stretch} words")
-        warps = threads // WARP
+        warps = threads // at.WARP
         self.steps = groups * stretches // warps
         self.size = -(-(tile_columns * pitch + 4 * (tile_columns >> 5)) // 16) * 16
         group_mask, group_shift = groups - 1, _log(groups)
@@ -319,14 +306,14 @@ def places(number: Any, table: Any, loops: Any) -> Any:
     source = np.int64(0)
     destination = np.int64(0)
     for _ in range(loops - 1):
-        above = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT)) & _LOW
-        digit = digit_below(number, above, load_int64(table + SIZE))
-        source += digit * load_int64(table + SOURCE)
-        destination += digit * load_int64(table + DESTINATION)
+        above = quotient(number, load_int64(table + at.MAGIC), load_int64(table + at.SHIFT)) & _LOW
+        digit = digit_below(number, above, load_int64(table + at.SIZE))
+        source += digit * load_int64(table + at.SOURCE)
+        destination += digit * load_int64(table + at.DESTINATION)
         number = above
-        table += LOOP_BYTES
-    source += number * load_int64(table + SOURCE)
-    destination += number * load_int64(table + DESTINATION)
+        table += at.LOOP_BYTES
+    source += number * load_int64(table + at.SOURCE)
+    destination += number * load_int64(table + at.DESTINATION)
     return source, destination
 
 
@@ -338,18 +325,18 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
     for loop in range(loops):
         q0, q1, q2, q3 = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
         if loop < loops - 1:
-            magic, shift = load_int64(table + MAGIC), load_int64(table + SHIFT)
+            magic, shift = load_int64(table + at.MAGIC), load_int64(table + at.SHIFT)
             q0, q1 = quotient(n0, magic, shift) & _LOW, quotient(n1, magic, shift) & _LOW
             q2, q3 = quotient(n2, magic, shift) & _LOW, quotient(n3, magic, shift) & _LOW
-        size = load_int64(table + SIZE)
-        source, destination = load_int64(table + SOURCE), load_int64(table + DESTINATION)
+        size = load_int64(table + at.SIZE)
+        source, destination = load_int64(table + at.SOURCE), load_int64(table + at.DESTINATION)
         n0, n1 = digit_below(n0, q0, size), digit_below(n1, q1, size)
         n2, n3 = digit_below(n2, q2, size), digit_below(n3, q3, size)
         s0, s1, s2, s3 = s0 + n0 * source, s1 + n1 * source, s2 + n2 * source, s3 + n3 * source
         d0, d1 = d0 + n0 * destination, d1 + n1 * destination
         d2, d3 = d2 + n2 * destination, d3 + n3 * destination
         n0, n1, n2, n3 = q0, q1, q2, q3
-        table += LOOP_BYTES
+        table += at.LOOP_BYTES
     return (s0, s1, s2, s3), (d0, d1, d2, d3)
 
 
@@ -359,8 +346,8 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
 @device_function
 def _divided(number: Any, loop: Any) -> Any:
     """Return the quotient and the remainder of a number below 2**31 by the size of a loop, uint32."""
-    above = np.uint32(quotient(np.int64(number), load_int64(loop + MAGIC), load_int64(loop + SHIFT)))
-    return above, np.uint32(number - np.uint32(above * np.uint32(load_int64(loop + SIZE))))
+    above = np.uint32(quotient(np.int64(number), load_int64(loop + at.MAGIC), load_int64(loop + at.SHIFT)))
+    return above, np.uint32(number - np.uint32(above * np.uint32(load_int64(loop + at.SIZE))))
 
 
 @device_function
@@ -369,17 +356,17 @@ def tile(number: Any, table: Any, loops: Any) -> Any:
 
     The first loop goes over tiles along the columns, the second over tiles along the rows.
     """
-    first = table + HEADER_BYTES
-    second = first + LOOP_BYTES
+    first = table + at.HEADER_BYTES
+    second = first + at.LOOP_BYTES
     row_block, column_block = _divided(number, first)
     source, destination = np.int64(0), np.int64(0)
     if loops > 2:
         above, row_block = _divided(row_block, second)
-        source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
+        source, destination = places(np.int64(above), second + at.LOOP_BYTES, loops - 2)
     down, along = np.int64(row_block), np.int64(column_block)
-    rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
-    rows = min(rows, load_int64(table + ROWS) - down * rows)
-    columns = min(columns, load_int64(table + COLUMN_COUNT) - along * columns)
-    source += along * load_int64(first + SOURCE) + down * load_int64(second + SOURCE)
-    destination += along * load_int64(first + DESTINATION) + down * load_int64(second + DESTINATION)
+    rows, columns = load_int64(table + at.TILE_ROWS), load_int64(table + at.TILE_COLUMNS)
+    rows = min(rows, load_int64(table + at.ROWS) - down * rows)
+    columns = min(columns, load_int64(table + at.COLUMN_COUNT) - along * columns)
+    source += along * load_int64(first + at.SOURCE) + down * load_int64(second + at.SOURCE)
+    destination += along * load_int64(first + at.DESTINATION) + down * load_int64(second + at.DESTINATION)
     return rows, columns, source, destination

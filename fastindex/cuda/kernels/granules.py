@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import cuda, device_function, one_of, several
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import digit_below, four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, load_int64, put_eight, put_granule, put_word
 from fastindex.cuda.kernels.registers import (
@@ -32,7 +32,7 @@ from fastindex.cuda.kernels.registers import (
     spread_word,
     words,
 )
-from fastindex.cuda.numbers import DESTINATION, FOLLOWED, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE
+from fastindex.cuda.numbers import DESTINATION, FOLLOWED, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE, WARP
 
 #: The kinds of the kernels: bits of an element, and numbers of rows.
 SHIFTED_BITS = (1, 2, 4, 8)
@@ -45,7 +45,7 @@ _load_byte, _store_byte = LOAD[1], STORE[1]
 def _granule_kernel(name: str, kinds: Sequence[Callable[..., None]], resident: int) -> Kernel:
     """Make a kernel of several kinds.
 
-    Its parameters: the number of the kind, destination, source, the first bit in it, table, units, loops, bytes of a
+    Its parameters: destination, source (for shifts, in bits), table, units, loops, the number of the kind, bytes of a
     run (of each row, on the side of rows), the stride between rows in bytes, and the addresses where the source begins
     and ends. For rows the table begins with the pieces of the interleaved side: the number of granules of a piece, and
     the stride to the next one. Then come the loops: the first goes over the granules of a run, and one after them that
@@ -53,10 +53,10 @@ def _granule_kernel(name: str, kinds: Sequence[Callable[..., None]], resident: i
     """
     move = one_of(kinds)
 
-    def move_granules(kind, destination, source, start, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
-        move(kind, destination, source, start, table, count, loops, length, step, begin, end)
+    def move_granules(destination, source, table, count, loops, kind, length, step, begin, end):  # type: ignore[no-untyped-def]
+        move(kind, destination, source, table, count, loops, (length, step), (begin, end))
 
-    return Kernel(move_granules, name, resident=resident)
+    return Kernel(move_granules, name, resident, units=THREADS // WARP * FOLLOWED)
 
 
 def _four_granules(
@@ -93,27 +93,16 @@ def _four_granules(
     """
     following_all, mask = following(*words_of_value), ~(read_bytes - 1)
     load, words_of = read
-    loops_at, scale = (0, 8) if in_bits else (LOOP_BYTES, 1)
+    loops_at = 0 if in_bits else LOOP_BYTES
 
     @device_function
-    def move(
-        destination: Any,
-        source: Any,
-        start: Any,
-        table: Any,
-        count: Any,
-        loops: Any,
-        length: Any,
-        step: Any,
-        begin: Any,
-        end: Any,
-    ) -> None:
+    def move(destination: Any, source: Any, table: Any, count: Any, loops: Any, row: Any, bounds: Any) -> None:
+        (length, step), (begin, end) = row, bounds
         lane = cuda.threadIdx.x & 31
         n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
         n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
         (s0, s1, s2, s3), (d0, d1, d2, d3) = four_places(n0, n1, n2, n3, table + loops_at, loops)
-        source = source * scale + start
         # The aligned addresses inside the buffer; if there are none, one at the table: safe to load, and not used.
         first, last = (begin + read_bytes - 1) & mask, (end & mask) - read_bytes
         if last < first:
@@ -288,25 +277,21 @@ def _interleaving(rows: int) -> Callable[..., None]:
     def loaded(at: Any, run: Any) -> Any:
         return load(min(max(at & mask, run[3]), run[4]))
 
-    @device_function
-    def load_row(number: Any, at: Any, run: Any) -> Any:
+    @several(rows)
+    def load_rows(number: Any, at: Any, run: Any) -> Any:
         return loaded(at + number * run[2], run)
-
-    load_rows = several(rows, load_row)
 
     @device_function
     def read(extent: Any, run: Any) -> Any:
         return load_rows(extent[3], run)
 
-    @device_function
-    def words_of_row(number: Any, found: Any) -> Any:
+    @several(rows)
+    def words_of(number: Any, found: Each) -> Any:
         return split(found)
 
-    @device_function
-    def shift_row(number: Any, at: Any, step: Any, here: Any, after: Any) -> Any:
+    @several(rows)
+    def shift_rows(number: Any, at: Any, step: Any, here: Each, after: Each) -> Any:
         return shifted(here, after, _by(at + number * step, part))
-
-    words_of, shift_rows = several(rows, words_of_row, ("found",)), several(rows, shift_row, ("here", "after"))
 
     @device_function
     def extent(n: Any, s: Any, d: Any, run: Any) -> Any:
@@ -383,15 +368,13 @@ def _deinterleaving(rows: int) -> Callable[..., None]:
         before = part * number - skipped
         return at + before, np.int32(max(-before, 0)), np.int32(max(min(length - before, part), -1))
 
-    @device_function
-    def put_row(row: Any, d: Any, step: Any, number: Any, length: Any, here: Any, after: Any) -> None:
+    @several(rows)
+    def put_rows(row: Any, d: Any, step: Any, number: Any, length: Any, here: Each, after: Each) -> None:
         at = d + row * step
         to, low, high = bounds(at, number, length)
         by = _by(-at, part)
         if low < high:
             put(to, low, high, shifted(after if by == 0 else here, after, by))
-
-    put_rows = several(rows, put_row, ("here", "after"), returns=False)
 
     @device_function
     def is_cut(number: Any, s: Any, run: Any) -> Any:

@@ -115,10 +115,6 @@ class KernelForm:
         # Strided arrays need an offset for each operand.
         return operands * (2 if self.strided else 1) + quotients
 
-    def blocks(self, count: int) -> int:
-        """Return the number of blocks that convert `count` elements."""
-        return -(-count // (self.elements * THREADS))
-
 
 @device_function
 def _beyond(value: Any, bound: Any) -> Any:
@@ -352,4 +348,6 @@ def index_kernel(form: KernelForm) -> Kernel:
             names[f"load_{width}"], names[f"put_{width}"] = LOAD[width], _putting(width)
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], f"{'gather' if form.gathered else 'index'} {form}", form.resident)
+    return Kernel(
+        names["convert"], f"{'gather' if form.gathered else 'index'} {form}", form.resident, form.elements * THREADS
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, several, written
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, several, written
 from fastindex.cuda.numbers import FOLLOWED, WARP
 
 _LOW_BYTES = np.uint32(0x00FF00FF)
@@ -243,24 +243,24 @@ _next = device_function(_of_the_next_lane)
 
 
 @device_function
-def _next_word(number: Any, first: Any, then: Any) -> Any:
+def _next_word(number: Any, first: Each, then: Each) -> Any:
     return _next(first, then)
 
 
 def _next_words(count: int) -> Callable[[Any, Any], Any]:
     """Make the function of a thread's value and its next one, of `count` words each."""
-    return several(count, _next_word, ("first", "then"))
+    return several(count)(_next_word)
 
 
 def _next_rows(rows: int, count: int) -> Callable[[Any, Any], Any]:
     """Make the same for values of `rows` tuples of words."""
     next_words = _next_words(count)
 
-    @device_function
-    def next_row(number: Any, first: Any, then: Any) -> Any:
+    @several(rows)
+    def next_rows(number: Any, first: Each, then: Each) -> Any:
         return next_words(first, then)
 
-    return several(rows, next_row, ("first", "then"))
+    return next_rows
 
 
 def of_next_lane(count: int) -> Callable[[Any], Any]:

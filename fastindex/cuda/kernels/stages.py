@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import padded_bytes, skewed_place, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
 from fastindex.cuda.numbers import HEADER_BYTES, LOOP_BYTES, SKEW
@@ -36,7 +36,7 @@ def staged_kernel(size: int) -> Kernel:
     def stage(destination, source, table, loops, kind, deinterleave):  # type: ignore[no-untyped-def]
         move(kind, shared(), destination, source, table, loops, deinterleave)
 
-    return Kernel(stage, "stage", resident=3)
+    return Kernel(stage, "stage", resident=3, units=1)
 
 
 def _staging(width: int, unit: int) -> Callable[..., None]:
@@ -75,28 +75,28 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
 
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
-    @device_function
-    def offset(number: Any, at: Any, total: Any) -> Any:
+    @several(4)
+    def offsets(number: Any, at: Any, total: Any) -> Any:
         """Return a thread's offset in the interleaved rows, `number` steps after the first; out of range, the first."""
         found = np.uint32(at + np.uint32(number * step))
         # Not by a conditional expression, which numba-cuda-mlir keeps in local memory.
         ones_if_below = np.uint32((np.int64(found) - np.int64(total)) >> 32)
         return np.uint32(at + np.uint32(np.uint32(found - at) & ones_if_below))
 
-    @device_function
-    def take_unit(number: Any, memory: Any, skew: Any, offset: Any) -> Any:
+    @several(4)
+    def take_units(number: Any, memory: Any, skew: Any, offset: Each) -> Any:
         return load_unit(memory + np.int64(place(offset, skew)))
 
-    @device_function
-    def put_unit(number: Any, memory: Any, skew: Any, offset: Any, value: Any) -> None:
+    @several(4)
+    def put_units(number: Any, memory: Any, skew: Any, offset: Each, value: Each) -> None:
         store_unit(memory + np.int64(place(offset, skew)), value)
 
-    @device_function
-    def load_offset(number: Any, source: Any, offset: Any) -> Any:
+    @several(4)
+    def load_offsets(number: Any, source: Any, offset: Each) -> Any:
         return load(source + np.int64(offset))
 
-    @device_function
-    def store_offset(number: Any, destination: Any, offset: Any, value: Any) -> None:
+    @several(4)
+    def store_offsets(number: Any, destination: Any, offset: Each, value: Each) -> None:
         store(destination + np.int64(offset), value)
 
     @device_function
@@ -104,35 +104,33 @@ def _staging(width: int, unit: int) -> Callable[..., None]:
         """Return the offset of an element in the interleaved rows."""
         return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
 
-    @device_function
-    def place_of(number: Any, places: Any) -> Any:
+    @several(4)
+    def places_of(number: Any, places: Any) -> Any:
         return load_int64(places + 8 * number)
 
-    @device_function
-    def load_row(number: Any, at: Any, place: Any) -> Any:
+    @several(4)
+    def load_rows(number: Any, at: Any, place: Each) -> Any:
         return load(at + place)
 
-    @device_function
-    def load_column(number: Any, at: Any) -> Any:
+    @several(4)
+    def load_columns(number: Any, at: Any) -> Any:
         return load(at + number * columns_step * width)
 
     @device_function
-    def put_row(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Any) -> None:
+    def put_row(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Each) -> None:
         scatter(memory, skew, start(row + number, column, stride), stride, value)
 
-    @device_function
-    def put_column(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Any) -> None:
+    @several(4)
+    def put_columns(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, value: Each) -> None:
         scatter(memory, skew, start(row, column + number * columns_step, stride), stride, value)
 
     @device_function
-    def store_row(number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, at: Any, place: Any) -> None:
+    def store_row(
+        number: Any, memory: Any, skew: Any, row: Any, column: Any, stride: Any, at: Any, place: Each
+    ) -> None:
         store(at + place, gather(memory, skew, start(row + number, column, stride), stride))
 
-    offsets, places_of, load_columns = several(4, offset), several(4, place_of), several(4, load_column)
-    load_rows, store_rows = several(4, load_row, ("place",)), several(4, store_row, ("place",), returns=False)
-    put_rows, put_columns = (several(4, f, ("value",), returns=False) for f in (put_row, put_column))
-    take_units, load_offsets = several(4, take_unit, ("offset",)), several(4, load_offset, ("offset",))
-    put_units, store_offsets = (several(4, f, ("offset", "value"), returns=False) for f in (put_unit, store_offset))
+    put_rows, store_rows = several(4)(put_row), several(4)(store_row)
 
     @device_function
     def interleave_row(memory: Any, skew: Any, source: Any, row: Any, stride: Any, columns: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, every, one_of, several
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import PaddedGeometry, SwizzledGeometry, TileGeometry, WordGeometry, tile
 from fastindex.cuda.kernels.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, put_word, shared_memory
 from fastindex.cuda.kernels.registers import (
@@ -67,7 +67,7 @@ def tile_kernel(name: str, tiles: Sequence[Mover], resident: int) -> Kernel:
     def transpose_tiles(destination, source, table, loops, which, extra):  # type: ignore[no-untyped-def]
         move(which, shared(), destination, source, table, loops, extra)
 
-    return Kernel(transpose_tiles, name, resident=resident)
+    return Kernel(transpose_tiles, name, resident, units=1)
 
 
 def _transpose(mover: Mover) -> Callable[..., None]:
@@ -81,28 +81,26 @@ def _transpose(mover: Mover) -> Callable[..., None]:
     tile_rows, tile_columns, columns_at_once = geometry.tile_rows, geometry.tile_columns, geometry.columns
     rows_at_once, read_bytes, written_bytes = geometry.rows, geometry.read_bytes, geometry.written_bytes
     tile_at = tile
-    read_together, write_together = math.gcd(read_steps, 4 // geometry.packed), math.gcd(write_steps, 4)
+    read_together, at_once = math.gcd(read_steps, 4 // geometry.packed), math.gcd(write_steps, 4)
 
-    @device_function
-    def row_place(number: Any, places: Any) -> Any:
+    @several(geometry.packed)
+    def row_places_of(number: Any, places: Any) -> Any:
         return load_int64(places + 8 * number)
 
-    @device_function
-    def row_at(number: Any, source: Any, place: Any) -> Any:
+    @several(geometry.packed)
+    def rows_at(number: Any, source: Any, place: Each) -> Any:
         return load(source + place)
-
-    row_places_of, rows_at = several(geometry.packed, row_place), several(geometry.packed, row_at, ("place",))
 
     @device_function
     def places_of_step(number: Any, first: Any, places: Any) -> Any:
         return row_places_of(places + 8 * rows_on(first + number))
 
     @device_function
-    def rows_of_step(number: Any, first: Any, source: Any, place: Any) -> Any:
+    def rows_of_step(number: Any, first: Any, source: Any, place: Each) -> Any:
         return rows_at(source + vectors_on(first + number) * read_bytes, place)
 
     @device_function
-    def put_step(number: Any, first: Any, memory: Any, cell: Any, rows: Any, extra: Any) -> None:
+    def put_step(number: Any, first: Any, memory: Any, cell: Any, rows: Each, extra: Any) -> None:
         put(read_place(memory, cell, first + number), rows, extra)
 
     @device_function
@@ -114,14 +112,12 @@ def _transpose(mover: Mover) -> Callable[..., None]:
         return take(write_place(memory, cell, first + number))
 
     @device_function
-    def write_step(number: Any, first: Any, destination: Any, place: Any, value: Any) -> None:
+    def write_step(number: Any, first: Any, destination: Any, place: Each, value: Each) -> None:
         store(destination + place + parts_on(first + number) * written_bytes, value)
 
-    places_together = several(read_together, places_of_step)
-    rows_together = several(read_together, rows_of_step, ("place",))
-    put_together = several(read_together, put_step, ("rows",), returns=False)
-    column_places, take_together = several(write_together, column_place), several(write_together, take_step)
-    write_steps_together = several(write_together, write_step, ("place", "value"), returns=False)
+    reads, writes = several(read_together), several(at_once)
+    places_together, rows_together, put_together = reads(places_of_step), reads(rows_of_step), reads(put_step)
+    column_places, take_together, write_together = writes(column_place), writes(take_step), writes(write_step)
 
     @device_function
     def read(memory: Any, source: Any, table: Any, rows: Any, columns: Any, extra: Any) -> None:
@@ -145,9 +141,9 @@ def _transpose(mover: Mover) -> Callable[..., None]:
         destination += np.int64(part) * written_bytes
         table += 8 * np.int64(column)
         if rows == tile_rows and columns == tile_columns:
-            for k in range(0, write_steps, write_together):
+            for k in range(0, write_steps, at_once):
                 places = column_places(k, table)
-                write_steps_together(k, destination, places, take_together(k, memory, cell))
+                write_together(k, destination, places, take_together(k, memory, cell))
         else:
             rows -= np.int64(part) * rows_at_once
             columns -= np.int64(column)
@@ -201,12 +197,10 @@ def _of_vectors(width: int, geometry: SwizzledGeometry) -> Mover:
         store_word(at + 2 * pitch, w2)
         store_word(next_at + 2 * pitch, w3)
 
-    @device_function
-    def put_word_of_bytes(number: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+    @several(4)
+    def put_words_of_bytes(number: Any, at: Any, a: Each, b: Each, c: Each, d: Each) -> None:
         w0, w1, w2, w3 = turned_bytes(a, b, c, d)
         put_words(at + 4 * pitch * number, w0, w1, w2, w3)
-
-    put_words_of_bytes = several(4, put_word_of_bytes, ("a", "b", "c", "d"), returns=False)
 
     @device_function
     def put_bytes(at: Any, rows: Any, extra: Any) -> None:
@@ -288,41 +282,38 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
                 value = np.uint32(value | np.uint32(np.uint32(load_byte(at + j) & low_byte) << np.uint32(8 * j)))
         return value
 
-    @device_function
-    def start(number: Any, source: Any, places: Any, row: Any, last: Any) -> Any:
+    @several(per)
+    def starts_of(number: Any, source: Any, places: Any, row: Any, last: Any) -> Any:
         return source + load_int64(places + 8 * min(row + number, last))
 
-    @device_function
-    def aligned_word(number: Any, start: Any, lane: Any) -> Any:
+    @several(per)
+    def aligned_words(number: Any, start: Each, lane: Any) -> Any:
         return load_word((start & ~3) + lane)
 
-    @device_function
-    def clamped_word(number: Any, start: Any, lane: Any, last_byte: Any, bounds: Any) -> Any:
+    @several(per)
+    def clamped_words(number: Any, start: Each, lane: Any, last_byte: Any, bounds: Any) -> Any:
         """Return the aligned word of a lane, clamped to the last byte of its row and to the whole words inside."""
         return load_word(min(max(min(start + lane, start + last_byte) & ~3, bounds[0]), bounds[1]))
 
-    @device_function
-    def is_inside(number: Any, start: Any, lane: Any, last_byte: Any, bounds: Any) -> Any:
+    @several(per)
+    def all_inside(number: Any, start: Each, lane: Any, last_byte: Any, bounds: Any) -> bool:
         at = start + lane
-        return at & ~3 >= bounds[0] and min(at + 3, start + last_byte) & ~3 <= bounds[1]
+        last = min(at + 3, start + last_byte)
+        return at & ~3 >= bounds[0] and last & ~3 <= bounds[1]  # type: ignore[no-any-return]
 
-    @device_function
-    def bytes_of(number: Any, start: Any, lane: Any, bounds: Any) -> Any:
+    @several(per)
+    def all_bytes(number: Any, start: Each, lane: Any, bounds: Any) -> Any:
         return single_bytes(start + lane, bounds[2], bounds[3])
 
-    @device_function
-    def shifted(number: Any, start: Any, here: Any, after: Any) -> Any:
+    @several(per)
+    def all_shifted(number: Any, start: Each, here: Each, after: Each) -> Any:
         return funnelled(here, after, np.uint64(8 * (start & 3)))
 
-    @device_function
-    def store_column(number: Any, to: Any, word: Any) -> None:
+    @several(per)
+    def store_columns(number: Any, to: Any, word: Each) -> None:
         store_shared(to + number * pitch, word)
 
     turned = TURNED[per]
-    starts_of, store_columns = several(per, start), several(per, store_column, ("word",), returns=False)
-    aligned_words, clamped_words = (several(per, f, ("start",)) for f in (aligned_word, clamped_word))
-    all_inside, all_bytes = every(per, is_inside, ("start",)), several(per, bytes_of, ("start",))
-    all_shifted = several(per, shifted, ("start", "here", "after"))
 
     @device_function
     def put_block(to: Any, lane: Any, starts: Any, last_byte: Any, is_there: Any, bounds: Any) -> None:
@@ -401,4 +392,4 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
                 put_word(at + first, -first, nbytes - first, (word,))
             column += warps
 
-    return Kernel(transpose_words, f"transpose words {width} {tile_rows} {tile_columns}", resident=4)
+    return Kernel(transpose_words, f"transpose words {width} {tile_rows} {tile_columns}", resident=4, units=1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.cuda.kernels.compilation import Kernel
-from fastindex.cuda.kernels.device import THREADS, cuda, device_function, one_of, several
+from fastindex.cuda.kernels.device import THREADS, Each, cuda, device_function, one_of, several
 from fastindex.cuda.kernels.geometry import four_places, places, quotient
 from fastindex.cuda.kernels.memory import LOAD, STORE, WIDTHS, load_int64, store_int64
 from fastindex.cuda.kernels.registers import (
@@ -39,16 +39,14 @@ Writer = Callable[[Any, Any, Any], None]
 
 
 def _mover(read: Reader, write: Writer) -> Callable[..., None]:
-    @device_function
-    def read_unit(number: Any, source: Any, place: Any, extra: Any) -> Any:
+    @several(4)
+    def read_four(number: Any, source: Any, place: Each, extra: Any) -> Any:
         return read(source + place, extra)
 
-    @device_function
-    def write_unit(number: Any, destination: Any, place: Any, n: Any, count: Any, extra: Any, value: Any) -> None:
+    @several(4)
+    def write_four(number: Any, destination: Any, place: Each, n: Any, count: Any, extra: Any, value: Each) -> None:
         if n + number * THREADS < count:
             write(destination + place, extra, value)
-
-    read_four, write_four = several(4, read_unit, ("place",)), several(4, write_unit, ("place", "value"), returns=False)
 
     @device_function
     def move(destination: Any, source: Any, n: Any, count: Any, places: Any, extra: Any) -> None:
@@ -180,15 +178,13 @@ def _read_vector(at: Any, extra: Any) -> Any:
 def _interleaving(rows: int) -> tuple[Reader, Writer]:
     load, split, interleave = LOAD[16 // rows], WORDS[4 // rows], interleaved(rows)
 
-    @device_function
-    def load_row(number: Any, at: Any, step: Any) -> Any:
+    @several(rows)
+    def load_rows(number: Any, at: Any, step: Any) -> Any:
         return load(at + number * step)
 
-    @device_function
-    def words_of_row(number: Any, found: Any) -> Any:
+    @several(rows)
+    def words_of_rows(number: Any, found: Each) -> Any:
         return split(found)
-
-    load_rows, words_of_rows = several(rows, load_row), several(rows, words_of_row, ("found",))
 
     @device_function
     def read(at: Any, extra: Any) -> Any:
@@ -205,11 +201,9 @@ def _interleaving(rows: int) -> tuple[Reader, Writer]:
 def _deinterleaving(rows: int) -> tuple[Reader, Writer]:
     store, value, deinterleave = STORE[16 // rows], VALUE[4 // rows], deinterleaved(rows)
 
-    @device_function
-    def store_row(number: Any, at: Any, step: Any, row: Any) -> None:
+    @several(rows)
+    def store_rows(number: Any, at: Any, step: Any, row: Each) -> None:
         store(at + number * step, value(row))
-
-    store_rows = several(rows, store_row, ("row",), returns=False)
 
     @device_function
     def write(at: Any, extra: Any, granule: Any) -> None:
@@ -274,7 +268,7 @@ def packing_kernel(expand: bool) -> Kernel:
 
 @cache
 def pack_bits_kernel() -> Kernel:
-    """Make the kernel that packs the low bits of bytes: destination, source, count, the number of one of `PACKED_BITS`.
+    """Make the kernel that packs the low bits of a run of bytes at any alignment; a kind for each of `PACKED_BITS`.
 
     The first value is in the low bits of a byte. A thread packs 8 values, at a multiple of 8, and writes the result
     with one store; the bits after the last value become 0.
@@ -303,7 +297,7 @@ def pack_bits_kernel() -> Kernel:
 
     pack = one_of([packer(bits) for bits in PACKED_BITS])
 
-    def pack_bits(destination, source, count, kind):  # type: ignore[no-untyped-def]
+    def pack_bits(destination, source, table, count, loops, kind):  # type: ignore[no-untyped-def]
         pack(kind, destination, source, (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8, count)
 
-    return Kernel(pack_bits, "pack bits")
+    return Kernel(pack_bits, "pack bits", units=8 * THREADS)

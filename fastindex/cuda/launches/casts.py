@@ -8,13 +8,14 @@ in shared memory. All other nests are converted element by element.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fastindex.algebra.casts import Cast
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes
-from fastindex.cuda.launches.launches import VECTOR_BYTES, cut, ordered, tiled
-from fastindex.cuda.launches.records import CastUnit, Launch
+from fastindex.cuda.launches.launches import VECTOR_BYTES, tiled
+from fastindex.cuda.launches.records import CastUnit, Launch, cut, ordered
 from fastindex.moving.passes import rows_and_columns
 
 #: Rows and columns of a tile in shared memory: 16 KiB, or 32 KiB of 8-byte elements.
@@ -50,32 +51,44 @@ def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int])
     return tuple(launch for nest in loops.copies for piece in cut(nest) for launch in chooser.launches(piece))
 
 
+class _Side(NamedTuple):
+    """The source of a cast, number 0, or its destination, number 1: the bytes of an element, and the alignment."""
+
+    number: int
+    nbytes: int
+    alignment: int
+
+    def at_once(self, nest: Nest, loops: Iterable[Loop]) -> int:
+        """Return how many elements move at once, if `loops` lead to others that do."""
+        start, strides = (nest.source_start, nest.destination_start)[self.number], (k[1 + self.number] for k in loops)
+        return math.gcd(VECTOR_BYTES // self.nbytes, self.alignment // self.nbytes, start, *strides)
+
+
 class _Chooser:
     """Chooses launches for nests of one cast; their numbers are in elements."""
 
     def __init__(self, cast: Cast, alignments: tuple[int, int]) -> None:
         self._code = cast.code
-        self._read, self._written = cast.source.nbytes, cast.target.nbytes
-        # In elements.
-        self._source_unit = alignments[0] // self._read
-        self._target_unit = alignments[1] // self._written
+        self._bytes = cast.source.nbytes, cast.target.nbytes
+        self._sides = _Side(0, self._bytes[0], alignments[0]), _Side(1, self._bytes[1], alignments[1])
 
     def launches(self, nest: Nest) -> Iterator[Launch]:
         run = nest.loop_of(1, 1)
         column = next((k for k in nest.loops if k.source_stride == 1), None)
         row = next((k for k in nest.loops if k.destination_stride == 1 and k is not column), None)
         if run is not None or column is None or row is None:
-            yield self._flat("cast", nest, run, 1, self._together(nest, run))
+            others = [k for k in nest.loops if k is not run]
+            together = 1 if run is None else math.gcd(run.size, *(side.at_once(nest, others) for side in self._sides))
+            yield self._flat("cast", nest, run, 1, together)
             return
-        for kernel, few, along, stride in (
-            ("cast rows", row, column, column.destination_stride),
-            ("cast parts", column, row, row.source_stride),
-        ):
-            together = self._interleaved(nest, few, along, kernel == "cast parts")
-            if few.size in (2, 4) and stride == few.size and together:
-                others = Nest(tuple(k for k in nest.loops if k is not few), nest.source_start, nest.destination_start)
-                step = few.destination_stride * self._written if few is column else few.source_stride * self._read
-                yield self._flat(kernel, others, along, few.size, together, step)
+        for number, kernel, few, along in ((0, "cast rows", row, column), (1, "cast parts", column, row)):
+            others = [k for k in nest.loops if k is not along and k is not few]
+            # The side where the rows are, and the other one, where they are interleaved.
+            both = self._sides[1 - number].at_once(nest, others)
+            together = math.gcd(self._sides[number].at_once(nest, (*others, few)), along.size, both // few.size)
+            if few.size in (2, 4) and along[2 - number] == few.size <= both:
+                step = few[1 + number] * self._bytes[number]
+                yield self._flat(kernel, nest._replace(loops=(along, *others)), along, few.size, together, step)
                 return
         rows, columns = rows_and_columns(nest.loops, row, column, 1)
         if min(math.prod(k.size for k in chosen) for chosen in (rows, columns)) < LEAST_TILE:
@@ -83,45 +96,15 @@ class _Chooser:
         else:
             yield self._through_tiles(nest, rows, columns)
 
-    def _together(self, nest: Nest, run: Loop | None) -> int:
-        """Return how many elements of a run are converted at once."""
-        if run is None:
-            return 1
-        others = [k for k in nest.loops if k is not run]
-        most = VECTOR_BYTES // max(self._read, self._written)
-        source = math.gcd(self._source_unit, nest.source_start, *(k.source_stride for k in others))
-        target = math.gcd(self._target_unit, nest.destination_start, *(k.destination_stride for k in others))
-        return math.gcd(most, run.size, source, target)
-
-    def _interleaved(self, nest: Nest, few: Loop, along: Loop, deinterleave: bool) -> int:
-        """Return how many columns of each of a few rows are converted at once, 0 if rows and columns do not fit."""
-        rows = few.size
-        others = [k for k in nest.loops if k is not along and k is not few]
-        sides = [
-            (self._read, self._source_unit, nest.source_start, [k.source_stride for k in (*others, few)]),
-            (self._written, self._target_unit, nest.destination_start, [k.destination_stride for k in (*others, few)]),
-        ]
-        if deinterleave:
-            sides.reverse()
-        (
-            (row_bytes, row_unit, row_start, row_strides),
-            (interleaved_bytes, interleaved_unit, interleaved_start, interleaved_strides),
-        ) = sides
-        each = math.gcd(VECTOR_BYTES // row_bytes, row_unit, row_start, along.size, *row_strides)
-        both = math.gcd(
-            VECTOR_BYTES // interleaved_bytes, interleaved_unit, interleaved_start, *interleaved_strides[:-1]
-        )
-        return math.gcd(each, both // rows) if both >= rows else 0
-
     def _flat(self, kernel: str, nest: Nest, run: Loop | None, rows: int, together: int, step: int = 0) -> Launch:
         loops = []
         for k in nest.loops:
             parts = together if k is run else 1
             loops.append(Loop(k.size // parts, k.source_stride * parts, k.destination_stride * parts))
-        units = in_bytes(nest._replace(loops=tuple(k for k in loops if k.size > 1)), self._read, self._written)
+        units = in_bytes(nest._replace(loops=tuple(k for k in loops if k.size > 1)), *self._bytes)
         return Launch(
             kernel,
-            self._written,
+            self._bytes[1],
             tuple(ordered(units.loops)) or (Loop(1, 0, 0),),
             units.source_start,
             units.destination_start,
@@ -130,22 +113,19 @@ class _Chooser:
         )
 
     def _through_tiles(self, nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop]) -> Launch:
+        (read, written), (source, target) = self._bytes, self._sides
         tile, outer = tiled(nest, rows, columns, TILE)
         moving = [k for k in outer if k.size > 1]
-        read_together = math.gcd(
-            *(VECTOR_BYTES // self._read, self._source_unit, tile.columns, tile.tile_columns),
-            *(nest.source_start, *tile.row_places, *(k.source_stride for k in moving)),
+        at_once = (
+            math.gcd(target.at_once(nest, moving), tile.rows, tile.tile_rows, *tile.column_places),
+            math.gcd(source.at_once(nest, moving), tile.columns, tile.tile_columns, *tile.row_places),
         )
-        written_together = math.gcd(
-            *(VECTOR_BYTES // self._written, self._target_unit, tile.rows, tile.tile_rows),
-            *(nest.destination_start, *tile.column_places, *(k.destination_stride for k in moving)),
-        )
-        row_places = tuple(place * self._read for place in tile.row_places)
-        column_places = tuple(place * self._written for place in tile.column_places)
+        row_places = tuple(place * read for place in tile.row_places)
+        column_places = tuple(place * written for place in tile.column_places)
         return Launch(
             "cast transpose",
-            self._written,
-            *in_bytes(nest._replace(loops=outer), self._read, self._written),
+            written,
+            *in_bytes(nest._replace(loops=outer), read, written),
             tile=replace(tile, row_places=row_places, column_places=column_places),
-            cast=CastUnit(self._code, written_together, read_together),
+            cast=CastUnit(self._code, *at_once),
         )

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
-from fastindex.cuda.launches.records import Launch, Tile, stage_skew
+from fastindex.cuda.launches.records import MOST_UNITS, Launch, Tile, cut, ordered, stage_skew
 from fastindex.cuda.launches.row_pieces import in_rows
-from fastindex.moving.passes import rows_and_columns
-
-#: The most steps that the divisions of a kernel allow: larger nests are split.
-MOST_UNITS = 1 << 30
+from fastindex.moving.passes import blocks, rows_and_columns
 
 #: With more launches than this, one gather over all slots is faster.
 MOST_LAUNCHES = 32
@@ -139,9 +135,12 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     else:
         fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
         for nest in loops.copies:
-            if not _is_whole(nest, alignment):
+            if nest == Nest((Loop(nest.element_count, 1, 1),)) and not _is_whole(nest, alignment):
+                found.append(Launch("pack bits", bits, nest.loops, 0, 0))
+            elif not _is_whole(nest, alignment):
                 return None
-            found += _packing(nest, bits, False)
+            else:
+                found += _packing(nest, bits, False)
     return None if fills is None else (*launches(fills, 1, alignment), *found)
 
 
@@ -166,24 +165,6 @@ def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
 def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int:
     """Return the largest power of two up to `alignment` that divides all of them."""
     return math.gcd(run_bytes, alignment, *numbers)
-
-
-def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
-    """Split a nest of more than `most` steps into several."""
-    if nest.element_count <= most:
-        yield nest
-        return
-    size, source, destination = loop = max(nest.loops, key=lambda k: k.size)
-    others = tuple(k for k in nest.loops if k is not loop)
-    half = 1 << (size - 1).bit_length() - 1
-    for begin, count in ((0, half), (half, size - half)):
-        starts = nest.source_start + begin * source, nest.destination_start + begin * destination
-        yield from cut(Nest((loop._replace(size=count), *others), *starts), most)
-
-
-def ordered(loops: Iterable[Loop]) -> list[Loop]:
-    """Sort loops by their destination stride, the smallest first."""
-    return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
 
 
 def _flat(kernel: str, width: int, nest: Nest, step: int = 0) -> Iterator[Launch]:
@@ -303,15 +284,15 @@ def _common_alignment(nest: Nest, few: Sequence[Loop], deinterleave: bool, align
 def _staging(nest: Nest, few: Sequence[Loop], along: Loop, width: int, words: bool, deinterleave: bool) -> Launch:
     # A cut may have left fewer steps.
     along, *few = (next(k for k in nest.loops if k[1:] == one[1:]) for one in (along, *few))
-    places = _block(few, 1 << 30)
-    count = len(places.places)
+    rows = blocks(few, 1 << 30)
+    count = rows.places
     # Tiles begin at multiples of a sector of the rows.
     unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
-    blocks = -(-along.size // tile_columns)
-    tiles = Loop(blocks, tile_columns * along.source_stride, tile_columns * along.destination_stride)
+    count_along = -(-along.size // tile_columns)
+    tiles = Loop(count_along, tile_columns * along.source_stride, tile_columns * along.destination_stride)
     others = ordered(k for k in nest.loops if k is not along and k not in few)
-    row_places = tuple(place[1 if deinterleave else 0] for place in places.places)
+    row_places = tuple((rows.targets() if deinterleave else rows.sources()).tolist())
     skew = stage_skew(count, width, WORD_BYTES if words else width)
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
     kernel = "unstage" if deinterleave else "stage"
@@ -320,45 +301,16 @@ def _staging(nest: Nest, few: Sequence[Loop], along: Loop, width: int, words: bo
     return Launch(kernel, width, loops, *starts, words=words, tile=tile)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Loops combined, the fastest first: offsets within a block, and the loops over blocks."""
-
-    places: tuple[tuple[int, int], ...]
-    count: int
-    steps: Loop
-    outer: tuple[Loop, ...]
-
-
-def _block(loops: Sequence[Loop], most: int) -> _Block:
-    """Combine loops while a block has at most `most` offsets."""
-    places = [(0, 0)]
-    for i, loop in enumerate(loops):
-        size = min(loop.size, max(most // len(places), 1))
-        count = len(places) * loop.size
-        places = [
-            (source + k * loop.source_stride, destination + k * loop.destination_stride)
-            for k in range(size)
-            for source, destination in places
-        ]
-        if size < loop.size:
-            blocks = -(-loop.size // size)
-            steps = Loop(blocks, size * loop.source_stride, size * loop.destination_stride)
-            return _Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
-    return _Block(tuple(places), len(places), Loop(1, 0, 0), ())
-
-
 def tiled(
     nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], capacity: tuple[int, int]
 ) -> tuple[Tile, tuple[Loop, ...]]:
     """Return the tiles that transpose rows and columns of a nest, and the loops over them, in units of the nest."""
     others = [k for k in nest.loops if k not in (*rows, *columns)]
-    row_block, column_block = _block(rows, capacity[0]), _block(columns, capacity[1])
-    sizes = row_block.count, column_block.count, len(row_block.places), len(column_block.places)
-    row_places = tuple(source for source, _ in row_block.places)
-    column_places = tuple(destination for _, destination in column_block.places)
-    outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
-    return Tile(*sizes, capacity, row_places, column_places), outer
+    row_block, column_block = blocks(rows, capacity[0]), blocks(columns, capacity[1])
+    sizes = row_block.count, column_block.count, row_block.places, column_block.places
+    over = [Loop(one.number, one.source_stride, one.destination_stride) for one in (column_block, row_block)]
+    outer = (*over, *ordered((*others, *row_block.outer, *column_block.outer)))
+    return Tile(*sizes, capacity, tuple(row_block.sources().tolist()), tuple(column_block.targets().tolist())), outer
 
 
 def _transposing(nest: Nest, width: int, alignment: int) -> Launch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.algebra.forms import division
-from fastindex.algebra.loops import Loop
+from fastindex.algebra.loops import Loop, Nest
+
+#: The most steps that the divisions of a kernel allow: larger nests are split.
+MOST_UNITS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,12 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "expand", "compress", "interleave", "interleave rows" or the inverse of these two,
-        "deinterleave" and "deinterleave rows", "transpose", "transpose words", "transpose elements", "stage" or
-        "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
+        "copy", "fill", "shift", "expand", "compress", "pack bits", "interleave", "interleave rows" or the inverse of
+        these two, "deinterleave" and "deinterleave rows", "transpose", "transpose words", "transpose elements", "stage"
+        or "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
     width : int
-        Bytes of a unit: an element, or several that move at once. For "shift", "expand" and "compress", bits of a
-        packed element. For "interleave rows" and its inverse, a word has 4 / `width` rows.
+        Bytes of a unit: an element, or several that move at once. For "shift", "expand", "compress" and "pack bits",
+        bits of a packed element. For "interleave rows" and its inverse, a word has 4 / `width` rows.
     loops : tuple of Loop
         The fastest first. For tiles, the first two go over tiles along the columns and along the rows. For "shift", the
         first goes over granules of 16 bytes of a run; for "interleave rows" and its inverse, over those of a run on the
@@ -111,6 +114,24 @@ class Launch:
     def units(self) -> int:
         """The number of steps of the loops: units to move, or tiles."""
         return math.prod(loop.size for loop in self.loops)
+
+
+def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
+    """Split a nest of more than `most` steps into several."""
+    if nest.element_count <= most:
+        yield nest
+        return
+    size, source, destination = loop = max(nest.loops, key=lambda k: k.size)
+    others = tuple(k for k in nest.loops if k is not loop)
+    half = 1 << (size - 1).bit_length() - 1
+    for begin, count in ((0, half), (half, size - half)):
+        starts = nest.source_start + begin * source, nest.destination_start + begin * destination
+        yield from cut(Nest((loop._replace(size=count), *others), *starts), most)
+
+
+def ordered(loops: Iterable[Loop]) -> list[Loop]:
+    """Sort loops by their destination stride, the smallest first."""
+    return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
 
 
 def table_numbers(loops: Sequence[Loop], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -82,14 +82,18 @@ class Helper:
             self._taken += 1
             yield from part
 
-    def result(self) -> tuple[list[Any], list[TextSource]]:
-        """Return the readers of the other sources, and the sources that are still to be read."""
+    def read(self, read: Callable[[TextSource], None]) -> list[Any]:
+        """Read the sources that the other process does not read or fails to; return its readers."""
+        for source in self.own():
+            read(source)
         left = [source for part in self._parts[self._taken :] for source in part]
         if self._child is not None and left:
             # Whatever ended the process or spoilt its output may not happen here.
             with contextlib.suppress(Exception):
-                return pickle.load(cast(IO[bytes], self._child.stdout)), []
-        return [], left
+                return cast(list[Any], pickle.load(cast(IO[bytes], self._child.stdout)))
+        for source in left:
+            read(source)
+        return []
 
 
 def _serve() -> None:

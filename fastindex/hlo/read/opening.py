@@ -113,15 +113,10 @@ class SourceReader:
             _progress(sources, show_progress) as advance,
             Printer() as printer,
         ):
-            for item in helper.own():
-                self.read_source(item, printer, advance, raises=len(sources) == 1)
-            others, left = helper.result()
-            for other in others:
+            for other in helper.read(lambda item: self.read_source(item, printer, advance, raises=len(sources) == 1)):
                 self._errors += other._errors
                 self.problems += other.problems
                 self.add_all(other, {label: self.label(name) for label, name in other._names.items()})
-            for item in left:
-                self.read_source(item, printer, advance)
         if self._errors and not self._counts:
             raise self._errors[0]
         return sources

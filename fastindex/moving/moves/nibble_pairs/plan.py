@@ -33,6 +33,7 @@ from fastindex.moving.moves.boxes.geometry import Sizes, box_sizes, kinds_of_box
 from fastindex.moving.moves.boxes.plan import box_pass, counts_of_boxes, moving_passes
 from fastindex.moving.moves.nests.plan import fill_pass
 from fastindex.moving.moves.nibble_pairs import PairGeometry
+from fastindex.moving.moves.streams.plan import copy_passes
 from fastindex.moving.numbers import BOX_BYTES, NIBBLE_BITS, StridedGeometry
 from fastindex.moving.passes import Draft, blocks, cut, even_steps, iterations
 from fastindex.moving.problem import Context, Problem
@@ -42,6 +43,8 @@ from fastindex.runtime.numbers import LINE_BYTES
 PER_BYTE = 8 // NIBBLE_BITS
 # The most elements of a box, and the fewest: with gaps, a box may need to be smaller to fit scratch memory.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
+# The least bytes of a run that is copied.
+_LONG_RUN = 32
 # The most nibbles that a task copies one by one.
 _MOST_NIBBLES = 4096
 # The factor by which gaps may lengthen a run.
@@ -165,7 +168,7 @@ class _Pairs:
         for odd, moved in self._moves(row, columns, others, image, start):
             counts[odd] = (row.size - odd) // PER_BYTE
             context = Context(1, self.context.streamed, self.context.tuning, self.context.machine)
-            moving += [(one, True, False) for one in moving_passes(moved, context)]
+            moving += [(one, True, False) for one in _moving(moved, context)]
         loops = row, columns, others
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
@@ -296,6 +299,12 @@ def _by_parity(outer: Nest) -> Iterator[Nest]:
     """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on both sides."""
     for part in even_steps(outer, 0):
         yield from even_steps(part, 1)
+
+
+def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
+    """Return the passes that move the pairs of a box; long runs are copied, never moved as wide elements one by one."""
+    is_copied = any(k.source_stride == k.destination_stride == 1 and k.size >= _LONG_RUN for k in nest.loops)
+    return tuple(copy_passes(nest, context)) if is_copied else moving_passes(nest, context)
 
 
 def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
