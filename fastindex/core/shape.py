@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, SupportsIndex
@@ -11,7 +11,7 @@ from fastindex.core.element_types import ElementType
 from fastindex.core.integers import UNBOUNDED, checked_permutation, inverse, permuted
 from fastindex.core.layout import Layout
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
-from fastindex.core.shape_fields import fitting_layout
+from fastindex.core.shape_fields import fitting_layout, same_dimensions, same_tree
 from fastindex.core.shape_text import format_shape, parse_shape
 from fastindex.core.sizes import SizedShape, axes_of, check_placed
 from fastindex.core.wire import bytes_of_message
@@ -446,39 +446,6 @@ def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
     """
     order = Layout.ascending if fortran_order else Layout.descending
     return shape.with_layout(order(shape.rank))
-
-
-def same_tree(a: Shape, b: Shape, same_leaf: Callable[[Shape, Shape], bool]) -> bool:
-    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
-
-    Examples
-    --------
-    >>> same_tree(Shape.parse("(f32[2], ())"), Shape.parse("(token[], ())"), lambda a, b: True)
-    True
-    """
-    pending = [(a, b)]
-    while pending:
-        left, right = pending.pop()
-        if left.is_tuple or right.is_tuple:
-            if left.element_type != right.element_type or len(left.tuple_shapes) != len(right.tuple_shapes):
-                return False
-            pending.extend(zip(left.tuple_shapes, right.tuple_shapes, strict=True))
-        elif not same_leaf(left, right):
-            return False
-    return True
-
-
-def same_dimensions(a: Shape, b: Shape) -> bool:
-    """Whether two shapes have the same sizes; ``?`` matches any.
-
-    Examples
-    --------
-    >>> same_dimensions(Shape("f32", (2, 3)), Shape.parse("s8[2,?]"))
-    True
-    """
-    return a.rank == b.rank and all(
-        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
-    )
 
 
 def _leaves_equal(a: Shape, b: Shape, ignored: frozenset[str]) -> bool:

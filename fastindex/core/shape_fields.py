@@ -7,9 +7,9 @@ in ``xla/layout_util.cc``.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import Any, NoReturn, Self, SupportsIndex, TypeVar
 
 from fastindex.core.element_types import BY_NAME, ElementType
 from fastindex.core.integers import INT64_MAX, UNBOUNDED, as_integers, counted, spelled
@@ -244,6 +244,44 @@ class ShapeFields:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"shapes are frozen, {name} cannot be deleted")
+
+
+_Shape = TypeVar("_Shape", bound=ShapeFields)
+
+
+def same_tree(a: _Shape, b: _Shape, same_leaf: Callable[[_Shape, _Shape], bool]) -> bool:
+    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> same_tree(Shape.parse("(f32[2], ())"), Shape.parse("(token[], ())"), lambda a, b: True)
+    True
+    """
+    pending = [(a, b)]
+    while pending:
+        left, right = pending.pop()
+        if "tuple" in (left.element_type.name, right.element_type.name):
+            if left.element_type != right.element_type or len(left.tuple_shapes) != len(right.tuple_shapes):
+                return False
+            pending.extend(zip(left.tuple_shapes, right.tuple_shapes, strict=True))
+        elif not same_leaf(left, right):
+            return False
+    return True
+
+
+def same_dimensions(a: ShapeFields, b: ShapeFields) -> bool:
+    """Whether two shapes have the same sizes; ``?`` matches any.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> same_dimensions(Shape("f32", (2, 3)), Shape.parse("s8[2,?]"))
+    True
+    """
+    return len(a.dimensions) == len(b.dimensions) and all(
+        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
+    )
 
 
 def _fail_for_order(sizes: object, element_type: object) -> NoReturn:

@@ -122,6 +122,10 @@ class Computation:
             yield operands[begin:end]
             begin = end
 
+    def first_parameter(self) -> int:
+        """Return the place of the first parameter, or 0."""
+        return self.opcodes.index("parameter") if "parameter" in self.opcodes else 0
+
     def last_parameter(self) -> int:
         """Return the place of the last parameter, or -1; they are in the order of their numbers, or reversed.
 

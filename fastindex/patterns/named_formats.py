@@ -15,7 +15,7 @@ from fastindex.core.layout import Layout
 from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, ROWS, VALUES
+from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, LAST_BLOCKS, PARAMETERS, ROWS, VALUES
 from fastindex.patterns.known_names import names
 
 _TEXT = re.compile(r"(u\d+|e)\[([^]]*)\]\{(.*)\}")
@@ -374,3 +374,25 @@ def of_bits(row_text: str) -> bool:
     (True, False)
     """
     return _BIT in _parts(row_text)[1].split(",")
+
+
+def last_block(one: Chosen, rows: int) -> tuple[Chosen, int]:
+    """Return the format of an array that is a last block only, else the format as it is; and the rows of a last block.
+
+    Examples
+    --------
+    >>> aten = chosen("aten_int4pack_cpu", 4, {"capability": "avx2"})
+    >>> last_block(aten, 16)[0].row.text, last_block(aten, 48)[1], last_block(aten, 64)[1]
+    ('u4[N,K]{0,1:E(4)}', 16, 0)
+    """
+    parameter, last, blocks = LAST_BLOCKS.get(one.row.name, ("", "", {}))
+    block = blocks.get(str(one.values.get(parameter)), 1)
+    if rows % block == 0:
+        return one, 0
+    tail = chosen(one.row.name, one.bits, {parameter: last})
+    multiple = multiple_of(tail, tail.letters[0])
+    if rows % multiple:
+        raise FastIndexError(
+            f"{one.row.name} takes {tail.letters[0]} in multiples of {multiple}, got {tail.letters[0]}={rows}"
+        )
+    return tail if rows < block else one, rows % block

@@ -21,9 +21,9 @@ from fastindex.moving.numbers import NIBBLE_BITS
 from fastindex.moving.rearrange_plans import RearrangePlan
 from fastindex.moving.relayout_calls import plan_relayout, relayout
 from fastindex.patterns.format_rows import Row
-from fastindex.patterns.format_table import BY_ROWS, LAST_BLOCKS, ORDERED, PARAMETERS
+from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS
 from fastindex.patterns.known_names import PLAIN, widths_of
-from fastindex.patterns.named_formats import Chosen, chosen, multiple_of
+from fastindex.patterns.named_formats import Chosen, chosen, last_block, multiple_of
 from fastindex.show.format_names import named_layout
 from fastindex.weights.found_formats import FoundChosen, FoundFormat
 from fastindex.weights.repack_sides import (
@@ -437,28 +437,6 @@ def _check_meanings(ends: Sequence[End]) -> None:
                 f"{end.name} keeps elements of either sign as they are, so codes of {other.name} have no one value "
                 "there; move them to 'plain' first, with out= of int8 for values or of uint8 for codes"
             )
-
-
-def last_block(one: Chosen, rows: int) -> tuple[Chosen, int]:
-    """Return the format of an array that is a last block only, else the format as it is; and the rows of a last block.
-
-    Examples
-    --------
-    >>> aten = chosen("aten_int4pack_cpu", 4, {"capability": "avx2"})
-    >>> last_block(aten, 16)[0].row.text, last_block(aten, 48)[1], last_block(aten, 64)[1]
-    ('u4[N,K]{0,1:E(4)}', 16, 0)
-    """
-    parameter, last, blocks = LAST_BLOCKS.get(one.row.name, ("", "", {}))
-    block = blocks.get(str(one.values.get(parameter)), 1)
-    if rows % block == 0:
-        return one, 0
-    tail = chosen(one.row.name, one.bits, {parameter: last})
-    multiple = multiple_of(tail, tail.letters[0])
-    if rows % multiple:
-        raise FastIndexError(
-            f"{one.row.name} takes {tail.letters[0]} in multiples of {multiple}, got {tail.letters[0]}={rows}"
-        )
-    return tail if rows < block else one, rows % block
 
 
 def _of_whole_blocks(one: Chosen, rows: int) -> Chosen:

@@ -14,7 +14,7 @@ from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.patterns.format_rows import Row
 from fastindex.patterns.format_table import LAST_BLOCKS, PARAMETERS, REFUSED, ROWS
 from fastindex.patterns.known_names import PLAIN, known_name, names, takes_any_width
-from fastindex.patterns.named_formats import chosen, multiple_of, row_letters, text_of
+from fastindex.patterns.named_formats import chosen, last_block, multiple_of, row_letters, text_of
 from fastindex.runtime.threads import check_threads
 from fastindex.weights.discovery import NAME, Discovery
 from fastindex.weights.found_formats import FoundFormat
@@ -31,7 +31,7 @@ from fastindex.weights.repack_arguments import (
     signed_bits,
     sizes_of,
 )
-from fastindex.weights.repack_plans import Format, last_block, repack_plan
+from fastindex.weights.repack_plans import Format, repack_plan
 
 #: Widths, in bits, of elements of formats that take any width.
 _WIDTHS = (8, 16, 32, 64)

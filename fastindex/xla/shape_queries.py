@@ -13,8 +13,9 @@ from typing import SupportsIndex
 
 from fastindex.core.integers import UNBOUNDED, as_integers, inverse, spelled
 from fastindex.core.layout_fields import LAYOUT_PARTS, checked_parts, layouts_equal
-from fastindex.core.shape import Shape, as_placed, as_shape, same_tree
-from fastindex.core.shape import same_dimensions as have_same_dimensions
+from fastindex.core.shape import Shape, as_placed, as_shape
+from fastindex.core.shape_fields import same_dimensions as have_same_dimensions
+from fastindex.core.shape_fields import same_tree
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.flow.bytes_accessed import Accessed, BytesAccessed
 from fastindex.hlo.flow.fast_memory import LOOP_WEIGHT, SPACES
@@ -73,6 +72,7 @@ class Walk:
         #: Values that the previous run of the program leaves in memory for the next one.
         self.across_programs: list[int] = []
         self._fast = {leaf for leaves in self.leaves for leaf in leaves if table.spaces[leaf] in SPACES}
+        self.has_fast_memory = bool(self._fast)
         self._weight = 1
         self._accessed = BytesAccessed(module, table) if self._fast else None
         self._fusions: dict[str, FusionFlow] = {}
@@ -103,11 +103,6 @@ class Walk:
         """Join two lists of values pairwise: each pair shares a buffer."""
         for a, b in zip(first, second, strict=False):
             self.joined.join(a, b)
-
-    @property
-    def has_fast_memory(self) -> bool:
-        """Whether the module has arrays in the fast memory of a core."""
-        return bool(self._fast)
 
     def see(self, values: Sequence[int], time: int) -> None:
         """Extend the live ranges of values to a step; calls come in the order of steps."""
@@ -293,7 +288,7 @@ class Walk:
                 inner: list[int] = []
                 for value in given[number] if number < len(given) else ():
                     fast = (self.leaf[value],) if self.leaf[value] in self._fast else ()
-                    new = self.new_values(fast, branch, _parameter(branch), self.clock)
+                    new = self.new_values(fast, branch, branch.first_parameter(), self.clock)
                     self.join((value,), new)
                     inner += new or (value,)
                 roots.append(self.run(branch, [tuple(inner)]))
@@ -314,7 +309,7 @@ class Walk:
             self._note_use(init, self.clock - 1)
             callee = self._callee(name)
             if callee is not None:
-                carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
+                carried = self.new_values(leaves, callee, callee.first_parameter(), self.clock)
                 self.join(init, carried)
                 root = self.run(callee, [carried])
                 if is_body:
@@ -431,7 +426,7 @@ class Walk:
             self.whole.update(values)
             self.inserted.append(self.clock)
         elif opcode == "custom-call":
-            self._share_listed(computation, place, computation.details[place], operands, results, values)
+            self._share_listed(computation, place, operands, results, values)
         elif shared is None:
             for number, operand in enumerate(operands):
                 if operand >= 0 and may_reuse(opcode, number):
@@ -443,7 +438,7 @@ class Walk:
     ) -> None:
         details = computation.details[place]
         if details.aliases:
-            self._share_listed(computation, place, details, operands, results, values)
+            self._share_listed(computation, place, operands, results, values)
         name = details.callees[0] if details.callees else ""
         fused = self.module.computations.get(name)
         if fused is None:
@@ -481,16 +476,10 @@ class Walk:
                 self.listed_with.append(pair[1])
 
     def _share_listed(
-        self,
-        computation: Computation,
-        place: int,
-        details: Details,
-        operands: Sequence[int],
-        results: list[Values],
-        values: Values,
+        self, computation: Computation, place: int, operands: Sequence[int], results: list[Values], values: Values
     ) -> None:
         """Join the values that ``output_to_operand_aliasing`` lists."""
-        for output, number, path in details.aliases:
+        for output, number, path in computation.details[place].aliases:
             if number < len(operands) and operands[number] >= 0:
                 begin, end = self.entries[computation.shape(place)].at(output)
                 operand = operands[number]
@@ -504,7 +493,3 @@ class Walk:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reused.append(given[0])
                     self.reusing.append(value)
-
-
-def _parameter(computation: Computation) -> int:
-    return computation.opcodes.index("parameter") if "parameter" in computation.opcodes else 0
