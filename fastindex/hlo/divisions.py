@@ -170,7 +170,7 @@ def _leaves(shape: Shape, sharding: Sharding) -> list[tuple[Shape, Sharding]]:
 
 
 def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: bool) -> DividedArray:
-    # Whether all sizes are known.
+    # An error if a size is unknown.
     shape.nbytes  # noqa: B018
     if is_partitioned:
         return DividedArray(name, shape, sharding, shape, None)

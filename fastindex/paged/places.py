@@ -176,7 +176,8 @@ def _boxes(plane: Plane, num_blocks: int) -> Iterator[_Box]:
     for chosen in itertools.product(of_axes[1], of_axes[0], *of_axes[2:]):
         loops = [(k[2], k[0], axis, k[1]) for axis, nest in enumerate(chosen) for k in nest.loops if k.size > 1]
         start, first = sum(nest.destination_start for nest in chosen), [nest.source_start for nest in chosen]
-        backs, extent = list[range](), plane.unit_bytes
+        extent: int = plane.unit_bytes
+        backs: list[range] = []
         for stride, size, *_ in sorted(loops):
             backs.insert(0, range(min(-(-extent // stride), size)))
             extent += stride * (size - 1)

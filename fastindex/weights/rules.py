@@ -253,7 +253,7 @@ class ConversionRule:
     is_optional : bool
         Whether the rule may match no tensor.
     needs : tuple of (str, str)
-        Names, with captures, of tensors that there are beside each one that the rule matches.
+        Names, with captures, of tensors that must exist beside each one that the rule matches, and their sizes or "".
     outputs : tuple of Output
     """
 
@@ -306,6 +306,10 @@ def _rule_of(one: Mapping[str, Any], formats: Mapping[str, FoundFormat]) -> Conv
             raise FastIndexError(f"{where}: it needs {shown(name)}, which has a capture that its names lack")
         if text and not _NEED.fullmatch(text):
             raise FastIndexError(f"{where}: sizes are letters, as in 'I32 k%g n/8'; got {shown(text)}")
+    sizes = " ".join(needs.values())
+    for letter in re.findall("%([a-z])", sizes):
+        if not re.search(f"(?<!%){letter}", sizes):
+            raise FastIndexError(f"{where}: needs have a multiple of {letter}, and no size {letter}: {shown(sizes)}")
     made = tuple(_output_of(where, names, output, formats) for output in outputs)
     return ConversionRule(tuple(names), one.get("type"), one.get("optional", False), tuple(needs.items()), made)
 

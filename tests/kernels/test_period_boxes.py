@@ -47,7 +47,7 @@ NAMED = (
 )
 
 
-#: Rests of rows, of rows and tiles, of several dimensions; boxes that end within lines; rows that do not continue.
+#: Remainders of rows, of rows and tiles, of several dimensions; boxes that end within lines; rows that do not continue.
 ROWS: tuple[Pair, ...] = (
     ("u8[2,12,300]{2,1,0:T(4,128)(2,1)}", "u8[2,12,300]"),
     ("bf16[2,17,150]{2,1,0:T(8,128)(2,1)}", "bf16[2,17,150]"),
@@ -98,7 +98,7 @@ def test_named_pairs(element: str) -> None:
 @pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.usefixtures("box_bytes")
 @pytest.mark.parametrize("pair", ROWS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
-def test_rows_with_rests(pair: Pair) -> None:
+def test_rows_with_remainders(pair: Pair) -> None:
     for offsets in ((0, 0), (16, 48), (5, 13)):
         assert check(pair, True, offsets, rows=True)
 

@@ -442,6 +442,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"names": "a", "outputs": [], "dtype": "f16"}], "has outputs, so dtype belongs"),
     ([{"names": "a", "layout": "{0,1}"}], "a rule has names"),
     ([{"names": "a", "needs": "b.0"}], "needs must be names, or names with their sizes"),
+    ([{"names": "a", "needs": {"b.0": "k%g"}}], "needs have a multiple of g, and no size g"),
     ([{"names": "a", "needs": {"b.0": "n8"}}], "sizes are letters, as in 'I32 k%g n/8'; got 'n8'"),
     ([{"names": "a", "needs": ["{x}.0"]}], "needs '{x}.0', which has a capture that its names lack"),
     ([{"names": "{x}.1", "needs": ["{x}.0", "{x}.2"]}], "'b.1' comes with 'b.2', by the rule for '{x}.1'"),

@@ -52,7 +52,7 @@ class Kernel:
         self._lock = threading.Lock()
 
     def blocks(self, units: int) -> int:
-        """Return the number of blocks that move so many units."""
+        """Return the number of blocks that move this number of units."""
         return -(-units // self.units)
 
     def launch(self, blocks: int, device: int, stream: Any, *arguments: int) -> None:

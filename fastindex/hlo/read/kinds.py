@@ -216,15 +216,20 @@ def in_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def without_marks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield text in UTF-8 without the marks that editors on Windows write at its beginning.
+    """Yield text in UTF-8 without byte order marks, which editors on Windows write; joined files have several.
 
     Examples
     --------
-    >>> b"".join(without_marks(iter(["\\ufeffHlo".encode()])))
-    b'Hlo'
+    >>> b"".join(without_marks(iter([b"\\xef\\xbb\\xbfHlo\\xef", b"\\xbb\\xbfModule"])))
+    b'HloModule'
     """
+    held = b""
     for chunk in chunks:
-        yield chunk.replace(codecs.BOM_UTF8, b"")
+        text = (held + chunk).replace(codecs.BOM_UTF8, b"")
+        # A mark may be split between chunks.
+        held = text[len(text.rstrip(b"\xef\xbb")) :]
+        yield text[: len(text) - len(held)]
+    yield held
 
 
 def is_quoted_printable(head: bytes) -> bool:
