@@ -197,6 +197,7 @@ ENTRY %e (p: f32[9,100]) -> f32[9,100] {
         ("", ""), (r"a\303\251", "a\u00e9"), (r"a\303\251", r"\141\u00e9"), ("{op_name=", "{ /* } */ op_name=\n"),
         ("{op_name=", "{op_type='x' op_name="), ("line=7 ", "/* } */ line= 7 // }\n"), ("line=7 ", "line= /*a*/ 7 "),
         ('"ConcatBitcast"', "'ConcatBitcast'"), (", metadata={op_name=", ",metadata={op_name="),
+        ("copy(%n)", 'copy(%n), sharding={replicated metadata={op_name="x"}}'),
         (' stack_frame_id=1}', ' stack_frame_id=1}, sharding={replicated metadata={op_name="x"}}'),
     ],
 )  # fmt: skip

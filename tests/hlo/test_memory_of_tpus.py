@@ -366,6 +366,14 @@ def parsed(text: str) -> Module:
     return modules[0]
 
 
+def test_tiles_after_dimension_types_are_those_of_a_tpu() -> None:
+    for layout, is_for_tpu in (("0:D(D)T(1024)", True), ("0:T(1024)", True), ("0:D(D)", False)):
+        assert (
+            parsed(f"HloModule m\nENTRY e {{\n  ROOT p = f32[9]{{{layout}}} parameter(0)\n}}\n").is_for_tpu
+            is is_for_tpu
+        )
+
+
 @pytest.mark.parametrize(("numbers", "last"), [([0, 1, 2], 2), ([2, 1, 0], 2), ([3, 0, 1, 2], 0), ([0, 3, 2, 1], 0)])
 def test_the_last_parameter_before_one_was_moved_to_the_start(numbers: list[int], last: int) -> None:
     lines = [f"%p{number} = {MAIN} parameter({number})" for number in numbers]

@@ -278,6 +278,7 @@ def test_a_cut_list_is_said(cut: str) -> None:
     (facts,) = (facts for facts in MESSAGES if len(facts["allocations"]) == 2 and facts["style"] == "tpu")
     report = fi.hlo.report(CUT[cut](WITHOUT_LIST[1][0] + "\n" + message(facts)))
     assert any("list" in problem.message for problem in report.problems), report.problems
+    assert report.uses or cut == "newest line first"
 
 
 def test_names_longer_than_the_lines() -> None:

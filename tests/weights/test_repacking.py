@@ -692,7 +692,7 @@ def test_names_of_vendors(text: str, known: str) -> None:
         ("EXL2", "as q_groups says"),
         ("exllamav3", "overlap those of the next one"),
         ("AWQ-GEMV", r"pack_quantized, of \[N, K\]"),
-        ("quantoo", "did you mean quanto"),
+        ("marlni", "did you mean marlin"),
         ("nothing", r"formats\(\) lists them"),
     ],
 )
