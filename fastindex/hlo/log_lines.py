@@ -173,23 +173,12 @@ def _record(line: str) -> list[str] | None:
         return None
     try:
         record = json.loads(text)
-    except json.JSONDecodeError as error:
-        # Loggers cut long records.
-        record = _cut_string(text[error.pos :]) if error.msg.startswith("Unterminated string") else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict | list):
         return None
     # A string may be a record, too.
     return [text for text in _strings(record) if text.startswith("{") or _TELLING.search(text)] or [""]
-
-
-def _cut_string(text: str) -> list[str] | None:
-    """Return what is left of a string in JSON whose end is missing."""
-    for left in (text, text[:-1]):
-        with contextlib.suppress(ValueError):
-            return [str(json.loads(left + '"'))]
-    return None
 
 
 def _strings(value: Any) -> Iterator[str]:
